@@ -25,7 +25,6 @@ mod preview;
 mod prompt;
 mod reader;
 mod reconcile;
-mod redact;
 mod rules;
 mod skim;
 mod sse;
@@ -46,7 +45,7 @@ use longshore_engine::port::{
 };
 use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_meter::Metrics;
-use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, Result, SessionId};
+use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, Result, SessionId, redact};
 use secrecy::SecretString;
 use tokio::time::{Instant, sleep};
 

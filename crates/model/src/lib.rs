@@ -25,6 +25,7 @@ pub mod notes;
 pub mod opencode_ids;
 pub mod options;
 pub mod part;
+pub mod redact;
 pub mod task;
 pub mod time;
 pub mod trace;

@@ -17,6 +17,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("longshore-engine", &["longshore-meter", "longshore-model"]),
     ("longshore-store", &["longshore-engine", "longshore-meter", "longshore-model"]),
     ("longshore-agent-opencode", &["longshore-engine", "longshore-meter", "longshore-model"]),
+    ("longshore-agent-acp", &["longshore-engine", "longshore-model"]),
     // The demo model needs only the task tracker of the engine.
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),
@@ -62,6 +63,7 @@ const BANNED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("longshore-engine", &["axum", "hyper", "http", "reqwest", "rusqlite"]),
     ("longshore-store", &["axum", "hyper", "http", "reqwest"]),
     ("longshore-agent-opencode", &["axum", "hyper", "rusqlite"]),
+    ("longshore-agent-acp", &["axum", "hyper", "reqwest", "rusqlite"]),
     ("longshore-edge", &["reqwest", "rusqlite"]),
     ("longshore-otlp", &["axum", "hyper", "rusqlite"]),
 ];

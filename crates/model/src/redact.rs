@@ -1,10 +1,10 @@
-//! Makes a text of OpenCode, or of the model's provider, fit for a caller.
+//! Makes a text of an agent, or of the provider of its model, fit for a caller.
 //!
 //! Errors contain stack traces, server paths, URLs and request headers. A caller may see what went wrong, but not where the
-//! gateway, OpenCode and the provider run.
+//! gateway, the agent and the provider run.
 
 /// Maximum length of a public text, in characters. A longer text is cut and ends with an ellipsis.
-pub(crate) const MAX_CHARS: usize = 512;
+pub const MAX_CHARS: usize = 512;
 
 const PATH: &str = "<redacted-path>";
 const ADDRESS: &str = "<redacted-url>";
@@ -32,7 +32,7 @@ const KEY_BEGINNINGS: [&str; 14] = [
 const MIN_KEY_CHARS: usize = 12;
 
 /// Masks absolute paths, URLs and keys, drops a stack trace, extracts the message of a JSON error, and cuts at [`MAX_CHARS`].
-pub(crate) fn public(text: &str) -> String {
+pub fn public(text: &str) -> String {
     let sentence = sentence_of(text);
     let sentence = without_stack(&sentence);
     let mut out = String::with_capacity(sentence.len().min(4 * MAX_CHARS));
@@ -45,12 +45,12 @@ pub(crate) fn public(text: &str) -> String {
 }
 
 /// Cuts at [`MAX_CHARS`] characters and changes nothing else.
-pub(crate) fn cut(text: &str) -> String {
+pub fn cut(text: &str) -> String {
     cut_at(text, MAX_CHARS)
 }
 
 /// Cuts at `max_chars` characters and changes nothing else.
-pub(crate) fn cut_at(text: &str, max_chars: usize) -> String {
+pub fn cut_at(text: &str, max_chars: usize) -> String {
     match text.char_indices().nth(max_chars) {
         None => text.to_owned(),
         Some(_) => text.chars().take(max_chars - 1).chain(['…']).collect(),

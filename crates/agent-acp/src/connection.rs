@@ -1,0 +1,425 @@
+//! A connection to one agent process: requests and their answers, sessions, and the events of turns.
+//!
+//! One [`Driver`] reads and writes; the caller spawns it. All lines of the agent come through one pipe, so the events of a turn and
+//! the answer to its prompt stay in order. A turn whose events are not read makes the driver wait, and with it the agent and all
+//! its sessions: nothing is lost, and memory stays bounded. So the reader of a turn's events must never wait for an answer of the
+//! agent before it reads on.
+
+mod dispatch;
+mod driver;
+mod error;
+mod sessions;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longshore_engine::queue;
+use longshore_model::Json;
+use serde::Serialize;
+use serde_json::json;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::time::timeout;
+
+use self::dispatch::EarlyUpdates;
+pub use self::driver::Driver;
+pub use self::error::CallError;
+pub use self::sessions::{OpenedSession, SessionFacts};
+use crate::frame::{self, AgentRequestId, RpcError};
+use crate::permission::Choice;
+use crate::schema::{
+    self, AgentCapabilities, AuthMethod, InitializeAnswer, PROTOCOL_VERSION, PermissionRequest, Update,
+};
+use crate::translate::{Replay, TurnEnd};
+
+/// How many lines may wait to be written. Then requests wait, within their time limits.
+const OUTBOX: usize = 64;
+
+/// How many events of a turn may wait to be read. Then the agent waits.
+const TURN_EVENTS: usize = 256;
+
+/// How much text that is no message is kept to explain a failure, in bytes. Later text is dropped.
+const MAX_NOISE: usize = 2048;
+
+/// How many different names of things that are counted. Others count as one.
+const MAX_COUNTED: usize = 64;
+
+/// The bounds of a connection.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// The longest line that the agent may send. A longer one is dropped, and the turn or request it belongs to is told.
+    pub line_bytes: usize,
+    /// How many bytes of events may wait to be read, over all turns. Then the agent waits.
+    pub queued_bytes: usize,
+    /// How long the agent may take to start, and to open or load a session.
+    pub start: Duration,
+    /// How long other requests may take. Prompts have no limit here: the engine has one for turns.
+    pub call: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            line_bytes: frame::MAX_LINE_BYTES,
+            queued_bytes: 32 * 1024 * 1024,
+            start: Duration::from_mins(1),
+            call: Duration::from_secs(30),
+        }
+    }
+}
+
+/// See the module. Clones are handles of the same connection.
+#[derive(Clone)]
+pub struct Connection(Arc<Shared>);
+
+struct Shared {
+    limits: Limits,
+    state: Mutex<State>,
+    /// Permits for the bytes of events that may wait.
+    queued: Arc<Semaphore>,
+}
+
+struct State {
+    /// `None`: no more lines are written.
+    outbox: Option<queue::Sender<Vec<u8>>>,
+    last_id: u64,
+    pending: HashMap<u64, Pending>,
+    sessions: HashMap<String, Route>,
+    early: EarlyUpdates,
+    open_asks: HashMap<AgentRequestId, String>,
+    capabilities: AgentCapabilities,
+    auth_methods: Vec<AuthMethod>,
+    /// Methods that the agent advertised and does not have.
+    absent: HashSet<&'static str>,
+    counted: BTreeMap<String, u64>,
+    noise: String,
+    /// Why the connection is over.
+    closed: Option<String>,
+}
+
+type Reply<T> = oneshot::Sender<Result<T, CallError>>;
+
+/// A request that the agent has not answered.
+enum Pending {
+    Call(Reply<Json>),
+    /// The answer names a new session.
+    NewSession(Reply<OpenedSession>),
+    /// The session is known, and the agent repeats its history.
+    OldSession {
+        session: String,
+        reply: Reply<OpenedSession>,
+    },
+    Prompt {
+        session: String,
+    },
+}
+
+/// What the connection knows about a session.
+struct Route {
+    facts: SessionFacts,
+    phase: Phase,
+}
+
+enum Phase {
+    Idle,
+    Loading(Replay),
+    Turn { events: queue::Sender<Queued>, is_cancelled: bool },
+}
+
+/// An event of a turn.
+#[derive(Debug)]
+pub enum TurnEvent {
+    Update(Update),
+    /// An update was too long to be read.
+    LostUpdate,
+    Permission {
+        id: AgentRequestId,
+        request: Box<PermissionRequest>,
+    },
+    /// The last event.
+    Ended(TurnEnd),
+}
+
+/// An event that waits to be read. It counts against the bound of waiting bytes until it is dropped.
+#[derive(Debug)]
+pub struct Queued {
+    pub event: TurnEvent,
+    _bytes: Option<OwnedSemaphorePermit>,
+}
+
+impl Connection {
+    /// Makes a connection, and the driver that must run for it to work.
+    pub fn new<R, W>(output: R, input: W, limits: Limits) -> (Self, Driver<R, W>)
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin,
+    {
+        let (outbox, lines) = queue::channel(OUTBOX);
+        let state = State {
+            outbox: Some(outbox),
+            last_id: 0,
+            pending: HashMap::new(),
+            sessions: HashMap::new(),
+            early: EarlyUpdates::default(),
+            open_asks: HashMap::new(),
+            capabilities: AgentCapabilities::default(),
+            auth_methods: Vec::new(),
+            absent: HashSet::new(),
+            counted: BTreeMap::new(),
+            noise: String::new(),
+            closed: None,
+        };
+        let queued = Arc::new(Semaphore::new(limits.queued_bytes));
+        let connection = Self(Arc::new(Shared { limits, state: Mutex::new(state), queued }));
+        let driver = Driver::new(connection.clone(), output, input, lines);
+        (connection, driver)
+    }
+
+    /// Agrees on the version of the protocol. The first request.
+    pub async fn initialize(&self) -> Result<InitializeAnswer, CallError> {
+        // Without `fs` and `terminal` an agent works on its own files and commands. With them, one agent would do both here.
+        let params = json!({
+            "protocolVersion": PROTOCOL_VERSION,
+            "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false},
+            "clientInfo": {"name": "longshore", "version": env!("CARGO_PKG_VERSION")},
+        });
+        let answer = self.call("initialize", &params, self.0.limits.start).await?;
+        let answer: InitializeAnswer = schema::read(&answer).ok_or(CallError::Unreadable)?;
+        if answer.protocol_version != Some(PROTOCOL_VERSION) {
+            return Err(CallError::WrongVersion(answer.protocol_version));
+        }
+        let mut state = self.lock();
+        state.capabilities = answer.agent_capabilities.clone();
+        state.auth_methods.clone_from(&answer.auth_methods);
+        Ok(answer)
+    }
+
+    /// Logs in with one of the agent's methods.
+    pub async fn authenticate(&self, method: &str) -> Result<(), CallError> {
+        self.call("authenticate", &json!({"methodId": method}), self.0.limits.start).await.map(drop)
+    }
+
+    /// Sends a prompt, and returns the queue of the turn's events. Fails with [`CallError::Busy`] while another prompt runs in the
+    /// session: each agent does something else with a second one.
+    pub async fn prompt(
+        &self,
+        session: &str,
+        prompt: &[impl Serialize],
+    ) -> Result<queue::Receiver<Queued>, CallError> {
+        let (events, receiver) = queue::channel(TURN_EVENTS);
+        let (id, outbox) = {
+            let mut state = self.lock();
+            let outbox = state.outbox()?;
+            let route = state.sessions.get_mut(session).ok_or(CallError::NoSession)?;
+            if !matches!(route.phase, Phase::Idle) {
+                return Err(CallError::Busy);
+            }
+            route.phase = Phase::Turn { events, is_cancelled: false };
+            (state.register(Pending::Prompt { session: session.to_owned() }), outbox)
+        };
+        let line = frame::request(id, "session/prompt", &json!({"sessionId": session, "prompt": prompt}));
+        let sent = timeout(self.0.limits.call, outbox.send(line)).await;
+        if matches!(sent, Ok(Ok(()))) {
+            return Ok(receiver);
+        }
+        let mut state = self.lock();
+        state.pending.remove(&id);
+        if let Some(route) = state.sessions.get_mut(session) {
+            route.phase = Phase::Idle;
+        }
+        Err(state
+            .why_closed()
+            .unwrap_or(CallError::TimedOut { method: "session/prompt", after: self.0.limits.call }))
+    }
+
+    /// Asks the agent to stop the session's turn. First answers its open permission requests with `cancelled`: two agents wait for
+    /// that. Later requests of the turn are answered so too. Does nothing if no turn runs.
+    pub async fn cancel(&self, session: &str) -> Result<(), CallError> {
+        let (lines, outbox) = {
+            let mut state = self.lock();
+            let outbox = state.outbox()?;
+            match state.sessions.get_mut(session).map(|route| &mut route.phase) {
+                Some(Phase::Turn { is_cancelled, .. }) => *is_cancelled = true,
+                _ => return Ok(()),
+            }
+            let mut lines = state.cancel_asks(session);
+            lines.extend(frame::notification("session/cancel", &json!({"sessionId": session})));
+            (lines, outbox)
+        };
+        // One item, so that no other line comes between them.
+        self.send(&outbox, lines, "session/cancel").await
+    }
+
+    /// Answers a permission request. Returns whether it was still open; each is answered once.
+    pub async fn answer(&self, id: &AgentRequestId, choice: Choice<'_>) -> Result<bool, CallError> {
+        let outbox = {
+            let mut state = self.lock();
+            let outbox = state.outbox()?;
+            if state.open_asks.remove(id).is_none() {
+                return Ok(false);
+            }
+            outbox
+        };
+        self.send(&outbox, frame::result(id, &choice.outcome()), "the answer to a permission request")
+            .await?;
+        Ok(true)
+    }
+
+    /// Writes the lines that wait, and closes the agent's input: it should end by itself then.
+    pub fn shut(&self) {
+        self.lock().outbox = None;
+    }
+
+    /// Why the connection is over. `None`: it is not.
+    pub fn closed(&self) -> Option<String> {
+        self.lock().closed.clone()
+    }
+
+    /// What the agent printed that is no message: the first lines.
+    pub fn noise(&self) -> String {
+        self.lock().noise.clone()
+    }
+
+    /// How often something came that was not expected or not understood, by name.
+    pub fn counted(&self) -> BTreeMap<String, u64> {
+        self.lock().counted.clone()
+    }
+
+    async fn send(
+        &self,
+        outbox: &queue::Sender<Vec<u8>>,
+        line: Vec<u8>,
+        method: &'static str,
+    ) -> Result<(), CallError> {
+        let after = self.0.limits.call;
+        match timeout(after, outbox.send(line)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(self.lock().why_closed().unwrap_or_else(CallError::shut)),
+            Err(_) => Err(CallError::TimedOut { method, after }),
+        }
+    }
+
+    /// Sends a request and waits for its answer.
+    async fn call(
+        &self,
+        method: &'static str,
+        params: &impl Serialize,
+        limit: Duration,
+    ) -> Result<Json, CallError> {
+        let (reply, answer) = oneshot::channel();
+        self.request(method, params, limit, Pending::Call(reply), answer).await
+    }
+
+    async fn request<T>(
+        &self,
+        method: &'static str,
+        params: &impl Serialize,
+        limit: Duration,
+        pending: Pending,
+        answer: oneshot::Receiver<Result<T, CallError>>,
+    ) -> Result<T, CallError> {
+        let (id, outbox) = {
+            let mut state = self.lock();
+            let outbox = state.outbox()?;
+            (state.register(pending), outbox)
+        };
+        // Also when the caller stops waiting: a late answer is then counted and dropped.
+        let _forget = Forget { connection: self, id };
+        let line = frame::request(id, method, params);
+        let exchange = async {
+            // If the line cannot be sent, the connection is over, and that is the answer.
+            let _ = outbox.send(line).await;
+            answer.await
+        };
+        let answer = match timeout(limit, exchange).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => Err(self.lock().why_closed().unwrap_or_else(CallError::shut)),
+            Err(_) => Err(CallError::TimedOut { method, after: limit }),
+        };
+        if let Err(CallError::Rpc(error)) = &answer {
+            let mut state = self.lock();
+            if error.code == RpcError::METHOD_NOT_FOUND {
+                state.absent.insert(method);
+            }
+            if error.code == RpcError::AUTH_REQUIRED {
+                return Err(CallError::AuthRequired(state.auth_methods.clone()));
+            }
+        }
+        answer
+    }
+
+    fn close(&self, why: String) {
+        let mut state = self.lock();
+        state.closed.get_or_insert(why);
+        state.outbox = None;
+        state.open_asks.clear();
+        // Dropping the queues and the replies tells those who wait.
+        let pending = std::mem::take(&mut state.pending);
+        for route in state.sessions.values_mut() {
+            route.phase = Phase::Idle;
+        }
+        drop(state);
+        drop(pending);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn outbox(&self) -> Result<queue::Sender<Vec<u8>>, CallError> {
+        self.outbox.clone().ok_or_else(|| self.why_closed().unwrap_or_else(CallError::shut))
+    }
+
+    fn why_closed(&self) -> Option<CallError> {
+        self.closed.clone().map(CallError::Closed)
+    }
+
+    fn register(&mut self, pending: Pending) -> u64 {
+        self.last_id += 1;
+        self.pending.insert(self.last_id, pending);
+        self.last_id
+    }
+
+    /// Closes the open permission requests of a session, and returns the lines that tell the agent.
+    fn cancel_asks(&mut self, session: &str) -> Vec<u8> {
+        let asks = self.open_asks.extract_if(|_, of| of == session);
+        asks.flat_map(|(id, _)| frame::result(&id, &Choice::Cancelled.outcome())).collect()
+    }
+
+    fn count(&mut self, name: &str) {
+        let name: String = name.chars().take(100).collect();
+        let is_known = self.counted.contains_key(&name);
+        let name = if is_known || self.counted.len() < MAX_COUNTED { name } else { "other".to_owned() };
+        *self.counted.entry(name).or_default() += 1;
+    }
+}
+
+/// Removes a request that nobody waits for any more.
+struct Forget<'a> {
+    connection: &'a Connection,
+    id: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        let mut state = self.connection.lock();
+        if let Some(Pending::OldSession { session, .. }) = state.pending.remove(&self.id)
+            && let Some(route) = state.sessions.get_mut(&session)
+        {
+            route.phase = Phase::Idle;
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection").field("closed", &self.closed()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,306 @@
+//! Gives each line of the agent to the request or the session that it belongs to.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use longshore_engine::queue;
+use longshore_model::Json;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{
+    CallError, Connection, OpenedSession, Pending, Phase, Queued, Route, SessionFacts, State, TurnEvent,
+};
+use crate::frame::{self, AgentRequestId, Head, Incoming, RpcError};
+use crate::permission::Choice;
+use crate::schema::{self, PermissionRequest, SessionAnswer, Update};
+use crate::translate::{Replay, SessionTotals, TurnEnd};
+
+/// How many updates, and how many bytes of them, wait for the answer that names their session. Further ones are dropped.
+const MAX_EARLY: usize = 64;
+const MAX_EARLY_BYTES: usize = 4 * 1024 * 1024;
+
+/// Updates of sessions that are not known yet: an agent may send them before it answers `session/new`.
+#[derive(Default)]
+pub(super) struct EarlyUpdates {
+    waiting: VecDeque<(String, Update)>,
+    bytes: usize,
+}
+
+/// Why the connection cannot go on.
+type Fatal = String;
+
+const DEAF: &str = "The agent does not read its input.";
+
+impl Connection {
+    pub(super) async fn take_line(&self, line: &[u8]) -> Result<(), Fatal> {
+        match frame::parse(line) {
+            Incoming::Answer { id, outcome } => {
+                let outcome = outcome.map(Json::from_raw).map_err(CallError::Rpc);
+                self.take_answer(id, outcome, line.len()).await;
+            }
+            Incoming::Request { id, method, params } => {
+                return self.take_request(id, &method, params, line.len()).await;
+            }
+            Incoming::Notification { method, params } if method == "session/update" => {
+                self.take_update(params, line.len()).await;
+            }
+            Incoming::Notification { method, .. } => self.lock().count(&format!("notification {method}")),
+            Incoming::Invalid => self.lock().note_noise("line that is no message", line),
+            Incoming::Noise => self.lock().note_noise("line that is no JSON", line),
+            Incoming::Blank => {}
+        }
+        Ok(())
+    }
+
+    /// A line that was too long to be kept. Whoever waits for it is told.
+    pub(super) async fn take_overlong(&self, head: &[u8], bytes: u64) -> Result<(), Fatal> {
+        let most = self.0.limits.line_bytes;
+        self.lock().count("line that is too long");
+        let head = Head::read(head);
+        if let Some(id) = head.answers() {
+            self.take_answer(Some(id), Err(CallError::TooLong { bytes, most }), 0).await;
+            return Ok(());
+        }
+        if let Some(id) = head.request() {
+            return self.refuse(&id, head.method.as_deref().unwrap_or_default());
+        }
+        match (head.method.as_deref(), head.session) {
+            (Some("session/update"), Some(session)) => {
+                let events = self.lock().turn_of(&session);
+                if let Some(events) = events {
+                    self.deliver(&events, TurnEvent::LostUpdate, 0).await;
+                }
+                Ok(())
+            }
+            (Some(_), _) => Ok(()),
+            // It may be the answer that a turn waits for.
+            (None, _) => Err(format!(
+                "The agent sent a line of {bytes} bytes, which cannot be told from other messages by its beginning; {most} bytes \
+                 are allowed."
+            )),
+        }
+    }
+
+    async fn take_answer(&self, id: Option<u64>, outcome: Result<Json, CallError>, bytes: usize) {
+        let (events, lines) = {
+            let mut state = self.lock();
+            // If nobody waits for an answer any more, nobody needs it.
+            match id.and_then(|id| state.pending.remove(&id)) {
+                None => return state.count("answer to no request"),
+                Some(Pending::Call(reply)) => return drop(reply.send(outcome)),
+                Some(Pending::NewSession(reply)) => {
+                    return drop(reply.send(outcome.and_then(|answer| state.open(&answer))));
+                }
+                Some(Pending::OldSession { session, reply }) => {
+                    return drop(reply.send(state.reopened(session, outcome)));
+                }
+                Some(Pending::Prompt { session }) => {
+                    let Some(events) = state.end_turn(&session) else { return };
+                    (events, state.cancel_asks(&session))
+                }
+            }
+        };
+        if !lines.is_empty() {
+            // An agent that does not read this has ended the turn anyway.
+            let _ = self.try_send(lines);
+        }
+        let end = match outcome {
+            Ok(answer) => TurnEnd::Answered(schema::read(&answer).unwrap_or_default()),
+            Err(CallError::Rpc(error)) => TurnEnd::Refused(error),
+            Err(other) => TurnEnd::Lost(format!("The end of the turn could not be read: {other}")),
+        };
+        self.deliver(&events, TurnEvent::Ended(end), bytes).await;
+    }
+
+    async fn take_request(
+        &self,
+        id: AgentRequestId,
+        method: &str,
+        params: Option<&RawValue>,
+        bytes: usize,
+    ) -> Result<(), Fatal> {
+        let request = (method == "session/request_permission")
+            .then(|| serde_json::from_str::<Box<PermissionRequest>>(params?.get()).ok())
+            .flatten();
+        let Some(request) = request else { return self.refuse(&id, method) };
+        let events = {
+            let mut state = self.lock();
+            // The answer to one of two requests with the same id would be taken for the answer to the other.
+            if state.open_asks.contains_key(&id) {
+                state.count("permission request with an id that is in use");
+                return Ok(());
+            }
+            let events = state.turn_of(&request.session_id).filter(|events| !events.is_closed());
+            let is_cancelled = state.is_cancelled(&request.session_id);
+            let events = events.filter(|_| !is_cancelled);
+            if events.is_some() {
+                state.open_asks.insert(id.clone(), request.session_id.clone());
+            } else {
+                state.count("permission request outside of a turn");
+            }
+            events
+        };
+        match events {
+            Some(events) => {
+                self.deliver(&events, TurnEvent::Permission { id, request }, bytes).await;
+                Ok(())
+            }
+            None => self.try_send(frame::result(&id, &Choice::Cancelled.outcome())),
+        }
+    }
+
+    /// Answers a request that is not served. A permission request always gets a result: an error would make the session of one
+    /// agent unusable.
+    fn refuse(&self, id: &AgentRequestId, method: &str) -> Result<(), Fatal> {
+        self.lock().count(&format!("request {method}"));
+        self.try_send(if method == "session/request_permission" {
+            frame::result(id, &Choice::Cancelled.outcome())
+        } else {
+            frame::error(id, RpcError::METHOD_NOT_FOUND, "This client does not offer the method.")
+        })
+    }
+
+    async fn take_update(&self, params: Option<&RawValue>, bytes: usize) {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(rename = "sessionId", borrow)]
+            session: Cow<'a, str>,
+            #[serde(borrow)]
+            update: &'a RawValue,
+        }
+        let read = params.and_then(|params| serde_json::from_str::<Params<'_>>(params.get()).ok());
+        let Some(Params { session, update }) = read else {
+            return self.lock().count("update that cannot be read");
+        };
+        let update = Update::read(update);
+        let events = {
+            let mut state = self.lock();
+            let Some(route) = state.sessions.get_mut(&*session) else {
+                return state.take_early(&session, update, bytes);
+            };
+            route.facts.note(&update);
+            match &mut route.phase {
+                Phase::Turn { events, .. } => events.clone(),
+                Phase::Loading(replay) => return replay.update(&update),
+                Phase::Idle if SessionFacts::concerns(&update) => return,
+                Phase::Idle => return state.count("update outside of a turn"),
+            }
+        };
+        self.deliver(&events, TurnEvent::Update(update), bytes).await;
+    }
+
+    /// Waits until there is room for the event.
+    async fn deliver(&self, events: &queue::Sender<Queued>, event: TurnEvent, bytes: usize) {
+        let most = self.0.limits.queued_bytes;
+        let bytes = u32::try_from(bytes.min(most)).unwrap_or(u32::MAX);
+        let permit = Arc::clone(&self.0.queued).acquire_many_owned(bytes).await.ok();
+        // An error means that nobody reads the turn any more.
+        let _ = events.send(Queued { event, _bytes: permit }).await;
+    }
+
+    fn try_send(&self, line: Vec<u8>) -> Result<(), Fatal> {
+        let outbox = self.lock().outbox.clone();
+        // Without an outbox the agent is about to end.
+        outbox.map_or(Ok(()), |outbox| outbox.try_send(line).map_err(|_| DEAF.to_owned()))
+    }
+}
+
+impl State {
+    fn turn_of(&self, session: &str) -> Option<queue::Sender<Queued>> {
+        match &self.sessions.get(session)?.phase {
+            Phase::Turn { events, .. } => Some(events.clone()),
+            Phase::Idle | Phase::Loading(_) => None,
+        }
+    }
+
+    fn is_cancelled(&self, session: &str) -> bool {
+        let phase = self.sessions.get(session).map(|route| &route.phase);
+        matches!(phase, Some(Phase::Turn { is_cancelled: true, .. }))
+    }
+
+    fn end_turn(&mut self, session: &str) -> Option<queue::Sender<Queued>> {
+        let route = self.sessions.get_mut(session)?;
+        match std::mem::replace(&mut route.phase, Phase::Idle) {
+            Phase::Turn { events, .. } => Some(events),
+            Phase::Idle | Phase::Loading(_) => None,
+        }
+    }
+
+    /// The agent opened a session. Its updates are accepted from now on.
+    fn open(&mut self, answer: &Json) -> Result<OpenedSession, CallError> {
+        let answer: SessionAnswer = schema::read(answer).ok_or(CallError::Unreadable)?;
+        let id = answer.session_id.clone().filter(|id| !id.is_empty()).ok_or(CallError::Unreadable)?;
+        if self.sessions.contains_key(&id) {
+            return Err(CallError::Unreadable);
+        }
+        let mut facts = SessionFacts::new(SessionTotals::of_new_session());
+        for update in self.early.take(&id) {
+            facts.note(&update);
+        }
+        facts.opened(answer);
+        self.sessions.insert(id.clone(), Route { facts, phase: Phase::Idle });
+        Ok(OpenedSession { id, replay: Replay::default() })
+    }
+
+    fn reopened(
+        &mut self,
+        session: String,
+        outcome: Result<Json, CallError>,
+    ) -> Result<OpenedSession, CallError> {
+        let Some(route) = self.sessions.get_mut(&session) else { return Err(CallError::NoSession) };
+        let replay = match std::mem::replace(&mut route.phase, Phase::Idle) {
+            Phase::Loading(replay) => replay,
+            Phase::Idle | Phase::Turn { .. } => Replay::default(),
+        };
+        let answer = outcome.and_then(|answer| schema::read(&answer).ok_or(CallError::Unreadable));
+        match answer {
+            Ok(answer) => {
+                route.facts.opened(answer);
+                Ok(OpenedSession { id: session, replay })
+            }
+            Err(error) => {
+                self.sessions.remove(&session);
+                Err(error)
+            }
+        }
+    }
+
+    /// Keeps an update whose session may be the one that is being opened.
+    fn take_early(&mut self, session: &str, update: Update, bytes: usize) {
+        let is_opening = self.pending.values().any(|pending| matches!(pending, Pending::NewSession(_)));
+        let has_room = self.early.waiting.len() < MAX_EARLY && self.early.bytes + bytes <= MAX_EARLY_BYTES;
+        if is_opening && has_room {
+            self.early.bytes += bytes;
+            self.early.waiting.push_back((session.to_owned(), update));
+        } else {
+            self.count("update of an unknown session");
+        }
+    }
+
+    fn note_noise(&mut self, name: &str, line: &[u8]) {
+        self.count(name);
+        let room = super::MAX_NOISE.saturating_sub(self.noise.len());
+        if room > 0 {
+            let text = String::from_utf8_lossy(&line[..line.len().min(room)]).into_owned();
+            if !self.noise.is_empty() {
+                self.noise.push('\n');
+            }
+            self.noise.push_str(text.trim_end());
+        }
+    }
+}
+
+impl EarlyUpdates {
+    /// The updates of a session. Those of others stay; if no session is being opened any more, they can be of none.
+    fn take(&mut self, session: &str) -> Vec<Update> {
+        let (mine, others) = std::mem::take(&mut self.waiting).into_iter().partition(|(of, _)| of == session);
+        self.waiting = others;
+        if self.waiting.is_empty() {
+            self.bytes = 0;
+        }
+        let mine: VecDeque<(String, Update)> = mine;
+        mine.into_iter().map(|(_, update)| update).collect()
+    }
+}

@@ -1,0 +1,82 @@
+//! Reads the agent's output and writes its input.
+
+use std::io;
+use std::pin::pin;
+use std::time::Duration;
+
+use longshore_engine::queue;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::timeout;
+
+use super::Connection;
+use crate::frame::{Line, LineReader};
+
+/// How long the output is read after the input broke: an agent that ends closes both.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Runs a connection. Spawn [`Self::run`].
+#[derive(Debug)]
+pub struct Driver<R, W> {
+    connection: Connection,
+    lines: LineReader<R>,
+    input: W,
+    outbox: queue::Receiver<Vec<u8>>,
+}
+
+impl<R, W> Driver<R, W>
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin,
+{
+    pub(super) fn new(connection: Connection, output: R, input: W, outbox: queue::Receiver<Vec<u8>>) -> Self {
+        let lines = LineReader::new(output, connection.0.limits.line_bytes);
+        Self { connection, lines, input, outbox }
+    }
+
+    /// Runs until the agent closes its output or breaks a bound, and returns the reason. All waiting requests and turns are told.
+    pub async fn run(self) -> String {
+        let Self { connection, lines, input, outbox } = self;
+        let why = {
+            let mut reading = pin!(read(&connection, lines));
+            tokio::select! {
+                why = &mut reading => why,
+                written = write(input, outbox) => match written {
+                    // The input was closed on purpose: the agent ends by itself, or is killed.
+                    Ok(()) => reading.await,
+                    Err(error) => {
+                        tracing::debug!(%error, "the agent's input cannot be written");
+                        let last = timeout(LAST_WORDS, reading).await;
+                        last.unwrap_or_else(|_| "The agent closed its input.".to_owned())
+                    }
+                },
+            }
+        };
+        connection.close(why.clone());
+        why
+    }
+}
+
+async fn read<R: AsyncRead + Unpin>(connection: &Connection, mut lines: LineReader<R>) -> String {
+    loop {
+        let taken = match lines.next().await {
+            Ok(Some(Line::Whole(line))) => connection.take_line(&line).await,
+            Ok(Some(Line::TooLong { head, bytes })) => connection.take_overlong(&head, bytes).await,
+            Ok(None) => return "The agent ended, or closed its output.".to_owned(),
+            Err(error) => {
+                tracing::debug!(%error, "the agent's output cannot be read");
+                return "The agent's output cannot be read.".to_owned();
+            }
+        };
+        if let Err(why) = taken {
+            return why;
+        }
+    }
+}
+
+async fn write<W: AsyncWrite + Unpin>(mut input: W, mut outbox: queue::Receiver<Vec<u8>>) -> io::Result<()> {
+    while let Some(line) = outbox.recv().await {
+        input.write_all(&line).await?;
+        input.flush().await?;
+    }
+    input.shutdown().await
+}

@@ -1,0 +1,117 @@
+//! Why a request to the agent failed.
+
+use std::fmt;
+use std::time::Duration;
+
+use longshore_model::{Error, ErrorKind, redact};
+
+use crate::frame::RpcError;
+use crate::schema::{AuthMethod, PROTOCOL_VERSION};
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum CallError {
+    /// The agent answered with an error.
+    Rpc(RpcError),
+    /// The agent wants a login first: its methods.
+    AuthRequired(Vec<AuthMethod>),
+    WrongVersion(Option<u64>),
+    TimedOut {
+        method: &'static str,
+        after: Duration,
+    },
+    /// The answer is longer than a line may be.
+    TooLong {
+        bytes: u64,
+        most: usize,
+    },
+    /// The answer cannot be read.
+    Unreadable,
+    /// The agent does not offer this.
+    Unsupported(&'static str),
+    /// The agent does not offer this choice: the word, and the choices.
+    NoSuchChoice {
+        what: &'static str,
+        word: String,
+        choices: Vec<String>,
+    },
+    /// This connection does not know the session.
+    NoSession,
+    /// A prompt runs in the session.
+    Busy,
+    /// The connection is over: why, in a sentence.
+    Closed(String),
+}
+
+impl CallError {
+    pub(super) fn shut() -> Self {
+        Self::Closed("The connection to the agent was closed.".to_owned())
+    }
+
+    pub fn is_method_absent(&self) -> bool {
+        matches!(self, Self::Rpc(error) if error.code == RpcError::METHOD_NOT_FOUND)
+            || matches!(self, Self::Unsupported(_))
+    }
+
+    /// `what`: what failed, such as `open a session`.
+    pub fn into_error(self, what: &str) -> Error {
+        let kind = match &self {
+            Self::Rpc(error) if error.is_session_gone() => ErrorKind::SessionGone,
+            Self::NoSession => ErrorKind::SessionGone,
+            Self::Busy => ErrorKind::SessionBusy,
+            Self::NoSuchChoice { .. } => ErrorKind::InvalidParams,
+            Self::Unsupported(_) => ErrorKind::UnsupportedOperation,
+            Self::Rpc(_) | Self::Unreadable | Self::TooLong { .. } => ErrorKind::InvalidAgentResponse,
+            Self::AuthRequired(_) | Self::WrongVersion(_) | Self::TimedOut { .. } | Self::Closed(_) => {
+                ErrorKind::AgentUnavailable
+            }
+        };
+        let error = Error::new(kind, format!("The agent could not {what}: {self}"));
+        // Only a person can log in, or install another version.
+        if matches!(self, Self::AuthRequired(_) | Self::WrongVersion(_)) { error.permanent() } else { error }
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rpc(error) => {
+                let text = redact::public(&error.text());
+                if text.is_empty() {
+                    write!(f, "it answered with error {}.", error.code)
+                } else {
+                    f.write_str(&text)
+                }
+            }
+            Self::AuthRequired(methods) => {
+                f.write_str("it wants a login first.")?;
+                for AuthMethod { id, name, description } in methods {
+                    let name = if name.is_empty() { id } else { name };
+                    let how = description.as_deref().map(|how| format!(" ({how})")).unwrap_or_default();
+                    write!(f, " {}", redact::public(&format!("Method `{id}`: {name}{how}.")))?;
+                }
+                Ok(())
+            }
+            Self::WrongVersion(version) => {
+                let version = version.map_or("no version".to_owned(), |version| format!("version {version}"));
+                write!(f, "it speaks {version} of ACP, and this gateway speaks version {PROTOCOL_VERSION}.")
+            }
+            Self::TimedOut { method, after } => {
+                write!(f, "no answer to {method} within {} s.", after.as_secs())
+            }
+            Self::TooLong { bytes, most } => {
+                write!(f, "its answer has {bytes} bytes in one line; {most} are allowed.")
+            }
+            Self::Unreadable => f.write_str("its answer cannot be read."),
+            Self::Unsupported(what) => write!(f, "it does not offer {what}."),
+            Self::NoSuchChoice { what, word, choices } => {
+                let text = format!("there is no {what} `{word}`. Choose one of: {}.", choices.join(", "));
+                f.write_str(&redact::cut(&text))
+            }
+            Self::NoSession => f.write_str("it does not know the session."),
+            Self::Busy => f.write_str("another turn runs in the session."),
+            Self::Closed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}

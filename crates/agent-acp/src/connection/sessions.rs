@@ -1,0 +1,312 @@
+//! Sessions: opening them, and what is known about each.
+
+use longshore_model::Json;
+use serde_json::json;
+use tokio::sync::oneshot;
+
+use super::{CallError, Connection, Pending, Phase, Route};
+use crate::schema::{
+    self, Command, ConfigAnswer, ConfigOption, McpServer, Models, Modes, SessionAnswer, SessionList, Update,
+};
+use crate::translate::{Replay, SessionTotals};
+
+/// A session that was opened or opened again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OpenedSession {
+    pub id: String,
+    /// The history that the agent repeated. Empty for a new session, and for one that was resumed.
+    pub replay: Replay,
+}
+
+/// What is known about a session beside its turns.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SessionFacts {
+    pub modes: Option<Modes>,
+    pub models: Option<Models>,
+    pub config_options: Vec<ConfigOption>,
+    pub commands: Vec<Command>,
+    pub title: Option<String>,
+    pub totals: SessionTotals,
+}
+
+impl SessionFacts {
+    pub(super) fn new(totals: SessionTotals) -> Self {
+        Self {
+            modes: None,
+            models: None,
+            config_options: Vec::new(),
+            commands: Vec::new(),
+            title: None,
+            totals,
+        }
+    }
+
+    /// Whether the update is about the session and not about a turn.
+    pub(super) fn concerns(update: &Update) -> bool {
+        matches!(
+            update,
+            Update::Commands(_)
+                | Update::Mode(_)
+                | Update::ConfigOptions(_)
+                | Update::Title(_)
+                | Update::Usage(_)
+        )
+    }
+
+    pub(super) fn note(&mut self, update: &Update) {
+        match update {
+            Update::Commands(commands) => self.commands.clone_from(commands),
+            Update::Mode(mode) => self.set_mode(mode),
+            Update::ConfigOptions(options) => self.config_options.clone_from(options),
+            Update::Title(Some(title)) => self.title = Some(title.clone()),
+            Update::Usage(usage) => self.totals.note(usage),
+            _ => {}
+        }
+    }
+
+    pub(super) fn opened(&mut self, answer: SessionAnswer) {
+        self.modes = answer.modes.or(self.modes.take());
+        self.models = answer.models.or(self.models.take());
+        if !answer.config_options.is_empty() {
+            self.config_options = answer.config_options;
+        }
+    }
+
+    /// The config option that has this role. Agents name the role in the category or, if they have none, in the id.
+    pub fn option_for(&self, role: &str) -> Option<&ConfigOption> {
+        let has_category = |option: &&ConfigOption| option.category.as_deref() == Some(role);
+        let has_id = |option: &&ConfigOption| option.category.is_none() && option.id == role;
+        self.config_options.iter().find(has_category).or_else(|| self.config_options.iter().find(has_id))
+    }
+
+    fn set_mode(&mut self, mode: &str) {
+        if let Some(modes) = &mut self.modes {
+            mode.clone_into(&mut modes.current_mode_id);
+        }
+        self.set_option_for("mode", mode);
+    }
+
+    fn set_option_for(&mut self, role: &str, value: &str) {
+        let Some(id) = self.option_for(role).map(|option| option.id.clone()) else { return };
+        if let Some(option) = self.config_options.iter_mut().find(|option| option.id == id) {
+            value.clone_into(&mut option.current_value);
+        }
+    }
+}
+
+impl Connection {
+    pub async fn new_session(&self, cwd: &str, servers: &[McpServer]) -> Result<OpenedSession, CallError> {
+        let (reply, answer) = oneshot::channel();
+        let params = json!({"cwd": cwd, "mcpServers": servers});
+        self.request("session/new", &params, self.0.limits.start, Pending::NewSession(reply), answer).await
+    }
+
+    /// Opens a session of an earlier process again: resumes it if the agent can, which repeats no history, or else loads it.
+    ///
+    /// Success does not prove that the session exists: one agent loads any id.
+    pub async fn reopen_session(
+        &self,
+        session: &str,
+        cwd: &str,
+        servers: &[McpServer],
+    ) -> Result<OpenedSession, CallError> {
+        if self.offers("session/resume") {
+            match self.reopen("session/resume", session, cwd, servers).await {
+                Err(error) if error.is_method_absent() => {}
+                resumed => return resumed,
+            }
+        }
+        self.load_session(session, cwd, servers).await
+    }
+
+    pub async fn load_session(
+        &self,
+        session: &str,
+        cwd: &str,
+        servers: &[McpServer],
+    ) -> Result<OpenedSession, CallError> {
+        if !self.offers("session/load") {
+            return Err(CallError::Unsupported("a way to open an old session again"));
+        }
+        self.reopen("session/load", session, cwd, servers).await
+    }
+
+    async fn reopen(
+        &self,
+        method: &'static str,
+        session: &str,
+        cwd: &str,
+        servers: &[McpServer],
+    ) -> Result<OpenedSession, CallError> {
+        {
+            let mut state = self.lock();
+            let facts = || SessionFacts::new(SessionTotals::of_old_session());
+            let route = state
+                .sessions
+                .entry(session.to_owned())
+                .or_insert_with(|| Route { facts: facts(), phase: Phase::Idle });
+            if !matches!(route.phase, Phase::Idle) {
+                return Err(CallError::Busy);
+            }
+            route.phase = Phase::Loading(Replay::default());
+        }
+        let (reply, answer) = oneshot::channel();
+        let pending = Pending::OldSession { session: session.to_owned(), reply };
+        let params = json!({"sessionId": session, "cwd": cwd, "mcpServers": servers});
+        self.request(method, &params, self.0.limits.start, pending, answer).await
+    }
+
+    /// Makes a copy of a session.
+    pub async fn fork_session(
+        &self,
+        session: &str,
+        cwd: &str,
+        servers: &[McpServer],
+    ) -> Result<OpenedSession, CallError> {
+        self.require("session/fork", "copies of sessions")?;
+        let (reply, answer) = oneshot::channel();
+        let params = json!({"sessionId": session, "cwd": cwd, "mcpServers": servers});
+        self.request("session/fork", &params, self.0.limits.start, Pending::NewSession(reply), answer).await
+    }
+
+    /// One page of the agent's sessions.
+    pub async fn list_sessions(
+        &self,
+        cwd: Option<&str>,
+        cursor: Option<&str>,
+    ) -> Result<SessionList, CallError> {
+        self.require("session/list", "a list of sessions")?;
+        let mut params = json!({});
+        for (name, value) in [("cwd", cwd), ("cursor", cursor)] {
+            if let Some(value) = value {
+                params[name] = value.into();
+            }
+        }
+        let answer = self.call("session/list", &params, self.0.limits.call).await?;
+        schema::read(&answer).ok_or(CallError::Unreadable)
+    }
+
+    /// Lets go of a session. The connection forgets it even if the agent has no such method.
+    pub async fn close_session(&self, session: &str) -> Result<(), CallError> {
+        let is_idle = matches!(self.lock().sessions.get(session), Some(Route { phase: Phase::Idle, .. }));
+        if !is_idle {
+            return Err(CallError::Busy);
+        }
+        self.lock().sessions.remove(session);
+        if !self.offers("session/close") {
+            return Ok(());
+        }
+        match self.call("session/close", &json!({"sessionId": session}), self.0.limits.call).await {
+            Err(error) if error.is_method_absent() => Ok(()),
+            closed => closed.map(drop),
+        }
+    }
+
+    pub fn facts(&self, session: &str) -> Option<SessionFacts> {
+        self.lock().sessions.get(session).map(|route| route.facts.clone())
+    }
+
+    /// Sets the mode, by `session/set_mode` or by the config option for modes.
+    pub async fn set_mode(&self, session: &str, mode: &str) -> Result<(), CallError> {
+        let facts = self.facts(session).ok_or(CallError::NoSession)?;
+        let choices = facts
+            .modes
+            .as_ref()
+            .map(|modes| modes.available_modes.iter().map(|mode| mode.id.clone()).collect());
+        let params = json!({"sessionId": session, "modeId": mode});
+        self.choose(session, &facts, ("mode", mode), choices, ("session/set_mode", params)).await?;
+        self.change(session, |facts| facts.set_mode(mode));
+        Ok(())
+    }
+
+    /// Sets the model, by `session/set_model` or by the config option for models.
+    pub async fn set_model(&self, session: &str, model: &str) -> Result<(), CallError> {
+        let facts = self.facts(session).ok_or(CallError::NoSession)?;
+        let choices = facts
+            .models
+            .as_ref()
+            .map(|models| models.available_models.iter().map(|model| model.model_id.clone()).collect());
+        let params = json!({"sessionId": session, "modelId": model});
+        self.choose(session, &facts, ("model", model), choices, ("session/set_model", params)).await?;
+        self.change(session, |facts| {
+            if let Some(models) = &mut facts.models {
+                model.clone_into(&mut models.current_model_id);
+            }
+            facts.set_option_for("model", model);
+        });
+        Ok(())
+    }
+
+    pub async fn set_config_option(&self, session: &str, option: &str, value: &str) -> Result<(), CallError> {
+        let params = json!({"sessionId": session, "configId": option, "value": value});
+        let answer = self.call("session/set_config_option", &params, self.0.limits.call).await?;
+        let ConfigAnswer { config_options } = schema::read(&answer).unwrap_or_default();
+        self.change(session, |facts| {
+            if !config_options.is_empty() {
+                facts.config_options = config_options;
+            }
+        });
+        Ok(())
+    }
+
+    /// Sets one of `choices` with the method, or else a value of the config option for the role. Checks the word first: two agents
+    /// accept any.
+    async fn choose(
+        &self,
+        session: &str,
+        facts: &SessionFacts,
+        (role, word): (&'static str, &str),
+        choices: Option<Vec<String>>,
+        (method, params): (&'static str, serde_json::Value),
+    ) -> Result<(), CallError> {
+        let check = |choices: &[String]| {
+            let is_known = choices.is_empty() || choices.iter().any(|choice| choice == word);
+            let unknown =
+                || CallError::NoSuchChoice { what: role, word: word.to_owned(), choices: choices.to_vec() };
+            if is_known { Ok(()) } else { Err(unknown()) }
+        };
+        let is_absent = self.lock().absent.contains(method);
+        if let Some(choices) = choices.filter(|_| !is_absent) {
+            check(&choices)?;
+            let answer: Result<Json, CallError> = self.call(method, &params, self.0.limits.call).await;
+            match answer {
+                Err(error) if error.is_method_absent() => {}
+                answer => return answer.map(drop),
+            }
+        }
+        let option = facts.option_for(role).ok_or(CallError::Unsupported(if role == "mode" {
+            "a choice of modes"
+        } else {
+            "a choice of models"
+        }))?;
+        let choices: Vec<String> = option.choices.iter().map(|choice| choice.value.clone()).collect();
+        check(&choices)?;
+        self.set_config_option(session, &option.id, word).await
+    }
+
+    fn change(&self, session: &str, change: impl FnOnce(&mut SessionFacts)) {
+        if let Some(route) = self.lock().sessions.get_mut(session) {
+            change(&mut route.facts);
+        }
+    }
+
+    /// Whether the agent advertises a method and was not found to lack it.
+    pub fn offers(&self, method: &str) -> bool {
+        let state = self.lock();
+        let sessions = &state.capabilities.session_capabilities;
+        let is_advertised = match method {
+            "session/load" => state.capabilities.load_session,
+            "session/resume" => sessions.resume,
+            "session/list" => sessions.list,
+            "session/fork" => sessions.fork,
+            "session/close" => sessions.close,
+            "session/delete" => sessions.delete,
+            _ => false,
+        };
+        is_advertised && !state.absent.contains(method)
+    }
+
+    fn require(&self, method: &str, what: &'static str) -> Result<(), CallError> {
+        if self.offers(method) { Ok(()) } else { Err(CallError::Unsupported(what)) }
+    }
+}

@@ -1,0 +1,503 @@
+use longshore_engine::Tasks;
+use longshore_model::{AgentEvent, ErrorKind, Outcome, PermissionReply, PromptId, SessionId};
+use serde_json::Value;
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf, split,
+};
+
+use super::*;
+use crate::content::PromptBlock;
+use crate::turn::{Reply, Turn};
+
+/// The agent's side of a connection: the test plays the agent.
+struct Peer {
+    lines: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
+    output: WriteHalf<DuplexStream>,
+}
+
+impl Peer {
+    /// The next message of the client.
+    async fn get(&mut self) -> Value {
+        let line = timeout(Duration::from_secs(30), self.lines.next_line()).await.expect("a message comes");
+        serde_json::from_str(&line.unwrap().expect("the client writes")).unwrap()
+    }
+
+    async fn say(&mut self, message: &Value) {
+        self.say_raw(&format!("{message}\n")).await;
+    }
+
+    async fn say_raw(&mut self, text: &str) {
+        self.output.write_all(text.as_bytes()).await.unwrap();
+    }
+
+    /// Answers the next request, which must have this method.
+    async fn answer(&mut self, method: &str, result: Value) -> Value {
+        let request = self.get().await;
+        assert_eq!(request["method"], method);
+        self.say(&json!({"jsonrpc": "2.0", "id": request["id"], "result": result})).await;
+        request
+    }
+
+    async fn fail(&mut self, method: &str, code: i64, message: &str) {
+        let request = self.get().await;
+        assert_eq!(request["method"], method);
+        self.say(&json!({"id": request["id"], "error": {"code": code, "message": message}})).await;
+    }
+
+    async fn update(&mut self, session: &str, update: Value) {
+        self.say(&json!({"method": "session/update", "params": {"sessionId": session, "update": update}}))
+            .await;
+    }
+
+    async fn text(&mut self, session: &str, text: &str) {
+        self.update(
+            session,
+            json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}),
+        )
+        .await;
+    }
+
+    async fn ask(&mut self, session: &str, id: Value) {
+        self.say(&json!({"id": id, "method": "session/request_permission", "params": {"sessionId": session,
+            "toolCall": {"toolCallId": format!("call-{id}")}, "options": [{"optionId": "y", "name": "Yes", "kind": "allow_once"},
+            {"optionId": "cancel", "name": "No", "kind": "reject_once"}]}}))
+            .await;
+    }
+}
+
+fn connect_with(limits: Limits) -> (Connection, Peer, Tasks) {
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let (output, input) = split(ours);
+    let (connection, driver) = Connection::new(output, input, limits);
+    let tasks = Tasks::new();
+    tasks.spawn("connection", driver.run());
+    let (read, write) = split(theirs);
+    (connection, Peer { lines: BufReader::new(read).lines(), output: write }, tasks)
+}
+
+fn connect() -> (Connection, Peer, Tasks) {
+    connect_with(Limits::default())
+}
+
+/// A connection with the session `s`.
+async fn with_session() -> (Connection, Peer, Tasks) {
+    let (connection, mut peer, tasks) = connect();
+    open(&connection, &mut peer, "s", json!({})).await;
+    (connection, peer, tasks)
+}
+
+async fn open(connection: &Connection, peer: &mut Peer, id: &str, mut answer: Value) {
+    answer["sessionId"] = id.into();
+    let (opened, _) = tokio::join!(connection.new_session("/w", &[]), peer.answer("session/new", answer));
+    assert_eq!(opened.unwrap().id, id);
+}
+
+fn say(text: &str) -> Vec<PromptBlock> {
+    vec![PromptBlock::Text { text: text.to_owned() }]
+}
+
+async fn turn(connection: &Connection, session: &str) -> Turn {
+    let prompt = PromptId::parse("p").unwrap();
+    Turn::start(connection, SessionId::parse(session).unwrap(), &prompt, &say("hi")).await.unwrap()
+}
+
+/// All events until the end.
+async fn rest(turn: &mut Turn) -> Vec<AgentEvent> {
+    let mut events = Vec::new();
+    let all = async {
+        while let Some(more) = turn.next().await {
+            events.extend(more);
+        }
+    };
+    timeout(Duration::from_secs(30), all).await.expect("the turn ends");
+    events
+}
+
+fn outcome(events: &[AgentEvent]) -> &Outcome {
+    match events.last() {
+        Some(AgentEvent::Ended(outcome)) => outcome,
+        other => panic!("the last event is {other:?}"),
+    }
+}
+
+fn texts(events: &[AgentEvent]) -> String {
+    let text = |event: &AgentEvent| match event {
+        AgentEvent::Text { text, .. } => Some(text.clone()),
+        _ => None,
+    };
+    events.iter().filter_map(text).collect()
+}
+
+#[tokio::test]
+async fn the_handshake_offers_no_files_and_no_terminals() {
+    let (connection, mut peer, _tasks) = connect();
+    let answer = json!({"protocolVersion": 1, "agentCapabilities": {"loadSession": true}, "agentInfo": {"name": "a", "version": "2"}});
+    let (about, request) = tokio::join!(connection.initialize(), peer.answer("initialize", answer));
+    assert_eq!(about.unwrap().agent_info.version, "2");
+    let offered = json!({"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false});
+    assert_eq!(request["params"]["clientCapabilities"], offered);
+    assert!(connection.offers("session/load") && !connection.offers("session/list"));
+}
+
+#[tokio::test]
+async fn another_version_of_the_protocol_is_an_error_that_lasts() {
+    for version in [json!(2), json!(0), Value::Null] {
+        let (connection, mut peer, _tasks) = connect();
+        let answer = json!({"protocolVersion": version});
+        let (about, _) = tokio::join!(connection.initialize(), peer.answer("initialize", answer));
+        let error = about.unwrap_err().into_error("start");
+        assert!(
+            error.is_permanent() && error.message().contains("of ACP, and this gateway speaks version 1"),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_login_that_is_missing_is_reported_with_the_agents_methods() {
+    let (connection, mut peer, _tasks) = connect();
+    let answer = json!({"protocolVersion": 1, "authMethods": [{"id": "opencode-login", "name": "Log in", "description": "Run `opencode auth login`"}]});
+    let _ = tokio::join!(connection.initialize(), peer.answer("initialize", answer));
+    let (opened, ()) = tokio::join!(
+        connection.new_session("/w", &[]),
+        peer.fail("session/new", -32000, "Authentication required")
+    );
+    let error = opened.unwrap_err().into_error("open a session");
+    assert_eq!((error.kind(), error.is_permanent()), (ErrorKind::AgentUnavailable, true));
+    assert_eq!(
+        error.message(),
+        "The agent could not open a session: it wants a login first. Method `opencode-login`: Log in (Run `opencode auth login`)."
+    );
+    let (logged_in, request) =
+        tokio::join!(connection.authenticate("opencode-login"), peer.answer("authenticate", Value::Null));
+    assert_eq!((logged_in, &request["params"]["methodId"]), (Ok(()), &json!("opencode-login")));
+}
+
+#[tokio::test]
+async fn updates_before_the_answer_that_names_their_session_are_kept_within_a_bound() {
+    let (connection, mut peer, _tasks) = connect();
+    let playing = async {
+        let request = peer.get().await;
+        let commands =
+            json!({"sessionUpdate": "available_commands_update", "availableCommands": [{"name": "init"}]});
+        peer.update("s", commands).await;
+        for number in 0..200 {
+            peer.update(&format!("other-{number}"), json!({"sessionUpdate": "current_mode_update"})).await;
+        }
+        peer.say(&json!({"id": request["id"], "result": {"sessionId": "s"}})).await;
+    };
+    let (opened, ()) = tokio::join!(connection.new_session("/w", &[]), playing);
+    opened.unwrap();
+    assert_eq!(connection.facts("s").unwrap().commands[0].name, "init");
+    assert_eq!(connection.counted()["update of an unknown session"], 201 - 64);
+}
+
+#[tokio::test]
+async fn an_advertised_method_that_is_missing_counts_as_absent_and_load_takes_its_place() {
+    let (connection, mut peer, _tasks) = connect();
+    let answer = json!({"protocolVersion": 1, "agentCapabilities": {"loadSession": true, "sessionCapabilities": {"resume": {}}}});
+    let _ = tokio::join!(connection.initialize(), peer.answer("initialize", answer));
+    let playing = async {
+        peer.fail("session/resume", -32601, "Method not found").await;
+        let request = peer.get().await;
+        assert_eq!(request["method"], "session/load");
+        peer.update(
+            "s",
+            json!({"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "old"}}),
+        )
+        .await;
+        peer.text("s", "reply").await;
+        peer.say(&json!({"id": request["id"], "result": null})).await;
+    };
+    let (opened, ()) = tokio::join!(connection.reopen_session("s", "/w", &[]), playing);
+    let replay = opened.unwrap().replay;
+    assert_eq!((replay.last.prompt.as_str(), replay.last.reply.as_str()), ("old", "reply"));
+    assert!(!connection.offers("session/resume"));
+    assert_eq!(connection.list_sessions(None, None).await, Err(CallError::Unsupported("a list of sessions")));
+}
+
+#[tokio::test]
+async fn the_events_of_a_turn_end_with_the_answer_to_its_prompt() {
+    let (connection, mut peer, _tasks) = with_session().await;
+    let mut turn = turn(&connection, "s").await;
+    assert_eq!(connection.prompt("s", &say("again")).await.err(), Some(CallError::Busy));
+    let request = peer.get().await;
+    assert_eq!(request["params"]["prompt"], json!([{"type": "text", "text": "hi"}]));
+    peer.text("s", "a").await;
+    peer.text("unknown", "x").await;
+    peer.text("s", "b").await;
+    peer.say(&json!({"id": request["id"], "result": {"stopReason": "end_turn"}})).await;
+    // An agent that answers twice, or that goes on after the end, changes nothing.
+    peer.say(&json!({"id": request["id"], "result": {"stopReason": "cancelled"}})).await;
+    peer.text("s", "late").await;
+    peer.ask("s", json!(0)).await;
+    assert_eq!(peer.get().await["result"]["outcome"]["outcome"], "cancelled");
+    let events = rest(&mut turn).await;
+    assert_eq!((texts(&events).as_str(), outcome(&events)), ("ab", &Outcome::Completed { remark: None }));
+    let counted = connection.counted();
+    assert_eq!((counted["answer to no request"], counted["update outside of a turn"]), (1, 1));
+    assert_eq!(counted["permission request outside of a turn"], 1);
+    assert!(connection.prompt("s", &say("next")).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_permission_request_is_answered_once_with_the_agents_own_option() {
+    let (connection, mut peer, _tasks) = with_session().await;
+    let mut turn = turn(&connection, "s").await;
+    let prompt = peer.get().await;
+    peer.ask("s", json!(0)).await;
+    peer.ask("s", json!("a-1")).await;
+    let mut asks = Vec::new();
+    while asks.len() < 2 {
+        let events = turn.next().await.unwrap();
+        asks.extend(events.into_iter().filter_map(|event| match event {
+            AgentEvent::Asked(ask) => Some(ask.request_id),
+            _ => None,
+        }));
+    }
+    let refused = turn.reply(&asks[0], Reply::Option("perhaps")).await.unwrap_err();
+    assert!(refused.message().contains("Name one of: y (Yes), cancel (No)."), "{refused}");
+    turn.reply(&asks[1], Reply::Word(PermissionReply::Reject)).await.unwrap();
+    turn.reply(&asks[0], Reply::Word(PermissionReply::Always)).await.unwrap();
+    let again = turn.reply(&asks[0], Reply::Word(PermissionReply::Once)).await.unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::InterruptNotFound);
+    for (id, option) in [(json!("a-1"), "cancel"), (json!(0), "y")] {
+        let answer = peer.get().await;
+        assert_eq!(
+            answer,
+            json!({"jsonrpc": "2.0", "id": id, "result": {"outcome": {"outcome": "selected", "optionId": option}}})
+        );
+    }
+    peer.say(&json!({"id": prompt["id"], "result": {"stopReason": "end_turn"}})).await;
+    assert_eq!(outcome(&rest(&mut turn).await), &Outcome::Completed { remark: None });
+    // The end of the turn closes open requests only: the next message is a new request.
+    open(&connection, &mut peer, "t", json!({})).await;
+}
+
+#[tokio::test]
+async fn cancel_first_answers_the_open_permission_requests() {
+    let (connection, mut peer, _tasks) = with_session().await;
+    let mut turn = turn(&connection, "s").await;
+    let prompt = peer.get().await;
+    peer.ask("s", json!(0)).await;
+    turn.next().await.unwrap();
+    turn.cancel().await.unwrap();
+    let cancelled = json!({"outcome": {"outcome": "cancelled"}});
+    let answer = peer.get().await;
+    assert_eq!((&answer["id"], &answer["result"]), (&json!(0), &cancelled));
+    let notice = peer.get().await;
+    assert_eq!(
+        (&notice["method"], &notice["params"], notice.get("id")),
+        (&json!("session/cancel"), &json!({"sessionId": "s"}), None)
+    );
+    // A request that crossed the cancel is answered at once.
+    peer.ask("s", json!(1)).await;
+    let answer = peer.get().await;
+    assert_eq!((&answer["id"], &answer["result"]), (&json!(1), &cancelled));
+    peer.say(&json!({"id": prompt["id"], "result": {"stopReason": "cancelled"}})).await;
+    assert!(
+        matches!(outcome(&rest(&mut turn).await), Outcome::Canceled { reason } if reason == "The turn was stopped.")
+    );
+    connection.cancel("s").await.unwrap();
+    connection.cancel("nobody").await.unwrap();
+}
+
+#[tokio::test]
+async fn requests_of_the_agent_that_are_not_served_get_an_answer() {
+    let (_connection, mut peer, _tasks) = with_session().await;
+    peer.say(
+        &json!({"id": 5, "method": "fs/read_text_file", "params": {"sessionId": "s", "path": "/etc/passwd"}}),
+    )
+    .await;
+    assert_eq!(peer.get().await["error"]["code"], -32601);
+    // Not even a permission request that cannot be read gets an error: one agent's session would be lost.
+    peer.say(&json!({"id": 6, "method": "session/request_permission", "params": []})).await;
+    assert_eq!(peer.get().await["result"]["outcome"]["outcome"], "cancelled");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_without_an_answer_fails_after_its_limit_and_a_late_answer_is_dropped() {
+    let (connection, mut peer, _tasks) = connect();
+    let error = connection.new_session("/w", &[]).await.unwrap_err();
+    assert_eq!(error, CallError::TimedOut { method: "session/new", after: Limits::default().start });
+    let late = peer.get().await;
+    peer.say(&json!({"id": late["id"], "result": {"sessionId": "s"}})).await;
+    let (opened, _) = tokio::join!(
+        connection.new_session("/w", &[]),
+        peer.answer("session/new", json!({"sessionId": "t"}))
+    );
+    assert_eq!(opened.unwrap().id, "t");
+    assert_eq!(connection.counted()["answer to no request"], 1);
+    assert_eq!(connection.facts("s"), None);
+}
+
+#[tokio::test]
+async fn a_connection_that_ends_ends_its_turns_and_requests() {
+    let (connection, mut peer, _tasks) = with_session().await;
+    let mut turn = turn(&connection, "s").await;
+    peer.get().await;
+    peer.text("s", "half").await;
+    let playing = async {
+        peer.get().await;
+        drop(peer);
+    };
+    let (opened, ()) = tokio::join!(connection.new_session("/w", &[]), playing);
+    assert!(matches!(opened, Err(CallError::Closed(_))), "{opened:?}");
+    let events = rest(&mut turn).await;
+    assert_eq!(texts(&events), "half");
+    assert!(
+        matches!(outcome(&events), Outcome::Failed(failure) if failure.message.starts_with("The agent ended, or closed its output."))
+    );
+    assert!(matches!(connection.prompt("s", &say("x")).await, Err(CallError::Closed(_))));
+}
+
+#[tokio::test]
+async fn a_line_that_is_too_long_concerns_only_the_request_or_turn_it_belongs_to() {
+    let (connection, mut peer, _tasks) = connect_with(Limits { line_bytes: 10_000, ..Limits::default() });
+    open(&connection, &mut peer, "s", json!({})).await;
+    open(&connection, &mut peer, "t", json!({})).await;
+    let (mut first, mut second) = (turn(&connection, "s").await, turn(&connection, "t").await);
+    let (prompt_s, prompt_t) = (peer.get().await, peer.get().await);
+    let long = "x".repeat(20_000);
+    peer.text("s", &long).await;
+    peer.text("s", "short").await;
+    peer.say(&json!({"id": prompt_t["id"], "result": {"stopReason": long}})).await;
+    let long_request =
+        json!({"id": 9, "method": "session/request_permission", "params": {"sessionId": "s", "x": long}});
+    peer.say(&long_request).await;
+    assert_eq!(peer.get().await["result"]["outcome"]["outcome"], "cancelled");
+    peer.say(&json!({"id": prompt_s["id"], "result": {"stopReason": "end_turn"}})).await;
+    let events = rest(&mut first).await;
+    assert_eq!((texts(&events).as_str(), outcome(&events)), ("short", &Outcome::Completed { remark: None }));
+    assert_eq!(first.translator().unmapped()["update that is too long"], 1);
+    let lost = rest(&mut second).await;
+    assert!(
+        matches!(outcome(&lost), Outcome::Failed(failure) if failure.message.contains("bytes in one line; 10000 are allowed.")),
+        "{lost:?}"
+    );
+    assert_eq!(connection.closed(), None);
+    // A line that might be the answer somebody waits for ends the connection.
+    peer.say_raw(&format!("{long}\n")).await;
+    let (opened, ()) = tokio::join!(connection.new_session("/w", &[]), async {});
+    assert!(matches!(opened, Err(CallError::Closed(why)) if why.contains("20000 bytes")), "no reason");
+}
+
+#[tokio::test]
+async fn events_that_nobody_reads_make_the_agent_wait() {
+    let (connection, mut peer, _tasks) = with_session().await;
+    let mut turn = turn(&connection, "s").await;
+    let prompt = peer.get().await;
+    let done = std::sync::atomic::AtomicUsize::new(0);
+    let flood = async {
+        for _ in 0..5000 {
+            peer.text("s", "some text that takes room in the pipe; ").await;
+            done.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        peer.say(&json!({"id": prompt["id"], "result": {"stopReason": "end_turn"}})).await;
+    };
+    let reading = async {
+        // Everything that can happen without a reader has happened when the agent has made no more progress for a while.
+        let mut before = usize::MAX;
+        loop {
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+            let now = done.load(std::sync::atomic::Ordering::Relaxed);
+            if now == before {
+                break;
+            }
+            before = now;
+        }
+        assert!(before < 2000, "the agent wrote {before} updates that nobody read");
+        rest(&mut turn).await
+    };
+    let ((), events) = tokio::join!(flood, reading);
+    assert_eq!(texts(&events).len(), 5000 * "some text that takes room in the pipe; ".len());
+}
+
+#[tokio::test]
+async fn a_turn_that_nobody_reads_any_more_does_not_stop_the_others() {
+    let (connection, mut peer, _tasks) = with_session().await;
+    let abandoned = turn(&connection, "s").await;
+    let prompt = peer.get().await;
+    drop(abandoned);
+    for _ in 0..5000 {
+        peer.text("s", "some text that takes room in the pipe; ").await;
+    }
+    peer.ask("s", json!(3)).await;
+    assert_eq!(peer.get().await["result"]["outcome"]["outcome"], "cancelled");
+    assert_eq!(connection.prompt("s", &say("x")).await.err(), Some(CallError::Busy));
+    peer.say(&json!({"id": prompt["id"], "result": {"stopReason": "end_turn"}})).await;
+    open(&connection, &mut peer, "t", json!({})).await;
+    assert!(connection.prompt("s", &say("x")).await.is_ok());
+}
+
+#[tokio::test]
+async fn an_agent_that_floods_with_requests_and_reads_no_answers_is_cut_off() {
+    let (connection, mut peer, _tasks) = with_session().await;
+    let asking = async {
+        for id in 0..100_000 {
+            let request =
+                json!({"id": id, "method": "fs/read_text_file", "params": {"path": "x".repeat(100)}});
+            if peer.output.write_all(format!("{request}\n").as_bytes()).await.is_err() {
+                break;
+            }
+        }
+    };
+    timeout(Duration::from_mins(1), asking).await.expect("the pipe breaks");
+    assert_eq!(connection.closed().as_deref(), Some("The agent does not read its input."));
+}
+
+#[tokio::test]
+async fn modes_and_models_are_set_in_the_way_that_the_agent_has() {
+    let options = json!([
+        {"id": "mode", "category": "mode", "currentValue": "build", "options": [{"value": "build"}, {"value": "plan"}]},
+        {"id": "llm", "category": "model", "currentValue": "a/b", "options": [{"value": "a/b"}, {"value": "a/c"}]}]);
+    // By a method, for an agent that names its modes.
+    let (connection, mut peer, _tasks) = connect();
+    let answer = json!({"modes": {"currentModeId": "ask", "availableModes": [{"id": "ask"}, {"id": "auto"}]},
+        "models": {"currentModelId": "m", "availableModels": [{"modelId": "m"}, {"modelId": "n"}]}, "configOptions": options});
+    open(&connection, &mut peer, "s", answer).await;
+    let (set, request) =
+        tokio::join!(connection.set_mode("s", "auto"), peer.answer("session/set_mode", json!({})));
+    assert_eq!((set, &request["params"]), (Ok(()), &json!({"sessionId": "s", "modeId": "auto"})));
+    assert_eq!(connection.facts("s").unwrap().modes.unwrap().current_mode_id, "auto");
+    // An unknown word is refused here, because two agents accept any.
+    let error = connection.set_mode("s", "yolo").await.unwrap_err();
+    assert_eq!(error.to_string(), "there is no mode `yolo`. Choose one of: ask, auto.");
+    // By the config option, for an agent without the method.
+    open(&connection, &mut peer, "u", json!({"models": {}, "configOptions": options})).await;
+    let changed =
+        json!({"configOptions": [{"id": "llm", "category": "model", "currentValue": "a/c", "options": []}]});
+    let playing = async {
+        peer.fail("session/set_model", -32601, "Method not found").await;
+        let request = peer.answer("session/set_config_option", changed).await;
+        assert_eq!(request["params"], json!({"sessionId": "u", "configId": "llm", "value": "a/c"}));
+    };
+    let (set, ()) = tokio::join!(connection.set_model("u", "a/c"), playing);
+    set.unwrap();
+    assert_eq!(connection.facts("u").unwrap().option_for("model").unwrap().current_value, "a/c");
+    // Not at all.
+    open(&connection, &mut peer, "bare", json!({})).await;
+    let error = connection.set_model("bare", "x").await.unwrap_err().into_error("set the model");
+    assert_eq!(error.kind(), ErrorKind::UnsupportedOperation);
+}
+
+#[tokio::test]
+async fn two_sessions_on_one_connection_do_not_mix() {
+    let (connection, mut peer, _tasks) = with_session().await;
+    open(&connection, &mut peer, "t", json!({})).await;
+    let (mut first, mut second) = (turn(&connection, "s").await, turn(&connection, "t").await);
+    let prompts = [peer.get().await, peer.get().await];
+    for number in 0..50 {
+        peer.text("s", &format!("s{number} ")).await;
+        peer.text("t", &format!("t{number} ")).await;
+    }
+    for prompt in prompts.iter().rev() {
+        peer.say(&json!({"id": prompt["id"], "result": {"stopReason": "end_turn"}})).await;
+    }
+    let expected =
+        |letter: &str| (0..50).map(|number| format!("{letter}{number} ")).collect::<Vec<_>>().concat();
+    assert_eq!(texts(&rest(&mut second).await), expected("t"));
+    assert_eq!(texts(&rest(&mut first).await), expected("s"));
+}

@@ -1,0 +1,133 @@
+//! The content of a prompt: each input becomes a block of a kind that the agent takes, or else a description of the file.
+//!
+//! Every agent takes text and links. The rest depends on the agent's capabilities.
+
+mod manifest;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use longshore_engine::port::{FileSource, Input, InputFile};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Serialize;
+use url::Url;
+
+use crate::schema::PromptCapabilities;
+
+/// The images that models read.
+const IMAGES: &[&str] = &["image/png", "image/jpeg", "image/gif", "image/webp"];
+
+/// One block of a prompt.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum PromptBlock {
+    Text {
+        text: String,
+    },
+    #[serde(rename_all = "camelCase")]
+    Image {
+        mime_type: String,
+        data: String,
+    },
+    #[serde(rename_all = "camelCase")]
+    Audio {
+        mime_type: String,
+        data: String,
+    },
+    Resource {
+        resource: EmbeddedResource,
+    },
+    #[serde(rename_all = "camelCase")]
+    ResourceLink {
+        uri: String,
+        name: String,
+        mime_type: String,
+    },
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EmbeddedResource {
+    pub uri: String,
+    pub mime_type: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blob: Option<String>,
+}
+
+/// The files of the workspace whose bytes the prompt needs: [`blocks`] takes them, because it reads nothing itself. The agent
+/// itself reads the other files of the workspace.
+pub fn needed_files<'a>(inputs: &'a [Input], takes: PromptCapabilities) -> Vec<&'a Path> {
+    let needed = |input: &'a Input| match input {
+        Input::File(InputFile { source: FileSource::Workspace(path), media_type, .. }) => {
+            is_shown(media_type, takes).then_some(path.as_path())
+        }
+        Input::File(_) | Input::Text(_) => None,
+    };
+    inputs.iter().filter_map(needed).collect()
+}
+
+/// The blocks of a prompt. `read`: the files that [`needed_files`] names; one that could not be read is only described.
+pub fn blocks(
+    inputs: &[Input],
+    directory: &Path,
+    takes: PromptCapabilities,
+    read: &BTreeMap<PathBuf, Vec<u8>>,
+) -> Vec<PromptBlock> {
+    let block = |input: &Input| match input {
+        Input::Text(text) => PromptBlock::Text { text: text.clone() },
+        Input::File(file) => attach(file, takes, read)
+            .unwrap_or_else(|| PromptBlock::Text { text: manifest::describe(file, directory) }),
+    };
+    inputs.iter().map(block).collect()
+}
+
+/// Whether the model gets the bytes of a file of this type.
+fn is_shown(media_type: &str, takes: PromptCapabilities) -> bool {
+    takes.image && IMAGES.contains(&media_type) || takes.audio && media_type.starts_with("audio/")
+}
+
+/// `None`: the agent does not take the file.
+fn attach(
+    file: &InputFile,
+    takes: PromptCapabilities,
+    read: &BTreeMap<PathBuf, Vec<u8>>,
+) -> Option<PromptBlock> {
+    let mime_type = file.media_type.clone();
+    let name = manifest::name(file).unwrap_or_else(|| "attachment".to_owned());
+    let bytes = match &file.source {
+        FileSource::Inline(bytes) => Some(bytes),
+        FileSource::Workspace(path) => read.get(path),
+        FileSource::Remote(_) => None,
+    };
+    if let (true, Some(bytes)) = (is_shown(&mime_type, takes), bytes) {
+        let data = STANDARD.encode(bytes);
+        let is_image = mime_type.starts_with("image/");
+        return Some(if is_image {
+            PromptBlock::Image { mime_type, data }
+        } else {
+            PromptBlock::Audio { mime_type, data }
+        });
+    }
+    match &file.source {
+        FileSource::Workspace(path) if !is_shown(&mime_type, takes) => {
+            let uri = Url::from_file_path(path).ok()?.into();
+            Some(PromptBlock::ResourceLink { uri, name, mime_type })
+        }
+        FileSource::Remote(url) => Some(PromptBlock::ResourceLink { uri: url.clone(), name, mime_type }),
+        FileSource::Inline(bytes) if takes.embedded_context => {
+            // No path: the agent must not look for the file.
+            let uri = format!("attachment:{}", utf8_percent_encode(&name, NON_ALPHANUMERIC));
+            let text = std::str::from_utf8(bytes).ok().filter(|_| file.is_text).map(str::to_owned);
+            let blob = text.is_none().then(|| STANDARD.encode(bytes));
+            Some(PromptBlock::Resource { resource: EmbeddedResource { uri, mime_type, text, blob } })
+        }
+        FileSource::Workspace(_) | FileSource::Inline(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

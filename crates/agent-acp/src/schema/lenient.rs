@@ -1,0 +1,49 @@
+//! Deserializers that take what they understand and leave out the rest.
+
+use longshore_model::Json;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// The value, or the default if it has another type.
+pub(super) fn or_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned + Default,
+{
+    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    Ok(serde_json::from_str(raw.get()).unwrap_or_default())
+}
+
+/// The entries of a list that can be read.
+pub(super) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    optional_list(deserializer).map(Option::unwrap_or_default)
+}
+
+/// The entries of a list that can be read. `None`: no list.
+pub(super) fn optional_list<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    let entries = serde_json::from_str::<Vec<&RawValue>>(raw.get()).ok();
+    Ok(entries
+        .map(|entries| entries.iter().filter_map(|entry| serde_json::from_str(entry.get()).ok()).collect()))
+}
+
+/// Whether a capability is there: an object, even an empty one.
+pub(super) fn advertised<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    Ok(!matches!(raw.get(), "null" | "false"))
+}
+
+/// Any JSON except `null`.
+pub(super) fn json<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
+    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    Ok((raw.get() != "null").then(|| Json::from_raw(&raw)))
+}

@@ -1,0 +1,102 @@
+//! Modes, models and config options of a session.
+
+use serde::Deserialize;
+
+use super::lenient::{list, or_default};
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Modes {
+    #[serde(deserialize_with = "or_default")]
+    pub current_mode_id: String,
+    #[serde(deserialize_with = "list")]
+    pub available_modes: Vec<Mode>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct Mode {
+    pub id: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub description: Option<String>,
+}
+
+/// No longer part of ACP, but agents still send it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Models {
+    #[serde(deserialize_with = "or_default")]
+    pub current_model_id: String,
+    #[serde(deserialize_with = "list")]
+    pub available_models: Vec<Model>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Model {
+    pub model_id: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub name: String,
+}
+
+/// A setting of a session.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(from = "RawConfigOption")]
+pub struct ConfigOption {
+    pub id: String,
+    pub name: String,
+    /// `mode`, `model`, `thought_level` or another word.
+    pub category: Option<String>,
+    pub current_value: String,
+    /// Empty for a setting that is not a choice.
+    pub choices: Vec<ConfigChoice>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ConfigChoice {
+    pub value: String,
+    pub name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawConfigOption {
+    id: String,
+    #[serde(default, deserialize_with = "or_default")]
+    name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    category: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    current_value: serde_json::Value,
+    #[serde(default, deserialize_with = "list")]
+    options: Vec<RawChoice>,
+}
+
+/// A choice, or a group of choices.
+#[derive(Deserialize)]
+struct RawChoice {
+    #[serde(default, deserialize_with = "or_default")]
+    value: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    name: String,
+    #[serde(default, deserialize_with = "list")]
+    options: Vec<Self>,
+}
+
+impl From<RawConfigOption> for ConfigOption {
+    fn from(raw: RawConfigOption) -> Self {
+        let RawConfigOption { id, name, category, current_value, options } = raw;
+        let current_value = match current_value {
+            serde_json::Value::String(text) => text,
+            serde_json::Value::Null => String::new(),
+            other => other.to_string(),
+        };
+        let choices = options
+            .into_iter()
+            .flat_map(|choice| if choice.value.is_some() { vec![choice] } else { choice.options })
+            .filter_map(|choice| Some(ConfigChoice { value: choice.value?, name: choice.name }))
+            .collect();
+        Self { id, name, category, current_value, choices }
+    }
+}

@@ -1,0 +1,269 @@
+//! The updates of a session.
+
+use longshore_model::Json;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::TokenUsage;
+use super::lenient::{json, list, optional_list, or_default};
+use super::options::ConfigOption;
+
+/// One update of a session.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Update {
+    UserMessage(Chunk),
+    AgentMessage(Chunk),
+    AgentThought(Chunk),
+    /// The agent announces a tool call.
+    ToolCall(Box<ToolUpdate>),
+    /// A tool call changed. The call may not have been announced.
+    ToolCallUpdate(Box<ToolUpdate>),
+    Plan(Vec<PlanEntry>),
+    Commands(Vec<Command>),
+    Mode(String),
+    ConfigOptions(Vec<ConfigOption>),
+    Title(Option<String>),
+    Usage(UsageUpdate),
+    /// An update of another kind, or one whose content cannot be read: the name of its kind.
+    Unknown(String),
+}
+
+impl Update {
+    /// Reads the update of `session/update`.
+    pub fn read(raw: &RawValue) -> Self {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Kind {
+            session_update: String,
+        }
+        let text = raw.get();
+        let Ok(Kind { session_update: kind }) = serde_json::from_str(text) else {
+            return Self::Unknown(String::new());
+        };
+        Self::of_kind(&kind, text).unwrap_or(Self::Unknown(kind))
+    }
+
+    fn of_kind(kind: &str, text: &str) -> Option<Self> {
+        #[derive(Deserialize, Default)]
+        #[serde(rename_all = "camelCase", default)]
+        struct Others {
+            #[serde(deserialize_with = "list")]
+            entries: Vec<PlanEntry>,
+            #[serde(deserialize_with = "list")]
+            available_commands: Vec<Command>,
+            #[serde(deserialize_with = "or_default")]
+            current_mode_id: String,
+            #[serde(deserialize_with = "list")]
+            config_options: Vec<ConfigOption>,
+            #[serde(deserialize_with = "or_default")]
+            title: Option<String>,
+        }
+        fn read<'a, T: Deserialize<'a>>(text: &'a str) -> Option<T> {
+            serde_json::from_str(text).ok()
+        }
+        Some(match kind {
+            "user_message_chunk" => Self::UserMessage(read(text)?),
+            "agent_message_chunk" => Self::AgentMessage(read(text)?),
+            "agent_thought_chunk" => Self::AgentThought(read(text)?),
+            "tool_call" => Self::ToolCall(read::<Box<ToolUpdate>>(text).filter(|call| !call.id.is_empty())?),
+            "tool_call_update" => {
+                Self::ToolCallUpdate(read::<Box<ToolUpdate>>(text).filter(|call| !call.id.is_empty())?)
+            }
+            "usage_update" => Self::Usage(read(text)?),
+            "plan" => Self::Plan(read::<Others>(text)?.entries),
+            "available_commands_update" => Self::Commands(read::<Others>(text)?.available_commands),
+            "current_mode_update" => Self::Mode(read::<Others>(text)?.current_mode_id),
+            "config_option_update" => Self::ConfigOptions(read::<Others>(text)?.config_options),
+            "session_info_update" => Self::Title(read::<Others>(text)?.title),
+            _ => return None,
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Chunk {
+    #[serde(deserialize_with = "or_default")]
+    pub content: ContentBlock,
+    #[serde(deserialize_with = "or_default")]
+    pub message_id: Option<String>,
+    #[serde(rename = "_meta", deserialize_with = "or_default")]
+    pub meta: ChunkMeta,
+}
+
+/// Some agents report the tokens of a model request beside an empty text.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ChunkMeta {
+    #[serde(deserialize_with = "or_default")]
+    pub usage: Option<Box<TokenUsage>>,
+}
+
+/// A piece of content. `kind` says which of the members count.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContentBlock {
+    #[serde(rename = "type", deserialize_with = "or_default")]
+    pub kind: String,
+    #[serde(deserialize_with = "or_default")]
+    pub text: String,
+    /// Base64.
+    #[serde(deserialize_with = "or_default")]
+    pub data: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub mime_type: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub uri: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub name: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub resource: Option<Box<Resource>>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Resource {
+    #[serde(deserialize_with = "or_default")]
+    pub uri: String,
+    #[serde(deserialize_with = "or_default")]
+    pub mime_type: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub text: Option<String>,
+    /// Base64.
+    #[serde(deserialize_with = "or_default")]
+    pub blob: Option<String>,
+}
+
+/// A tool call, or the members of one that changed.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ToolUpdate {
+    #[serde(rename = "toolCallId", deserialize_with = "or_default")]
+    pub id: String,
+    #[serde(deserialize_with = "or_default")]
+    pub title: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub kind: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub status: Option<String>,
+    #[serde(deserialize_with = "optional_list")]
+    pub content: Option<Vec<ToolContent>>,
+    #[serde(deserialize_with = "optional_list")]
+    pub locations: Option<Vec<Location>>,
+    #[serde(deserialize_with = "json")]
+    pub raw_input: Option<Json>,
+    #[serde(deserialize_with = "json")]
+    pub raw_output: Option<Json>,
+    /// An older OpenCode has it here instead of in the input.
+    #[serde(rename = "subagent_type", deserialize_with = "or_default")]
+    pub sub_agent: Option<String>,
+    #[serde(rename = "_meta", deserialize_with = "or_default")]
+    pub meta: ToolMeta,
+}
+
+/// ACP has no name of a tool, only a title. Agents put the name into `_meta`, each at its own place.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(from = "RawToolMeta")]
+pub struct ToolMeta {
+    pub tool: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct RawToolMeta {
+    #[serde(alias = "tool_name", deserialize_with = "or_default")]
+    tool_name: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    claude_code: Vendor,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Vendor {
+    #[serde(deserialize_with = "or_default")]
+    tool_name: Option<String>,
+}
+
+impl From<RawToolMeta> for ToolMeta {
+    fn from(raw: RawToolMeta) -> Self {
+        Self { tool: raw.tool_name.or(raw.claude_code.tool_name).filter(|name| !name.is_empty()) }
+    }
+}
+
+/// A piece of a tool's output. `kind` says which of the members count.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ToolContent {
+    #[serde(rename = "type", deserialize_with = "or_default")]
+    pub kind: String,
+    #[serde(deserialize_with = "or_default")]
+    pub content: ContentBlock,
+    #[serde(deserialize_with = "or_default")]
+    pub path: String,
+    #[serde(deserialize_with = "or_default")]
+    pub old_text: String,
+    #[serde(deserialize_with = "or_default")]
+    pub new_text: String,
+    #[serde(deserialize_with = "or_default")]
+    pub terminal_id: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct Location {
+    pub path: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub line: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, serde::Serialize)]
+#[serde(default)]
+pub struct PlanEntry {
+    #[serde(deserialize_with = "or_default")]
+    pub content: String,
+    #[serde(deserialize_with = "or_default")]
+    pub status: String,
+    #[serde(deserialize_with = "or_default")]
+    pub priority: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct Command {
+    pub name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub description: String,
+}
+
+/// How full the model's context is, and what the session has cost so far.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct UsageUpdate {
+    #[serde(deserialize_with = "or_default")]
+    pub used: u64,
+    #[serde(deserialize_with = "or_default")]
+    pub size: u64,
+    #[serde(deserialize_with = "or_default")]
+    pub cost: Option<SessionCost>,
+    #[serde(rename = "_meta", deserialize_with = "or_default")]
+    pub meta: UsageMeta,
+}
+
+/// The cost of the session so far.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+pub struct SessionCost {
+    pub amount: f64,
+}
+
+/// The tokens of the session so far, as Vibe reports them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+#[expect(clippy::struct_field_names, reason = "the agent's names")]
+pub struct UsageMeta {
+    #[serde(deserialize_with = "or_default")]
+    pub prompt_tokens: u64,
+    #[serde(deserialize_with = "or_default")]
+    pub completion_tokens: u64,
+    #[serde(deserialize_with = "or_default")]
+    pub cached_tokens: u64,
+    #[serde(deserialize_with = "or_default")]
+    pub total_tokens: Option<u64>,
+}

@@ -1,0 +1,342 @@
+//! Translates the updates, permission requests and the end of one prompt into [`AgentEvent`]s. Pure: no IO, no clock.
+//!
+//! ACP numbers nothing: a text is a run of chunks of the same kind and message, so a tool call or a thought ends it. Tool calls
+//! may come without announcement and may never get a final update, so this module creates and closes them.
+
+mod diff;
+mod outcome;
+mod replay;
+mod sub_agent;
+mod tool;
+mod usage;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use longshore_model::{
+    AgentEvent, AgentFile, ArtifactId, BlockKind, BlockRef, Json, MessageId, Outcome, Progress, ProgressKind,
+    PromptId, RequestId, Resolution, SessionId, SessionNote,
+};
+use serde_json::json;
+
+pub use self::outcome::TurnEnd;
+pub use self::replay::{LastTurn, Replay};
+pub use self::sub_agent::SubAgent;
+pub(crate) use self::tool::CallFacts;
+use self::tool::{Calls, Source};
+pub use self::usage::SessionTotals;
+use self::usage::TurnUsage;
+use crate::permission::{self, Options};
+use crate::schema::{Chunk, ContentBlock, PermissionRequest, PlanEntry, Update};
+
+/// How many files of a turn are reported, and the size of one. Others are counted by name and dropped.
+const MAX_FILES: usize = 64;
+const MAX_FILE_BYTES: usize = 8 * 1024 * 1024;
+
+/// How many asks of a turn may be open at once. The driver rejects further ones.
+const MAX_ASKS: usize = 64;
+
+/// How many different names of updates that cannot be translated are counted. Others count as one.
+const MAX_UNMAPPED: usize = 64;
+
+/// The longest part of a prompt's id that the ids of blocks begin with; the whole id may have 128 characters.
+const MAX_PREFIX: usize = 100;
+
+/// The state of one turn.
+#[derive(Debug)]
+pub struct Translator {
+    session: SessionId,
+    ids: Ids,
+    text: Option<OpenText>,
+    calls: Calls,
+    asks: Vec<OpenAsk>,
+    usage: TurnUsage,
+    todos: Option<Json>,
+    title: Option<String>,
+    files: usize,
+    unmapped: BTreeMap<String, u64>,
+    is_stopped: bool,
+    is_over: bool,
+    out: Vec<AgentEvent>,
+}
+
+/// Makes the ids of blocks, asks and sub-agents. ACP has ids for few of these, and they are unique in one process only.
+#[derive(Debug)]
+struct Ids {
+    prefix: String,
+    last: u32,
+}
+
+impl Ids {
+    fn next(&mut self, what: &str) -> String {
+        self.last += 1;
+        format!("{}.{what}{}", self.prefix, self.last)
+    }
+
+    fn block(&mut self, kind: BlockKind, message: Option<&str>) -> BlockRef {
+        let id = ArtifactId::parse(&self.next("b")).expect("the prefix is an id and is short");
+        BlockRef { id, kind, message: message.and_then(|message| MessageId::parse(message).ok()) }
+    }
+}
+
+#[derive(Debug)]
+struct OpenText {
+    block: BlockRef,
+    message: Option<String>,
+}
+
+#[derive(Debug)]
+struct OpenAsk {
+    id: RequestId,
+    call: String,
+}
+
+impl Translator {
+    /// `prompt`: unique for ever, so that the ids of the turn's blocks and asks are.
+    pub fn new(session: SessionId, prompt: &PromptId, totals: SessionTotals) -> Self {
+        let prefix = prompt.as_str().chars().take(MAX_PREFIX).collect();
+        Self {
+            session,
+            ids: Ids { prefix, last: 0 },
+            text: None,
+            calls: Calls::default(),
+            asks: Vec::new(),
+            usage: TurnUsage::new(totals),
+            todos: None,
+            title: None,
+            files: 0,
+            unmapped: BTreeMap::new(),
+            is_stopped: false,
+            is_over: false,
+            out: Vec::new(),
+        }
+    }
+
+    /// The events since the last call.
+    pub fn take(&mut self) -> Vec<AgentEvent> {
+        std::mem::take(&mut self.out)
+    }
+
+    /// The updates that could not be translated, by name, and how many there were of each.
+    pub fn unmapped(&self) -> &BTreeMap<String, u64> {
+        &self.unmapped
+    }
+
+    /// The sub-agents of the turn so far.
+    pub fn sub_agents(&self) -> impl Iterator<Item = &SubAgent> {
+        self.calls.sub_agents()
+    }
+
+    /// Whether a tool runs or the agent waits for an answer, so that it has a reason to be silent.
+    pub fn may_be_silent(&self) -> bool {
+        !self.asks.is_empty() || self.calls.any_open()
+    }
+
+    pub fn update(&mut self, update: &Update) {
+        if self.is_over {
+            return self.count("update after the end of the turn");
+        }
+        match update {
+            Update::AgentMessage(chunk) => self.chunk(BlockKind::Text, chunk),
+            Update::AgentThought(chunk) => self.chunk(BlockKind::Reasoning, chunk),
+            Update::ToolCall(call) => self.tool(call, Source::Announcement),
+            Update::ToolCallUpdate(call) => self.tool(call, Source::Update),
+            Update::Plan(entries) => self.plan(entries),
+            Update::Title(title) => self.title(title.as_deref()),
+            Update::Usage(update) => self.usage.update(update),
+            // One agent repeats each prompt. Commands, modes and options belong to the session, which the connection keeps.
+            Update::UserMessage(_) | Update::Commands(_) | Update::Mode(_) | Update::ConfigOptions(_) => {}
+            Update::Unknown(name) => self.count(if name.is_empty() { "update without a kind" } else { name }),
+        }
+        self.report_usage(None);
+    }
+
+    /// An update was too long to be read, so a piece of the turn is missing.
+    pub fn lost_update(&mut self) {
+        self.count("update that is too long");
+    }
+
+    /// The agent waits for a permission. Returns the id of the ask; `None`: the ask cannot be shown, so it must be rejected.
+    pub fn permission(&mut self, request: &PermissionRequest, options: &Options) -> Option<RequestId> {
+        if self.is_over || self.asks.len() >= MAX_ASKS || request.tool_call.id.is_empty() {
+            self.count("permission request that cannot be shown");
+            return None;
+        }
+        self.tool(&request.tool_call, Source::Ask);
+        let id = RequestId::parse(&self.ids.next("a")).expect("the prefix is an id and is short");
+        let facts = self.calls.facts(&request.tool_call)?;
+        let ask = permission::ask(id.clone(), self.session.clone(), &facts, options);
+        self.asks.push(OpenAsk { id: id.clone(), call: request.tool_call.id.clone() });
+        self.out.push(AgentEvent::Asked(Box::new(ask)));
+        Some(id)
+    }
+
+    /// The gateway answered an ask. Returns whether it was open.
+    pub fn answered(&mut self, ask: &RequestId, is_rejection: bool) -> bool {
+        let Some(at) = self.asks.iter().position(|open| open.id == *ask) else { return false };
+        let OpenAsk { id, call } = self.asks.remove(at);
+        if is_rejection {
+            self.calls.reject(&call);
+        }
+        let resolution = if is_rejection { Resolution::Rejected } else { Resolution::Replied };
+        self.out.push(AgentEvent::AskClosed { request_id: id, resolution });
+        true
+    }
+
+    /// The gateway asked the agent to stop, and answered all open asks.
+    pub fn stopped(&mut self) {
+        self.is_stopped = true;
+        self.drop_asks();
+    }
+
+    /// The turn is over: closes what the agent left open, and reports the end. Further calls change nothing.
+    pub fn end(&mut self, end: &TurnEnd) {
+        if std::mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        self.end_text();
+        self.drop_asks();
+        let outcome = outcome::outcome(end, self.is_stopped);
+        let is_canceled = matches!(outcome, Outcome::Canceled { .. });
+        self.calls.close(is_canceled, &mut self.ids, &mut self.out);
+        self.report_usage(match end {
+            TurnEnd::Answered(answer) => answer.usage.as_ref(),
+            TurnEnd::Refused(_) | TurnEnd::Lost(_) => None,
+        });
+        self.out.push(AgentEvent::Ended(outcome));
+    }
+
+    fn chunk(&mut self, kind: BlockKind, chunk: &Chunk) {
+        if let Some(usage) = &chunk.meta.usage {
+            self.usage.request(usage);
+        }
+        let content = &chunk.content;
+        match content.kind.as_str() {
+            "text" => self.append(kind, chunk.message_id.as_deref(), &content.text),
+            "resource_link" => {
+                let uri = content.uri.as_deref().unwrap_or_default();
+                let link = format!("[{}]({uri})", content.name.as_deref().unwrap_or(uri));
+                self.append(kind, chunk.message_id.as_deref(), &link);
+            }
+            _ => self.content(content, chunk.message_id.as_deref()),
+        }
+    }
+
+    /// An image, a sound or an embedded resource: a file of its own.
+    fn content(&mut self, content: &ContentBlock, message: Option<&str>) {
+        match file_of(content) {
+            Some(file) if self.files < MAX_FILES && file.bytes.len() <= MAX_FILE_BYTES => {
+                self.files += 1;
+                self.end_text();
+                let block = self.ids.block(BlockKind::File, message);
+                self.out.push(AgentEvent::File { block, file });
+            }
+            Some(_) => self.count("file over the limits"),
+            None => self.count(&format!("content {}", content.kind)),
+        }
+    }
+
+    fn append(&mut self, kind: BlockKind, message: Option<&str>, text: &str) {
+        // Agents send empty texts to begin a message, or to carry something else.
+        if text.is_empty() {
+            return;
+        }
+        let continues = |open: &OpenText| open.block.kind == kind && open.message.as_deref() == message;
+        if !self.text.as_ref().is_some_and(continues) {
+            self.end_text();
+            let block = self.ids.block(kind, message);
+            self.text = Some(OpenText { block, message: message.map(str::to_owned) });
+        }
+        let Some(OpenText { block: open, .. }) = &self.text else { return };
+        match self.out.last_mut() {
+            // The chunk extends an event that still waits to be reported.
+            Some(AgentEvent::Text { block, text: waiting }) if block == open => waiting.push_str(text),
+            _ => self.out.push(AgentEvent::Text { block: open.clone(), text: text.to_owned() }),
+        }
+    }
+
+    fn end_text(&mut self) {
+        if let Some(OpenText { block, .. }) = self.text.take() {
+            self.out.push(AgentEvent::TextEnded { block });
+        }
+    }
+
+    fn tool(&mut self, update: &crate::schema::ToolUpdate, source: Source) {
+        if self.calls.is_new(&update.id) {
+            self.end_text();
+        }
+        let merged = self.calls.merge(update, source, &self.session, &mut self.ids, &mut self.out);
+        if let Err(why) = merged {
+            self.count(&why);
+        }
+        let images = update.content.iter().flatten().map(|content| &content.content);
+        for image in images.filter(|content| !matches!(content.kind.as_str(), "" | "text" | "resource_link"))
+        {
+            self.content(image, None);
+        }
+    }
+
+    fn plan(&mut self, entries: &[PlanEntry]) {
+        let details = Json::from_value(&json!({"type": "todo", "todos": entries}));
+        if self.todos.as_ref() != Some(&details) {
+            self.todos = Some(details.clone());
+            let progress = Progress { kind: ProgressKind::Todos, details: Some(details) };
+            self.out.push(AgentEvent::Progress(progress));
+        }
+    }
+
+    fn title(&mut self, title: Option<&str>) {
+        let Some(title) = title.filter(|title| !title.is_empty() && self.title.as_deref() != Some(title))
+        else {
+            return;
+        };
+        self.title = Some(title.to_owned());
+        let note = SessionNote { id: self.session.clone(), title: self.title.clone() };
+        self.out.push(AgentEvent::Session(note));
+    }
+
+    fn report_usage(&mut self, end: Option<&crate::schema::TokenUsage>) {
+        self.out.extend(self.usage.changed(end).map(AgentEvent::Usage));
+    }
+
+    fn drop_asks(&mut self) {
+        let dropped = std::mem::take(&mut self.asks)
+            .into_iter()
+            .map(|open| AgentEvent::AskClosed { request_id: open.id, resolution: Resolution::Dropped });
+        self.out.extend(dropped);
+    }
+
+    fn count(&mut self, name: &str) {
+        let name: String = name.chars().take(MAX_PREFIX).collect();
+        let is_known = self.unmapped.contains_key(&name);
+        let name = if is_known || self.unmapped.len() < MAX_UNMAPPED { name } else { "other".to_owned() };
+        *self.unmapped.entry(name).or_default() += 1;
+    }
+}
+
+/// The file that a block of content holds. `None`: it holds none, or one that cannot be decoded.
+fn file_of(content: &ContentBlock) -> Option<AgentFile> {
+    let name_in = |uri: &str| uri.rsplit('/').next().filter(|name| !name.is_empty()).map(str::to_owned);
+    let file = |name: Option<String>, media_type: Option<&str>, bytes: Vec<u8>| AgentFile {
+        name,
+        media_type: media_type.unwrap_or("application/octet-stream").to_owned(),
+        bytes: Arc::from(bytes),
+    };
+    if let Some(resource) = &content.resource {
+        let bytes = match (&resource.text, &resource.blob) {
+            (Some(text), _) => text.clone().into_bytes(),
+            (None, Some(blob)) => STANDARD.decode(blob).ok()?,
+            (None, None) => return None,
+        };
+        let media_type = resource.mime_type.as_deref().or(resource.text.as_ref().map(|_| "text/plain"));
+        return Some(file(name_in(&resource.uri), media_type, bytes));
+    }
+    let bytes = STANDARD.decode(content.data.as_ref()?).ok()?;
+    let name = content.name.clone().or_else(|| name_in(content.uri.as_deref()?));
+    Some(file(name, content.mime_type.as_deref(), bytes))
+}
+
+#[cfg(test)]
+mod tests;

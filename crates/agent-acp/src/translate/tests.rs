@@ -1,0 +1,409 @@
+use longshore_model::{ChildEvent, Cost, ToolStatus, Usage};
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::schema::PromptAnswer;
+
+fn translator() -> Translator {
+    let (session, prompt) = (SessionId::parse("s").unwrap(), PromptId::parse("p").unwrap());
+    Translator::new(session, &prompt, SessionTotals::of_new_session())
+}
+
+fn update(value: &Value) -> Update {
+    Update::read(&to_raw_value(value).unwrap())
+}
+
+fn ended(reason: &str) -> TurnEnd {
+    TurnEnd::Answered(PromptAnswer { stop_reason: Some(reason.to_owned()), usage: None })
+}
+
+fn text(text: &str, message: Option<&str>) -> Value {
+    json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}, "messageId": message})
+}
+
+/// The events in short.
+fn lines(events: &[AgentEvent]) -> Vec<String> {
+    let call = |call: &longshore_model::ToolCall| {
+        let mut line = format!("{} {} {}", call.call_id, call.tool, call.status.as_str());
+        let optional = [
+            ("title", call.title.clone()),
+            ("in", call.input.as_ref().map(|input| input.get().to_owned())),
+            ("out", call.output.clone()),
+            ("error", call.error.clone()),
+            ("child", call.child.as_ref().map(ToString::to_string)),
+        ];
+        for (name, value) in optional {
+            if let Some(value) = value {
+                line = format!("{line} {name}={value:?}");
+            }
+        }
+        line
+    };
+    let line = |event: &AgentEvent| match event {
+        AgentEvent::Text { block, text } => format!("{} {} {text:?}", block.kind.as_str(), block.id),
+        AgentEvent::TextEnded { block } => format!("ended {}", block.id),
+        AgentEvent::Tool { call: shown, .. } => format!("tool {}", call(shown)),
+        AgentEvent::ToolOutput { call: shown, .. } => format!("more {}", call(shown)),
+        AgentEvent::Asked(ask) => format!("asked {} {}", ask.request_id, ask.summary),
+        AgentEvent::AskClosed { request_id, resolution } => {
+            format!("closed {request_id} {}", resolution.as_str())
+        }
+        AgentEvent::Usage(usage) => {
+            format!("usage {} {} {} {}", usage.input, usage.output, usage.total, usage.cost.0)
+        }
+        AgentEvent::Ended(Outcome::Completed { remark }) => format!("completed {remark:?}"),
+        AgentEvent::Child { session, event } => match &**event {
+            ChildEvent::Started(start) => {
+                format!("child {session} started {:?} {:?}", start.title, start.prompt)
+            }
+            ChildEvent::Working(prompt) => format!("child {session} works on {prompt}"),
+            ChildEvent::Report(event) => {
+                format!("child {session}: {}", lines(std::slice::from_ref(event))[0])
+            }
+        },
+        AgentEvent::Session(note) => format!("session {} {:?}", note.id, note.title),
+        other => format!("{other:?}"),
+    };
+    events.iter().map(line).collect()
+}
+
+fn translated(updates: &[Value], end: &TurnEnd) -> Vec<String> {
+    let mut translator = translator();
+    for value in updates {
+        translator.update(&update(value));
+    }
+    translator.end(end);
+    assert!(translator.unmapped().is_empty(), "{:?}", translator.unmapped());
+    lines(&translator.take())
+}
+
+#[test]
+fn a_text_goes_on_until_another_message_or_another_kind_of_output() {
+    let thought = json!({"sessionUpdate": "agent_thought_chunk", "content": {"type": "text", "text": "hm"}});
+    let tool =
+        json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "bash", "status": "completed"});
+    let usage = json!({"sessionUpdate": "usage_update", "used": 1, "size": 2});
+    let updates = [
+        text("", Some("m1")),
+        text("a", Some("m1")),
+        usage.clone(),
+        text("b", Some("m1")),
+        text("c", Some("m2")),
+        thought,
+        text("d", None),
+        text("", None),
+        text("e", None),
+        tool,
+        text("f", None),
+    ];
+    let expected = [
+        "text p.b1 \"ab\"",
+        "ended p.b1",
+        "text p.b2 \"c\"",
+        "ended p.b2",
+        "reasoning p.b3 \"hm\"",
+        "ended p.b3",
+        "text p.b4 \"de\"",
+        "ended p.b4",
+        "tool c bash completed title=\"bash\"",
+        "text p.b6 \"f\"",
+        "ended p.b6",
+        "completed None",
+    ];
+    assert_eq!(translated(&updates, &ended("end_turn")), expected);
+}
+
+#[test]
+fn an_echo_of_the_prompt_is_no_output() {
+    let echo = json!({"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "my prompt"}, "messageId": "u"});
+    assert_eq!(translated(&[echo], &ended("end_turn")), ["completed None"]);
+}
+
+#[test]
+fn a_tool_call_that_was_never_announced_is_created_and_merged() {
+    let updates = [
+        json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "kind": "execute", "status": "in_progress", "rawInput": {"command": "ls"}}),
+        json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "running", "content": [{"type": "content", "content": {"type": "text", "text": "a\n"}}]}),
+        json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "partially_completed", "content": [{"type": "content", "content": {"type": "text", "text": "a\nb\n"}}]}),
+        // A status does not go back, and the same state again changes nothing.
+        json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "pending"}),
+        json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "title": "list", "status": "completed", "_meta": {"toolName": "shell"}, "rawOutput": {"output": "a\nb\n"}}),
+        json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "failed"}),
+    ];
+    let expected = [
+        "tool c execute running in=\"{\\\"command\\\":\\\"ls\\\"}\"",
+        "more c execute running out=\"a\\n\"",
+        "more c execute running out=\"b\\n\"",
+        "tool c shell completed title=\"list\" in=\"{\\\"command\\\":\\\"ls\\\"}\" out=\"a\\nb\\n\"",
+        "completed None",
+    ];
+    assert_eq!(translated(&updates, &ended("end_turn")), expected);
+}
+
+#[test]
+fn the_output_of_a_tool_shows_its_text_its_changes_and_its_terminals() {
+    let done = |content: Value, raw: Value| {
+        let done = json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "completed", "content": content, "rawOutput": raw});
+        let mut translator = translator();
+        translator.update(&update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "edit", "content": [
+            {"type": "diff", "path": "f", "oldText": "a\n", "newText": "b\n"}, {"type": "content", "content": {"type": "text", "text": "what it will do"}}]})));
+        translator.update(&update(&done));
+        let events = translator.take();
+        let Some(AgentEvent::Tool { call, .. }) = events.last() else { panic!("{events:?}") };
+        call.output.clone().unwrap_or_default()
+    };
+    let diff = "--- f\n+++ f\n@@ -1,1 +1,1 @@\n-a\n+b\n";
+    assert_eq!(done(Value::Null, "updated".into()), format!("updated\n{diff}"));
+    assert_eq!(done(Value::Null, Value::Null), diff);
+    assert_eq!(
+        done(json!([{"type": "terminal", "terminalId": "t1"}]), Value::Null),
+        format!("[terminal t1]\n{diff}")
+    );
+    assert_eq!(
+        done(json!([{"type": "content", "content": {"type": "text", "text": "ok\n"}}]), "raw".into()),
+        format!("ok\n{diff}")
+    );
+    assert_eq!(
+        done(Value::Null, json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])),
+        format!("a\nb\n{diff}")
+    );
+}
+
+#[test]
+fn calls_that_get_no_final_update_are_closed_with_the_turn() {
+    let request: PermissionRequest = serde_json::from_value::<Value>(json!({"sessionId": "s", "toolCall": {
+        "toolCallId": "r", "status": "pending", "title": "touch a", "kind": "execute", "rawInput": {"command": "touch a"}}, "options": []}))
+    .map(|value| serde_json::from_str(&value.to_string()).unwrap())
+    .unwrap();
+    let running =
+        json!({"sessionUpdate": "tool_call", "toolCallId": "o", "title": "bash", "status": "in_progress"});
+    let errors = |end: &TurnEnd, is_stopped: bool| {
+        let mut translator = translator();
+        let ask = translator.permission(&request, &Options::default()).unwrap();
+        assert!(translator.answered(&ask, true) && !translator.answered(&ask, true));
+        translator.update(&update(&running));
+        if is_stopped {
+            translator.stopped();
+        }
+        translator.end(end);
+        translator.end(end);
+        let of_calls = |event: AgentEvent| match event {
+            AgentEvent::Tool { call, .. } if call.status == ToolStatus::Error => call.error,
+            _ => None,
+        };
+        translator.take().into_iter().filter_map(of_calls).collect::<Vec<_>>()
+    };
+    let refused = "The permission for this call was refused.";
+    assert_eq!(
+        errors(&ended("end_turn"), false),
+        [refused, "The turn ended, and the agent did not report how this call ended."]
+    );
+    assert_eq!(errors(&ended("cancelled"), true), [refused, "The turn was stopped before this call ended."]);
+}
+
+#[test]
+fn asks_that_are_open_at_the_end_are_dropped_and_later_ones_are_refused() {
+    let request: PermissionRequest = serde_json::from_str(
+        &json!({"sessionId": "s", "toolCall": {"toolCallId": "c"}, "options": []}).to_string(),
+    )
+    .unwrap();
+    let mut translator = translator();
+    assert!(translator.permission(&request, &Options::default()).is_some());
+    translator.end(&ended("end_turn"));
+    let events = lines(&translator.take());
+    assert_eq!(
+        events[1..3],
+        ["asked p.a2 The agent asks for permission to use: tool", "closed p.a2 dropped"]
+    );
+    assert_eq!(translator.permission(&request, &Options::default()), None);
+    translator.update(&update(&text("late", None)));
+    assert!(translator.take().is_empty());
+    assert_eq!(translator.unmapped().len(), 2);
+}
+
+#[test]
+fn a_sub_agent_is_one_child_task_however_often_its_call_is_updated() {
+    let input = json!({"subagent_type": "general", "description": "count", "prompt": "count words"});
+    let progress = json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "in_progress", "title": "count", "rawInput": input});
+    let output = "found\n\n<task_metadata>\nsession_id: ses_old\n</task_metadata>";
+    let updates = [
+        json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "task", "kind": "other", "status": "pending", "rawInput": {}}),
+        progress.clone(),
+        progress.clone(),
+        progress,
+        json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "completed", "rawOutput": {"output": output, "metadata": {
+            "summary": [{"id": "prt_1", "tool": "read", "state": {"status": "completed", "title": "go.mod"}}],
+            "sessionId": "ses_1", "model": {"modelID": "big", "providerID": "oc"}}}}),
+    ];
+    let translated = translated(&updates, &ended("end_turn"));
+    let expected = [
+        "tool c task pending title=\"task\"",
+        "child p.s2 started Some(\"count\") \"count words\"",
+        "child p.s2 works on p.s2",
+    ];
+    assert_eq!(translated[..3], expected);
+    assert!(
+        translated[3].starts_with("tool c task running title=\"count\"")
+            && translated[3].ends_with("child=\"p.s2\"")
+    );
+    let expected = [
+        "child p.s2: session ses_1 Some(\"count\")",
+        "child p.s2: tool prt_1 read completed title=\"go.mod\"",
+        "child p.s2: text p.b4 \"found\"",
+        "child p.s2: ended p.b4",
+        "child p.s2: completed Some(\"The agent does not report what its sub-agents do, so this task has only the result.\")",
+    ];
+    assert_eq!(translated[4..9], expected);
+    assert_eq!(translated.len(), 11, "{translated:?}");
+    let mut translator = translator();
+    for value in &updates {
+        translator.update(&update(value));
+    }
+    let found: Vec<_> = translator.sub_agents().collect();
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].kind.as_str(), found[0].model.as_deref()), ("general", Some("oc/big")));
+    assert_eq!(found[0].session.as_deref(), Some("ses_1"));
+}
+
+#[test]
+fn a_sub_agent_that_still_works_fails_with_its_turn() {
+    let call = json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "task", "status": "in_progress", "subagent_type": "explore"});
+    let mut translator = translator();
+    translator.update(&update(&call));
+    translator.end(&ended("end_turn"));
+    let is_failure = |event: &AgentEvent| {
+        matches!(event, AgentEvent::Child { event, .. }
+        if matches!(&**event, ChildEvent::Report(AgentEvent::Ended(Outcome::Failed(_)))))
+    };
+    assert_eq!(translator.take().iter().filter(|event| is_failure(event)).count(), 1);
+}
+
+#[test]
+fn usage_is_that_of_the_turn_wherever_the_agent_reports_it() {
+    let last = |totals: SessionTotals, updates: &[Value], end: Value| {
+        let prompt = PromptId::parse("p").unwrap();
+        let mut translator = Translator::new(SessionId::parse("s").unwrap(), &prompt, totals);
+        for value in updates {
+            translator.update(&update(value));
+        }
+        translator.end(&TurnEnd::Answered(serde_json::from_str(&end.to_string()).unwrap()));
+        let usages = translator.take().into_iter().filter_map(|event| match event {
+            AgentEvent::Usage(usage) => Some(usage),
+            _ => None,
+        });
+        usages.last().unwrap_or_default()
+    };
+    let new = SessionTotals::of_new_session();
+    let of = |input, output, cost| Usage {
+        input,
+        output,
+        total: input + output,
+        cost: Cost(cost),
+        ..Usage::default()
+    };
+
+    // Of each model request, beside an empty text.
+    let request = |input: u64| {
+        json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": ""},
+        "_meta": {"usage": {"inputTokens": input, "outputTokens": 10, "totalTokens": input + 10}}})
+    };
+    assert_eq!(last(new, &[request(104), request(106)], json!({"stopReason": "end_turn"})), of(210, 20, 0));
+
+    // With the end of the turn, and the cost of the session so far.
+    let cost = |amount: f64| json!({"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": amount, "currency": "USD"}});
+    let end = json!({"stopReason": "end_turn", "usage": {"inputTokens": 106, "outputTokens": 10, "totalTokens": 116}});
+    assert_eq!(last(new, &[cost(0.001)], end.clone()), of(106, 10, 1_000_000));
+    let mut second = new;
+    let Update::Usage(before) = update(&cost(0.001)) else { panic!() };
+    second.note(&before);
+    assert_eq!(last(second, &[cost(0.0015)], end.clone()), of(106, 10, 500_000));
+    // What a session cost before it was loaded is not known, so neither is the cost of this turn.
+    assert_eq!(last(SessionTotals::of_old_session(), &[cost(0.0015)], end), of(106, 10, 0));
+
+    // Of the whole session.
+    let total = |input: u64, output: u64| {
+        json!({"sessionUpdate": "usage_update", "used": 1, "size": 2,
+        "_meta": {"promptTokens": input, "completionTokens": output, "totalTokens": input + output, "cachedTokens": 0}})
+    };
+    let mut second = new;
+    let Update::Usage(before) = update(&total(206, 20)) else { panic!() };
+    second.note(&before);
+    let end = json!({"stopReason": "end_turn", "usage": {"inputTokens": 312, "outputTokens": 30, "totalTokens": 342}});
+    assert_eq!(last(second, &[total(206, 20), total(312, 30)], end.clone()), of(106, 10, 0));
+    assert_eq!(last(new, &[total(312, 30)], end), of(312, 30, 0));
+}
+
+#[test]
+fn files_links_and_plans_are_reported_once() {
+    let chunk = |content: Value| json!({"sessionUpdate": "agent_message_chunk", "content": content});
+    let plan = json!({"sessionUpdate": "plan", "entries": [{"content": "a", "status": "pending", "priority": "high"}]});
+    let mut translator = translator();
+    for value in [
+        chunk(json!({"type": "image", "mimeType": "image/png", "data": "cG5n", "uri": "file:///x/a.png"})),
+        chunk(json!({"type": "resource", "resource": {"uri": "x:b.txt", "text": "hi"}})),
+        chunk(json!({"type": "resource_link", "uri": "file:///x", "name": "x"})),
+        plan.clone(),
+        plan,
+        json!({"sessionUpdate": "session_info_update", "title": "T"}),
+        json!({"sessionUpdate": "session_info_update", "title": "T"}),
+    ] {
+        translator.update(&update(&value));
+    }
+    let events = translator.take();
+    let AgentEvent::File { file, .. } = &events[0] else { panic!("{events:?}") };
+    assert_eq!(
+        (file.name.as_deref(), file.media_type.as_str(), &*file.bytes),
+        (Some("a.png"), "image/png", &b"png"[..])
+    );
+    let AgentEvent::File { file, .. } = &events[1] else { panic!("{events:?}") };
+    assert_eq!(
+        (file.name.as_deref(), file.media_type.as_str(), &*file.bytes),
+        (Some("x:b.txt"), "text/plain", &b"hi"[..])
+    );
+    assert_eq!(lines(&events[2..3]), ["text p.b3 \"[x](file:///x)\""]);
+    assert!(matches!(&events[3], AgentEvent::Progress(progress) if progress.details.as_ref().unwrap().get()
+        == r#"{"type":"todo","todos":[{"content":"a","status":"pending","priority":"high"}]}"#));
+    assert_eq!(lines(&events[4..]), ["session s Some(\"T\")"]);
+}
+
+#[test]
+fn what_cannot_be_translated_is_counted_by_name_and_bounded() {
+    let mut translator = translator();
+    translator.update(&update(&json!({"sessionUpdate": "telepathy"})));
+    translator.update(&update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "status": "odd"})));
+    translator
+        .update(&update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "smell"}})));
+    let names: Vec<_> = translator.unmapped().keys().cloned().collect();
+    assert_eq!(names, ["content smell", "telepathy", "tool status odd"]);
+    for number in 0..1000 {
+        translator.update(&update(&json!({"sessionUpdate": format!("kind {number}")})));
+        let call = json!({"sessionUpdate": "tool_call", "toolCallId": format!("c{number}"), "status": "in_progress"});
+        translator.update(&update(&call));
+    }
+    assert!(translator.unmapped().len() <= MAX_UNMAPPED + 1);
+    let reported = translator.take().iter().filter(|event| matches!(event, AgentEvent::Tool { .. })).count();
+    assert_eq!(reported, 512);
+}
+
+#[test]
+fn a_repeated_history_shows_how_its_last_turn_ended() {
+    let user = |text: &str, message: &str| json!({"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": text}, "messageId": message});
+    let mut replay = Replay::default();
+    for value in [
+        user("first", "1"),
+        text("one", Some("a")),
+        user("sec", "2"),
+        user("ond", "2"),
+        json!({"sessionUpdate": "tool_call", "toolCallId": "c", "status": "failed"}),
+        text("two three", Some("b")),
+    ] {
+        replay.update(&update(&value));
+    }
+    assert_eq!(
+        (replay.prompts, replay.last.prompt.as_str(), replay.last.reply.as_str()),
+        (2, "second", "two three")
+    );
+    assert_eq!(replay.last.calls["c"], "failed");
+    assert!(replay.last.went_on("two") && !replay.last.went_on("two three") && !replay.last.went_on("other"));
+}

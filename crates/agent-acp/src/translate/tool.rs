@@ -1,0 +1,387 @@
+//! The tool calls of a turn: merges partial updates, and closes calls that get no final one.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use longshore_model::{AgentEvent, BlockKind, BlockRef, Json, SessionId, ToolCall, ToolStatus};
+use serde_json::Value;
+
+use super::sub_agent::{self, Running, SubAgent};
+use super::{Ids, diff};
+use crate::schema::{ToolContent, ToolUpdate};
+
+/// How many tool calls of a turn may be unfinished at once. Further ones are dropped and counted.
+const MAX_OPEN_CALLS: usize = 512;
+
+/// How many tool calls of a turn are followed at all.
+const MAX_CALLS: usize = 16 * 1024;
+
+/// The longest word that is taken for the name of a tool.
+const MAX_NAME: usize = 64;
+
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    all: Vec<Call>,
+    by_id: HashMap<String, usize>,
+    open: usize,
+}
+
+/// Where the members of a call come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Source {
+    /// `tool_call`.
+    Announcement,
+    /// `tool_call_update`.
+    Update,
+    /// A permission request. Its members describe the request, so they only fill gaps of the call.
+    Ask,
+}
+
+#[derive(Debug)]
+struct Call {
+    block: BlockRef,
+    /// The call as it was last reported; of a finished call only the small members.
+    shown: ToolCall,
+    /// The name came from the agent, and was not made from the call's kind.
+    is_named: bool,
+    kind: Option<String>,
+    paths: Vec<String>,
+    /// The changes of files that the call proposes or made.
+    diffs: Option<String>,
+    is_rejected: bool,
+    is_reported: bool,
+    sub_agent: Option<Running>,
+}
+
+/// What is known about a call, for the ask that concerns it.
+#[derive(Clone, Debug)]
+pub(crate) struct CallFacts<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) tool: &'a str,
+    pub(crate) is_tool_named: bool,
+    pub(crate) kind: Option<&'a str>,
+    pub(crate) title: Option<&'a str>,
+    pub(crate) command: Option<String>,
+    pub(crate) paths: Vec<String>,
+    pub(crate) diff: Option<String>,
+}
+
+impl Calls {
+    pub(super) fn is_new(&self, id: &str) -> bool {
+        !self.by_id.contains_key(id)
+    }
+
+    pub(super) fn any_open(&self) -> bool {
+        self.open > 0
+    }
+
+    pub(super) fn sub_agents(&self) -> impl Iterator<Item = &SubAgent> {
+        self.all.iter().filter_map(|call| call.sub_agent.as_ref()).map(Running::facts)
+    }
+
+    /// Merges an update into its call, or into a new call. Fails with the name under which the update is counted.
+    pub(super) fn merge(
+        &mut self,
+        update: &ToolUpdate,
+        source: Source,
+        session: &SessionId,
+        ids: &mut Ids,
+        out: &mut Vec<AgentEvent>,
+    ) -> Result<(), String> {
+        let at = match self.by_id.get(&update.id) {
+            Some(at) => *at,
+            None if self.open >= MAX_OPEN_CALLS || self.all.len() >= MAX_CALLS => {
+                return Err("tool call over the limit".to_owned());
+            }
+            None => {
+                let at = self.all.len();
+                self.by_id.insert(update.id.clone(), at);
+                self.all.push(Call::new(update, source, ids));
+                self.open += 1;
+                at
+            }
+        };
+        let call = &mut self.all[at];
+        if is_final(call.shown.status) {
+            return Ok(());
+        }
+        let known = call.merge(update, source, session, ids, out);
+        if is_final(call.shown.status) {
+            self.open -= 1;
+        }
+        known
+    }
+
+    /// The call's permission was refused.
+    pub(super) fn reject(&mut self, id: &str) {
+        if let Some(at) = self.by_id.get(id) {
+            self.all[*at].is_rejected = true;
+        }
+    }
+
+    /// Ends the calls that got no final update: rejected ones, and those that were cut off.
+    pub(super) fn close(&mut self, is_canceled: bool, ids: &mut Ids, out: &mut Vec<AgentEvent>) {
+        for call in self.all.iter_mut().filter(|call| !is_final(call.shown.status)) {
+            let why = match (call.is_rejected, is_canceled) {
+                (true, _) => "The permission for this call was refused.",
+                (false, true) => "The turn was stopped before this call ended.",
+                (false, false) => "The turn ended, and the agent did not report how this call ended.",
+            };
+            let next =
+                ToolCall { status: ToolStatus::Error, error: Some(why.to_owned()), ..call.shown.clone() };
+            call.report(next, None, ids, out);
+        }
+        self.open = 0;
+    }
+
+    /// `None`: the call is not followed.
+    pub(super) fn facts<'a>(&'a self, update: &'a ToolUpdate) -> Option<CallFacts<'a>> {
+        let call = &self.all[*self.by_id.get(&update.id)?];
+        let input = update.raw_input.as_ref().or(call.shown.input.as_ref()).map(Json::to_value);
+        let command =
+            input.as_ref().and_then(|input| input.get("command")).and_then(|command| match command {
+                Value::String(text) => Some(text.clone()),
+                Value::Array(words) => {
+                    Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))
+                }
+                _ => None,
+            });
+        Some(CallFacts {
+            id: &update.id,
+            tool: &call.shown.tool,
+            is_tool_named: call.is_named,
+            kind: call.kind.as_deref(),
+            title: update.title.as_deref().or(call.shown.title.as_deref()),
+            command: command.filter(|command| !command.is_empty()),
+            paths: call.paths.clone(),
+            diff: call.diffs.clone(),
+        })
+    }
+}
+
+impl Call {
+    fn new(update: &ToolUpdate, source: Source, ids: &mut Ids) -> Self {
+        let is_name = |title: &&String| {
+            let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.');
+            !title.is_empty() && title.len() <= MAX_NAME && title.chars().all(is_word)
+        };
+        let named = update.meta.tool.clone().or_else(|| {
+            update.title.as_ref().filter(|title| source == Source::Announcement && is_name(title)).cloned()
+        });
+        let is_named = named.is_some();
+        let tool = named.or_else(|| update.kind.clone()).unwrap_or_else(|| "tool".to_owned());
+        let shown = ToolCall {
+            call_id: update.id.clone(),
+            tool,
+            status: ToolStatus::Pending,
+            title: None,
+            input: None,
+            output: None,
+            error: None,
+            child: None,
+        };
+        let block = ids.block(BlockKind::ToolCall, None);
+        Self {
+            block,
+            shown,
+            is_named,
+            kind: None,
+            paths: Vec::new(),
+            diffs: None,
+            is_rejected: false,
+            is_reported: false,
+            sub_agent: None,
+        }
+    }
+
+    fn merge(
+        &mut self,
+        update: &ToolUpdate,
+        source: Source,
+        session: &SessionId,
+        ids: &mut Ids,
+        out: &mut Vec<AgentEvent>,
+    ) -> Result<(), String> {
+        let mut next = self.shown.clone();
+        if let Some(name) = &update.meta.tool {
+            self.is_named = true;
+            next.tool.clone_from(name);
+        }
+        self.kind = update.kind.clone().or(self.kind.take());
+        if let Some(locations) = update.locations.as_ref().filter(|locations| !locations.is_empty()) {
+            self.paths = locations.iter().map(|location| location.path.clone()).collect();
+        }
+        if let Some(diffs) = update.content.as_deref().and_then(diffs) {
+            self.diffs = Some(diffs);
+        }
+        let title = update.title.clone().filter(|title| !title.is_empty());
+        // While the model still writes the arguments, agents show none.
+        let input = update.raw_input.clone().filter(|input| input.get() != "{}");
+        (next.title, next.input) = match source {
+            Source::Announcement | Source::Update => (title.or(next.title), input.or(next.input)),
+            Source::Ask => (next.title.or(title), next.input.or(input)),
+        };
+        let (status, known) = match update.status.as_deref().map(|word| (word, status_of(word))) {
+            None => (next.status, Ok(())),
+            Some((_, Some(status))) => (status, Ok(())),
+            Some((word, None)) => (next.status, Err(format!("tool status {word}"))),
+        };
+        if rank(status) >= rank(next.status) {
+            next.status = status;
+        }
+        let text = text_of(update);
+        match next.status {
+            // Before a tool runs, its content describes what it will do.
+            ToolStatus::Pending => {}
+            _ if source == Source::Ask => {}
+            ToolStatus::Running | ToolStatus::Completed => {
+                next.output = joined(text, self.diffs.as_deref()).or(next.output);
+            }
+            ToolStatus::Error => {
+                let why = update.raw_output.as_ref().and_then(error_of).or(text);
+                next.error = Some(why.unwrap_or_else(|| "The tool failed and gave no reason.".to_owned()));
+            }
+        }
+        if self.sub_agent.is_none()
+            && let Some(facts) = sub_agent::find(update, next.title.as_deref())
+        {
+            let running = Running::start(facts, &update.id, session, ids, out);
+            next.child = Some(running.session().clone());
+            self.sub_agent = Some(running);
+        }
+        self.report(next, update.raw_output.as_ref(), ids, out);
+        known
+    }
+
+    /// Reports the call if it changed.
+    fn report(
+        &mut self,
+        next: ToolCall,
+        raw_output: Option<&Json>,
+        ids: &mut Ids,
+        out: &mut Vec<AgentEvent>,
+    ) {
+        // A new call is always reported.
+        let is_reported = std::mem::replace(&mut self.is_reported, true);
+        if next == self.shown && is_reported {
+            return;
+        }
+        if is_final(next.status)
+            && let Some(sub_agent) = &mut self.sub_agent
+        {
+            sub_agent.end(&next, raw_output, ids, out);
+        }
+        let block = self.block.clone();
+        let before = std::mem::replace(&mut self.shown, kept(&next));
+        out.push(match added_output(&before, &next).filter(|_| is_reported) {
+            // The rest was reported before and has not changed.
+            Some(added) => {
+                let call = ToolCall { output: Some(added.to_owned()), title: None, input: None, ..next };
+                AgentEvent::ToolOutput { block, call: Box::new(call) }
+            }
+            None => AgentEvent::Tool { block, call: Box::new(next) },
+        });
+    }
+}
+
+fn is_final(status: ToolStatus) -> bool {
+    rank(status) == 2
+}
+
+fn rank(status: ToolStatus) -> u8 {
+    match status {
+        ToolStatus::Pending => 0,
+        ToolStatus::Running => 1,
+        ToolStatus::Completed | ToolStatus::Error => 2,
+    }
+}
+
+fn status_of(word: &str) -> Option<ToolStatus> {
+    Some(match word {
+        "pending" => ToolStatus::Pending,
+        "in_progress" | "running" | "partially_completed" => ToolStatus::Running,
+        "completed" => ToolStatus::Completed,
+        "failed" | "cancelled" | "rejected" => ToolStatus::Error,
+        _ => return None,
+    })
+}
+
+/// The members that the next state is compared with. A finished call has no next state, and its output may be large.
+fn kept(call: &ToolCall) -> ToolCall {
+    if is_final(call.status) {
+        ToolCall { title: None, input: None, output: None, ..call.clone() }
+    } else {
+        call.clone()
+    }
+}
+
+/// The output that a running call added, when nothing else changed.
+fn added_output<'a>(before: &ToolCall, after: &'a ToolCall) -> Option<&'a str> {
+    let rest = |call: &ToolCall| ToolCall { output: None, ..call.clone() };
+    let is_running = before.status == ToolStatus::Running && rest(before) == rest(after);
+    after.output.as_deref().filter(|_| is_running)?.strip_prefix(before.output.as_deref().unwrap_or_default())
+}
+
+fn diffs(content: &[ToolContent]) -> Option<String> {
+    let texts: Vec<_> = content
+        .iter()
+        .filter(|content| content.kind == "diff")
+        .map(|content| diff::unified(&content.path, &content.old_text, &content.new_text))
+        .collect();
+    (!texts.is_empty()).then(|| texts.concat())
+}
+
+/// The text of an update: of its content or else of its raw output.
+fn text_of(update: &ToolUpdate) -> Option<String> {
+    let mut text = String::new();
+    for content in update.content.iter().flatten() {
+        let line = match content.kind.as_str() {
+            "content" => match content.content.kind.as_str() {
+                "text" => content.content.text.clone(),
+                "resource_link" => content.content.uri.clone().unwrap_or_default(),
+                _ => String::new(),
+            },
+            "terminal" => format!("[terminal {}]", content.terminal_id),
+            _ => String::new(),
+        };
+        if !line.is_empty() {
+            let separator = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+            let _ = write!(text, "{separator}{line}");
+        }
+    }
+    if text.is_empty() { update.raw_output.as_ref().and_then(output_of) } else { Some(text) }
+}
+
+fn joined(text: Option<String>, diffs: Option<&str>) -> Option<String> {
+    match (text, diffs) {
+        (Some(text), Some(diffs)) if !text.contains(diffs) => {
+            let separator = if text.ends_with('\n') { "" } else { "\n" };
+            Some(format!("{text}{separator}{diffs}"))
+        }
+        (Some(text), _) => Some(text),
+        (None, diffs) => diffs.map(str::to_owned),
+    }
+}
+
+/// The text in a raw output. Each agent and tool has its own form.
+pub(super) fn output_of(raw: &Json) -> Option<String> {
+    let text = match raw.to_value() {
+        Value::String(text) => text,
+        Value::Object(members) => {
+            let text =
+                ["output", "stdout", "text", "result"].iter().find_map(|name| members.get(*name)?.as_str());
+            text?.to_owned()
+        }
+        Value::Array(entries) => {
+            entries.iter().filter_map(|entry| entry.get("text")?.as_str()).collect::<Vec<_>>().join("\n")
+        }
+        _ => return None,
+    };
+    (!text.is_empty()).then_some(text)
+}
+
+fn error_of(raw: &Json) -> Option<String> {
+    let value = raw.to_value();
+    let error = value.get("error")?;
+    error.as_str().or_else(|| error.get("message")?.as_str()).map(str::to_owned)
+}

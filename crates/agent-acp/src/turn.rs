@@ -1,0 +1,127 @@
+//! One turn: sends the prompt, translates its events, and answers its asks.
+
+use std::collections::HashMap;
+
+use longshore_engine::queue;
+use longshore_model::{
+    AgentEvent, Error, ErrorKind, PermissionReply, PromptId, RequestId, Result, SessionId,
+};
+use serde::Serialize;
+
+use crate::connection::{CallError, Connection, Queued, TurnEvent};
+use crate::frame::AgentRequestId;
+use crate::permission::{Choice, Options};
+use crate::translate::{Translator, TurnEnd};
+
+/// A turn that runs. Dropping it does not stop the agent.
+#[derive(Debug)]
+pub struct Turn {
+    connection: Connection,
+    session: SessionId,
+    translator: Translator,
+    events: queue::Receiver<Queued>,
+    asks: HashMap<RequestId, (AgentRequestId, Options)>,
+    is_over: bool,
+}
+
+/// The answer of a caller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reply<'a> {
+    Word(PermissionReply),
+    /// The id or the name of an option.
+    Option(&'a str),
+}
+
+impl Turn {
+    pub async fn start(
+        connection: &Connection,
+        session: SessionId,
+        prompt: &PromptId,
+        content: &[impl Serialize],
+    ) -> std::result::Result<Self, CallError> {
+        let facts = connection.facts(session.as_str()).ok_or(CallError::NoSession)?;
+        let events = connection.prompt(session.as_str(), content).await?;
+        let translator = Translator::new(session.clone(), prompt, facts.totals);
+        let (connection, asks) = (connection.clone(), HashMap::new());
+        Ok(Self { connection, session, translator, events, asks, is_over: false })
+    }
+
+    pub fn translator(&self) -> &Translator {
+        &self.translator
+    }
+
+    /// The next events. `None`: the turn is over. When the future is dropped, no event is lost.
+    pub async fn next(&mut self) -> Option<Vec<AgentEvent>> {
+        loop {
+            let waiting = self.translator.take();
+            if !waiting.is_empty() {
+                return Some(waiting);
+            }
+            if self.is_over {
+                return None;
+            }
+            let event = self.events.recv().await.map_or_else(|| self.lost(), |queued| queued.event);
+            self.take(event).await;
+        }
+    }
+
+    /// The queue has ended without an end of the turn.
+    fn lost(&self) -> TurnEvent {
+        let why = self.connection.closed().unwrap_or_else(|| "The connection to the agent ended.".to_owned());
+        TurnEvent::Ended(TurnEnd::Lost(why))
+    }
+
+    async fn take(&mut self, event: TurnEvent) {
+        match event {
+            TurnEvent::Update(update) => self.translator.update(&update),
+            TurnEvent::LostUpdate => self.translator.lost_update(),
+            TurnEvent::Permission { id, request } => {
+                let options = Options::read(&request.options);
+                match self.translator.permission(&request, &options) {
+                    Some(ask) => {
+                        self.asks.insert(ask, (id, options));
+                    }
+                    // An error means that the connection is over, which the next event says.
+                    None => drop(self.connection.answer(&id, Choice::Cancelled).await),
+                }
+            }
+            TurnEvent::Ended(end) => {
+                self.is_over = true;
+                self.asks.clear();
+                self.translator.end(&end);
+            }
+        }
+    }
+
+    /// Answers an ask. Fails with `InterruptNotFound` if it is not open, and for an option that the agent does not offer.
+    pub async fn reply(&mut self, ask: &RequestId, reply: Reply<'_>) -> Result<()> {
+        let gone = || {
+            Error::new(
+                ErrorKind::InterruptNotFound,
+                "This request is no longer open: it was answered, or its turn is over.",
+            )
+        };
+        let (id, options) = self.asks.get(ask).ok_or_else(gone)?;
+        let choice = match reply {
+            Reply::Word(word) => options.choose(word)?,
+            Reply::Option(word) => Choice::Selected(options.named(word)?),
+        };
+        let is_rejection = choice.is_rejection();
+        let answered = self.connection.answer(id, choice).await;
+        let was_open = answered.map_err(|cause| cause.into_error("take the answer"))?;
+        self.asks.remove(ask);
+        if !was_open {
+            return Err(gone());
+        }
+        self.translator.answered(ask, is_rejection);
+        Ok(())
+    }
+
+    /// Asks the agent to stop. The turn goes on until the agent says that it ended.
+    pub async fn cancel(&mut self) -> std::result::Result<(), CallError> {
+        self.connection.cancel(self.session.as_str()).await?;
+        self.asks.clear();
+        self.translator.stopped();
+        Ok(())
+    }
+}

@@ -1,0 +1,214 @@
+//! Agents that break every rule: each is a small shell script, started as a real agent would be.
+
+#![expect(clippy::unwrap_used, reason = "a panic is the right answer to a machine without a shell")]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use longshore_agent_acp::connection::{CallError, Limits};
+use longshore_agent_acp::content::PromptBlock;
+use longshore_agent_acp::launch::{Running, launch};
+use longshore_agent_acp::process::{Ending, ProcessConfig, environment};
+use longshore_agent_acp::turn::Turn;
+use longshore_engine::Tasks;
+use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, PromptId, SessionId};
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Reads a line and answers the request with this number.
+const ANSWERS: &str = r#"
+ok() { read -r line; printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$1" "$2"; }
+text() { printf '{"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"%s"}}}}\n' "$1"; }
+start() { ok 1 '{"protocolVersion":1,"agentInfo":{"name":"hostile","version":"1"}}'; ok 2 '{"sessionId":"s"}'; read -r prompt; }
+end() { printf '{"id":3,"result":{"stopReason":"end_turn"}}\n'; }
+"#;
+
+fn config(script: &str) -> ProcessConfig {
+    ProcessConfig {
+        arguments: vec!["-c".into(), format!("{ANSWERS}\n{script}").into()],
+        environment: environment(std::env::vars_os(), &BTreeMap::new()),
+        patience: Duration::from_secs(20),
+        grace: Duration::from_millis(100),
+        ..ProcessConfig::new("sh", std::env::temp_dir())
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        line_bytes: 64 * 1024,
+        start: Duration::from_secs(30),
+        call: Duration::from_secs(30),
+        ..Limits::default()
+    }
+}
+
+async fn try_start(script: &str) -> Result<Running, Error> {
+    timeout(PATIENCE, launch(&config(script), limits(), &Tasks::new())).await.expect("the start ends")
+}
+
+/// A turn with an agent that runs `script` after it got the prompt.
+async fn prompted(script: &str) -> (Running, Turn) {
+    let running = try_start(&format!("start; {script}")).await.unwrap();
+    let session = running.connection.new_session("/", &[]).await.unwrap();
+    let blocks = [PromptBlock::Text { text: "hi".to_owned() }];
+    let id = SessionId::parse(&session.id).unwrap();
+    let turn = Turn::start(&running.connection, id, &PromptId::parse("p").unwrap(), &blocks).await.unwrap();
+    (running, turn)
+}
+
+async fn rest(turn: &mut Turn) -> (String, Outcome) {
+    let mut text = String::new();
+    let all = async {
+        while let Some(events) = turn.next().await {
+            for event in events {
+                match event {
+                    AgentEvent::Text { text: more, .. } => text.push_str(&more),
+                    AgentEvent::Ended(outcome) => return outcome,
+                    _ => {}
+                }
+            }
+        }
+        panic!("the turn has no end");
+    };
+    let outcome = timeout(PATIENCE, all).await.expect("the turn ends");
+    (text, outcome)
+}
+
+fn why(outcome: &Outcome) -> &str {
+    match outcome {
+        Outcome::Failed(failure) => &failure.message,
+        other => panic!("not failed: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_prints_a_sentence_and_exits_is_a_start_failure_that_quotes_it() {
+    let error = try_start("echo 'no longer maintained, see /opt/x'; exit 0").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::AgentUnavailable);
+    assert_eq!(
+        error.message(),
+        "The agent `sh` ended before it answered (exit status: 0). It printed: no longer maintained, see <redacted-path>"
+    );
+}
+
+#[tokio::test]
+async fn a_program_that_does_not_exist_is_named() {
+    let config = ProcessConfig { program: "/nowhere/no-such-agent".into(), ..config("") };
+    let error = launch(&config, limits(), &Tasks::new()).await.unwrap_err();
+    assert!(error.message().contains("no executable program `no-such-agent`"), "{error}");
+}
+
+#[tokio::test]
+async fn an_agent_that_never_answers_fails_after_the_limit_and_is_ended() {
+    let limits = Limits { start: Duration::from_millis(100), ..limits() };
+    let (config, tasks) = (config("cat >/dev/null"), Tasks::new());
+    let error = timeout(PATIENCE, launch(&config, limits, &tasks)).await.unwrap().unwrap_err();
+    assert!(
+        error.message().starts_with("The agent could not start: no answer to initialize within"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn garbage_between_the_messages_is_counted_and_ignored() {
+    let garbage = r#"
+echo 'warning: deprecated'; printf '\377\376\n'; echo '{"half":'; echo '[]'; echo '{}'; echo; echo '{"id":99,"result":{}}'
+echo '{"id":"3","result":{"stopReason":"cancelled"}}'; echo '{"method":"session/update","params":7}'; echo '{"method":"$/odd"}'
+echo '{"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"telepathy"}}}'
+text good; end; cat >/dev/null"#;
+    let (running, mut turn) = prompted(garbage).await;
+    let (text, outcome) = rest(&mut turn).await;
+    assert_eq!((text.as_str(), outcome), ("good", Outcome::Completed { remark: None }));
+    let counted = running.connection.counted();
+    assert_eq!(counted["answer to no request"], 2);
+    assert_eq!((counted["line that is no JSON"], counted["line that is no message"]), (2, 3));
+    assert_eq!((counted["notification $/odd"], counted["update that cannot be read"]), (1, 1));
+    assert_eq!(turn.translator().unmapped()["telepathy"], 1);
+    assert_eq!(running.end().await.unwrap(), Ending::ByItself);
+}
+
+#[tokio::test]
+async fn a_line_of_100_megabytes_is_dropped_and_the_turn_goes_on() {
+    let huge = r#"
+printf '{"method":"session/update","params":{"sessionId":"s","update":{"text":"'; head -c 100000000 /dev/zero | tr '\0' x; echo '"}}}'
+text after; end; cat >/dev/null"#;
+    let (_running, mut turn) = prompted(huge).await;
+    let (text, outcome) = rest(&mut turn).await;
+    assert_eq!((text.as_str(), outcome), ("after", Outcome::Completed { remark: None }));
+    assert_eq!(turn.translator().unmapped()["update that is too long"], 1);
+}
+
+#[tokio::test]
+async fn an_endless_line_that_could_be_the_answer_ends_the_connection_with_a_reason() {
+    let (_running, mut turn) = prompted("head -c 1000000 /dev/zero | tr '\\0' x; echo; cat >/dev/null").await;
+    let (_, outcome) = rest(&mut turn).await;
+    assert!(why(&outcome).starts_with("The agent sent a line of 1000000 bytes"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_flood_of_updates_comes_whole_and_in_order() {
+    let (_running, mut turn) =
+        prompted("i=0; while [ $i -lt 20000 ]; do text \"$i \"; i=$((i+1)); done; end; cat >/dev/null").await;
+    let (text, outcome) = rest(&mut turn).await;
+    assert_eq!(outcome, Outcome::Completed { remark: None });
+    assert!(
+        text == (0..20_000).map(|number| format!("{number} ")).collect::<Vec<_>>().concat(),
+        "text was lost"
+    );
+}
+
+#[tokio::test]
+async fn an_agent_that_dies_in_a_turn_fails_it_and_keeps_what_was_said() {
+    let (running, mut turn) = prompted("text half; kill -9 $$").await;
+    let (text, outcome) = rest(&mut turn).await;
+    assert_eq!(text, "half");
+    assert!(
+        why(&outcome).starts_with("The agent ended, or closed its output. The turn did not end properly."),
+        "{outcome:?}"
+    );
+    let next = running.connection.new_session("/", &[]).await;
+    assert!(matches!(next, Err(CallError::Closed(_))), "{next:?}");
+}
+
+#[tokio::test]
+async fn an_agent_that_closes_its_output_but_lives_is_over_and_is_killed() {
+    let (running, mut turn) = prompted("trap '' TERM; exec >&-; while :; do sleep 1000; done").await;
+    let (_, outcome) = rest(&mut turn).await;
+    assert!(why(&outcome).starts_with("The agent ended, or closed its output."), "{outcome:?}");
+    // The configured patience is for agents that need time to save their work.
+    drop(running);
+}
+
+#[tokio::test]
+async fn an_agent_that_ignores_cancel_stays_busy_and_is_killed_with_its_children() {
+    let (running, mut turn) =
+        prompted("trap '' TERM; sleep 1000 & text $!; cat >/dev/null; while :; do sleep 1000; done").await;
+    let Some(events) = timeout(PATIENCE, turn.next()).await.unwrap() else { panic!("the turn is over") };
+    let AgentEvent::Text { text: child, .. } = &events[0] else { panic!("{events:?}") };
+    turn.cancel().await.unwrap();
+    drop(turn);
+    let blocks = [PromptBlock::Text { text: "again".to_owned() }];
+    assert_eq!(running.connection.prompt("s", &blocks).await.err(), Some(CallError::Busy));
+    drop(running);
+    let stat = format!("/proc/{child}/stat");
+    let is_gone = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z"));
+    timeout(PATIENCE, async {
+        while !is_gone() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .expect("the child of the agent is killed");
+}
+
+#[tokio::test]
+async fn a_flood_of_permission_requests_is_bounded() {
+    let ask = r#"
+i=0; while [ $i -lt 500 ]; do printf '{"id":%s,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"c%s"},"options":[]}}\n' $i $i; i=$((i+1)); done
+answered=0; while [ $answered -lt 436 ]; do read -r line; case "$line" in *cancelled*) answered=$((answered+1));; esac; done
+text "$answered"; end; cat >/dev/null"#;
+    let (_running, mut turn) = prompted(ask).await;
+    let (text, outcome) = rest(&mut turn).await;
+    assert_eq!((text.as_str(), outcome), ("436", Outcome::Completed { remark: None }));
+}
