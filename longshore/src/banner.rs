@@ -1,4 +1,4 @@
-//! The text that `longshore serve` prints when it is ready: its URLs, the token, and a first request.
+//! The text that `longshore serve` prints when it is ready, or waits for OpenCode: its URLs, the token, and a first request.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,6 +7,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::config::credentials::{Credential, Login};
 use crate::output::shell_quoted as quoted;
+
+pub(crate) const READY: &str = concat!("Longshore ", env!("CARGO_PKG_VERSION"), " is ready.");
 
 /// The facts that the banner shows.
 #[derive(Debug)]
@@ -50,19 +52,16 @@ impl GeneratedToken<'_> {
 }
 
 impl Banner<'_> {
-    /// The text that comes first when OpenCode does not respond.
-    pub(crate) fn waiting_text(&self, reason: &str) -> String {
+    /// `waiting`: why OpenCode is not ready yet.
+    pub(crate) fn text(&self, waiting: Option<&str>) -> String {
         let mut text = String::new();
-        let _ = writeln!(text, "Longshore {} is waiting for {}.", env!("CARGO_PKG_VERSION"), self.agent);
-        let _ = writeln!(text, "  reason     {reason}");
-        let _ = writeln!(text, "  url        {}", self.public_url);
-        let _ = write!(text, "\nRequests are accepted, and their tasks begin when OpenCode responds.");
-        text
-    }
-
-    pub(crate) fn text(&self) -> String {
-        let mut text = String::new();
-        let _ = writeln!(text, "Longshore {} is ready.", env!("CARGO_PKG_VERSION"));
+        if let Some(reason) = waiting {
+            let _ = writeln!(text, "Longshore {} is waiting for {}.", env!("CARGO_PKG_VERSION"), self.agent);
+            let _ =
+                writeln!(text, "{reason} Requests are accepted; their tasks begin when OpenCode responds.");
+        } else {
+            let _ = writeln!(text, "{READY}");
+        }
         let _ = writeln!(text, "  url        {}", self.public_url);
         let _ = writeln!(text, "  card       {}/.well-known/agent-card.json", self.public_url);
         let _ = writeln!(text, "  workspace  {}", self.workspace.display());
@@ -131,7 +130,7 @@ mod tests {
     #[test]
     fn the_banner_shows_a_generated_token() {
         let token = SecretString::from("t0ken");
-        let text = banner(Some(GeneratedToken::Shown(&token)), &[]).text();
+        let text = banner(Some(GeneratedToken::Shown(&token)), &[]).text(None);
         insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "[version]"));
     }
 
@@ -147,7 +146,7 @@ mod tests {
         let printed = std::process::Command::new("sh").arg("-c").arg(script).output().unwrap().stdout;
         let printed = String::from_utf8(printed).unwrap();
         assert!(printed.contains("\nAuthorization: Bearer token --data-dir /data of $HOME's\n"), "{printed}");
-        assert!(banner.text().contains("  token      printed by '"), "{}", banner.text());
+        assert!(banner.text(None).contains("  token      printed by '"), "{}", banner.text(None));
     }
 
     #[test]
@@ -190,7 +189,7 @@ mod tests {
         ];
         for (login, expected) in cases {
             let credential = Credential { login, rights: Rights::default() };
-            let text = banner(None, std::slice::from_ref(&credential)).text();
+            let text = banner(None, std::slice::from_ref(&credential)).text(None);
             assert!(text.contains(expected), "{text}");
             assert!(!text.contains("s3cret") && !text.contains("  token"), "{text}");
         }

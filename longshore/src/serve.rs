@@ -10,7 +10,7 @@ use secrecy::SecretString;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use crate::banner::{Banner, GeneratedToken};
+use crate::banner::{Banner, GeneratedToken, READY};
 use crate::config::Plan;
 use crate::data_dir::DataDir;
 use crate::output;
@@ -123,8 +123,17 @@ async fn announce(plan: &Plan, addresses: &Addresses, token: Option<&SecretStrin
         credentials: plan.credentials.as_deref().unwrap_or_default(),
         message_id: &format!("hello-{random}"),
     };
-    upstream.until_ready(|reason| output::print(banner.waiting_text(reason))).await;
-    output::print(banner.text());
+    let mut has_waited = false;
+    let waiting = |reason: &str| {
+        has_waited = true;
+        output::print(banner.text(Some(reason)));
+    };
+    upstream.until_ready(waiting).await;
+    if has_waited {
+        output::print(READY);
+    } else {
+        output::print(banner.text(None));
+    }
 }
 
 async fn stop_tasks(tasks: &Tasks) {

@@ -12,9 +12,9 @@ const SEED: u64 = 6;
 const ROUNDS: u64 = 2;
 const CYCLES_PER_ROUND: u64 = 400;
 const CUT_EVERY: u64 = 100;
-/// A gateway without clients runs two tasks: one accepts connections, one watches for external turns.
-/// While OpenCode is down, a third one waits for its return.
-const AT_REST: usize = 3;
+/// A gateway without clients runs three tasks: one accepts connections, one watches for external turns, and one closes idle
+/// directories. While OpenCode is down, a fourth one waits for its return.
+const AT_REST: usize = 4;
 /// The HTTP client to OpenCode may run one more, which closes idle connections.
 const OF_LIBRARIES: usize = 1;
 

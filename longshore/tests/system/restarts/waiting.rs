@@ -17,7 +17,12 @@ async fn printed(
 ) -> String {
     gateway.says(last).await;
     let printed = gateway.said().replace(&installation.url(), "[url]").replace(&fake.url(), "[opencode]");
-    printed.replace(fake.directory(), "[workspace]").replace(env!("CARGO_PKG_VERSION"), "[version]")
+    let mut printed =
+        printed.replace(fake.directory(), "[workspace]").replace(env!("CARGO_PKG_VERSION"), "[version]");
+    if let Some(at) = printed.find("hello-") {
+        printed.replace_range(at..at + "hello-12345678".len(), "[id]");
+    }
+    printed
 }
 
 /// Calls a method and returns its result.
@@ -37,7 +42,7 @@ async fn an_unreachable_opencode_is_waited_for_and_a_blocking_send_says_so() {
     fake.kill().await;
     let installation = Installation::attached(&fake.url(), fake.directory());
     let mut gateway = installation.launch(&[]);
-    let waiting = printed(&mut gateway, &installation, &fake, "Requests are accepted").await;
+    let waiting = printed(&mut gateway, &installation, &fake, "curl ").await;
     insta::assert_snapshot!("unreachable", waiting);
 
     let card = format!("{}/.well-known/agent-card.json", installation.url());
@@ -74,7 +79,7 @@ async fn a_slow_opencode_is_waited_for_and_then_has_loaded_the_workspace_before_
     fake.fault_once("GET", "/global/health", Fault::Hold(gate.clone()));
     let installation = Installation::attached(&fake.url(), fake.directory());
     let mut gateway = installation.launch(&[]);
-    let waiting = printed(&mut gateway, &installation, &fake, "Requests are accepted").await;
+    let waiting = printed(&mut gateway, &installation, &fake, "curl ").await;
     insta::assert_snapshot!("slow", waiting);
     gate.open();
     gateway.says("is ready.").await;
