@@ -83,13 +83,13 @@ impl Actor {
         });
         loop {
             if ticket.ready().now_or_never().is_none() {
-                self.report_queued();
+                self.rest();
                 // The turn that has the session may itself wait for a permit.
                 drop(permit.take());
                 self.unless_stopped(ticket.ready()).await?;
             }
             if self.ctx.control_state.removals.affects(session) {
-                self.report_queued();
+                self.rest();
                 drop(permit.take());
                 let (removals, session) = (Arc::clone(&self.ctx.control_state.removals), session.clone());
                 self.unless_stopped(async move { removals.wait_until_over(&session).await }).await?;
@@ -109,7 +109,7 @@ impl Actor {
     pub(super) async fn wait_for_permit(&mut self) -> Result<TurnPermit, StopReason> {
         let mut permit = self.ctx.live.limiter.enter(&self.owner);
         if permit.ready().now_or_never().is_none() {
-            self.report_queued();
+            self.rest();
         }
         self.unless_stopped(permit.ready()).await?;
         Ok(permit)
@@ -122,6 +122,9 @@ impl Actor {
         replaces: Option<SessionId>,
         patience: &mut Patience,
     ) -> Result<Bound, StopReason> {
+        if directory.is_none() {
+            self.load().await?;
+        }
         let options = self.writer.task().options.prompt.clone();
         let session = loop {
             let tried = Instant::now();
@@ -225,13 +228,16 @@ impl Actor {
     /// The task waits, and a restarted gateway begins its turn from the start: nothing was sent of what its record names.
     pub(super) async fn report_unsent(&mut self, why: &str) -> Result<(), StopReason> {
         self.report_queued();
-        let (task, now) = (self.writer.task(), self.writer.now());
-        if task.status.state == TaskState::Submitted && task.status.message.is_some() {
+        let status = &self.writer.task().status;
+        if status.state == TaskState::Submitted && status.message.is_some() {
             return Ok(());
         }
-        let waiting = lifecycle::waiting(task, now, why.to_owned());
+        self.load().await?;
+        let waiting = lifecycle::waiting(self.writer.task(), self.writer.now(), why.to_owned());
         self.writer.push(waiting);
-        self.flush(None).await
+        self.flush(None).await?;
+        self.writer.unload();
+        Ok(())
     }
 
     /// Starts the turn. With `may_wait` it returns when the agent cannot be reached: its caller can wait for the agent
