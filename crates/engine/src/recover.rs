@@ -30,6 +30,8 @@ struct Unfinished {
     roots: Vec<Root>,
     /// Owner, task and root.
     sub_agents: Vec<(Principal, TaskId, TaskId)>,
+    /// Others are damaged.
+    has_damage: bool,
 }
 
 struct Root {
@@ -46,8 +48,10 @@ impl Engine {
     /// A task that was waiting goes on waiting. In a restored copy it is held. A task whose prompt may have been sent is looked up at the agent
     /// and goes on from where its log ends; it is never prompted again.
     pub async fn recover(&self) -> Result<Recovered> {
-        self.end_damaged().await;
-        let Unfinished { mut roots, sub_agents } = self.unfinished().await?;
+        let Unfinished { mut roots, sub_agents, has_damage } = self.unfinished().await?;
+        if has_damage {
+            self.end_damaged().await;
+        }
         let mut recovered = Recovered { unfinished: roots.len() + sub_agents.len(), held: 0 };
         let (restored, resume) =
             (self.ctx().ports.store.restored().await?, self.ctx().config.resume_restored);
@@ -115,6 +119,7 @@ impl Engine {
                 let is_unloaded = !has_running_turn(&stored) && writer::unload(&mut stored.task);
                 found.roots.push(Root { stored, bytes, is_unloaded });
             }
+            found.has_damage |= page.has_damage;
             next = page.next;
         }
         Ok(found)

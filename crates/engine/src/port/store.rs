@@ -267,6 +267,8 @@ pub trait Store: Send + Sync + Debug {
 #[derive(Clone, PartialEq, Debug)]
 pub struct UnfinishedPage {
     pub tasks: Vec<StoredTask>,
+    /// A task was left out because it is damaged.
+    pub has_damage: bool,
     /// The cursor of the next page, if there may be one.
     pub next: Option<u64>,
 }

@@ -371,7 +371,11 @@ impl State {
         let unfinished = self.rows_of(created).filter(|row| !row.state().is_terminal());
         let rows: Vec<&Row> = unfinished.take(PAGE_TASKS).collect();
         let next = rows.last().filter(|_| rows.len() == PAGE_TASKS).map(|last| last.number + 1);
-        UnfinishedPage { tasks: rows.into_iter().map(|row| self.stored(row)).collect(), next }
+        UnfinishedPage {
+            tasks: rows.into_iter().map(|row| self.stored(row)).collect(),
+            has_damage: false,
+            next,
+        }
     }
 
     pub(super) fn ended_turns(&self, since: Timestamp) -> Vec<EndedTurn> {

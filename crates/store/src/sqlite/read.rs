@@ -108,19 +108,22 @@ pub(super) fn unfinished(db: &Connection, cursor: u64) -> Outcome<UnfinishedPage
     let mut statement = db.prepare_cached(&select_unfinished())?;
     let after = i64::try_from(cursor).unwrap_or(i64::MAX);
     let mut rows = statement.query(named_params! { ":after": after })?;
-    let (mut tasks, mut bytes, mut count) = (Vec::new(), 0, 0);
+    let (mut tasks, mut has_damage, mut bytes, mut count) = (Vec::new(), false, 0, 0);
     while let Some(row) = rows.next()? {
         for column in [9, 10] {
             bytes += row.get_ref(column)?.as_bytes_or_null().unwrap_or_default().map_or(0, <[u8]>::len);
         }
         count += 1;
-        tasks.extend(skip_damaged(read_resumable(db, row))?);
+        match skip_damaged(read_resumable(db, row))? {
+            Some(stored) => tasks.push(stored),
+            None => has_damage = true,
+        }
         if bytes >= PAGE_BYTES || count >= PAGE_TASKS {
             let next = Some(row.get::<_, i64>(0)?.unsigned_abs());
-            return Ok(UnfinishedPage { tasks, next });
+            return Ok(UnfinishedPage { tasks, has_damage, next });
         }
     }
-    Ok(UnfinishedPage { tasks, next: None })
+    Ok(UnfinishedPage { tasks, has_damage, next: None })
 }
 
 /// Skips tasks whose turn cannot be read.
