@@ -18,13 +18,13 @@ fn tasks() -> usize {
     std::env::var("LONGSHORE_CAMPAIGN_TASKS").ok().and_then(|tasks| tasks.parse().ok()).unwrap_or(2_000)
 }
 
-/// The message with this number: as much metadata as allowed, and text for the rest of its share of the bytes.
-fn message(number: usize, bytes: usize) -> String {
+/// A send with as much metadata as allowed, and text for the rest of its share of the bytes. `NUMBER` makes it unique.
+fn send(bytes: usize) -> String {
     let metadata = "m".repeat(255 * 1024);
     let text = "t".repeat(bytes - metadata.len() - 100);
     let parts = json!([{"text": text}]);
     let message = json!({
-        "messageId": format!("large-{number}"),
+        "messageId": "large-NUMBER",
         "role": "ROLE_USER",
         "parts": parts,
         "metadata": {"large": metadata},
@@ -42,10 +42,11 @@ async fn campaign_two_thousand_maximal_unfinished_tasks_wait_on_disk() {
     let mut run =
         Run::start_with(fake, &flags, |setup| setup.env("A2A_STATIC_AUTH_CREDENTIALS", OTHER)).await;
     let bytes = 1024 * 1024 * 1024 / 2_000;
+    let send = send(bytes);
+    let message = |number: usize| send.replace("NUMBER", &number.to_string());
     let (mut other, mut peak, begun) = (Latencies::default(), 0, Instant::now());
     for number in 0..tasks {
-        let (answer, _) =
-            call(run.address, "POST", "/message:send", Some(TOKEN), &message(number, bytes)).await;
+        let (answer, _) = call(run.address, "POST", "/message:send", Some(TOKEN), &message(number)).await;
         assert!(answer.starts_with("HTTP/1.1 200 "), "{number}: {}", &answer[..answer.len().min(2_000)]);
         if number % 20 == 0 {
             other.measure_as(run.address, OTHER_TOKEN).await;
@@ -55,7 +56,7 @@ async fn campaign_two_thousand_maximal_unfinished_tasks_wait_on_disk() {
     let (sent, full) = (begun.elapsed(), run.memory());
     // One more is refused: by the number of tasks, or by their bytes.
     if tasks == 2_000 {
-        let refused = call(run.address, "POST", "/message:send", Some(TOKEN), &message(tasks, bytes)).await.0;
+        let refused = call(run.address, "POST", "/message:send", Some(TOKEN), &message(tasks)).await.0;
         assert!(refused.starts_with("HTTP/1.1 429 ") && refused.contains("unfinished_"), "{refused}");
     }
     let disk: u64 = ["longshore.db", "longshore.db-wal"]
@@ -97,9 +98,15 @@ async fn campaign_two_thousand_maximal_unfinished_tasks_wait_on_disk() {
     }
     // They begin when there is room, and are whole.
     gate.open();
-    let list = call(run.address, "GET", "/tasks?pageSize=1&includeArtifacts=false", Some(TOKEN), "").await.0;
-    let (_, body) = list.split_once("\r\n\r\n").expect("a response has a body");
-    let list: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}"));
-    let metadata = list["tasks"][0]["history"][0]["metadata"]["large"].as_str().unwrap_or_default();
+    let list = get(&run, "/tasks?pageSize=1").await;
+    let path = format!("/tasks/{}", list["tasks"][0]["id"].as_str().unwrap_or_default());
+    let task = get(&run, &path).await;
+    let metadata = task["history"][0]["metadata"]["large"].as_str().unwrap_or_default();
     assert_eq!(metadata.len(), 255 * 1024, "a task is whole");
+}
+
+async fn get(run: &Run, path: &str) -> Value {
+    let (answer, _) = call(run.address, "GET", path, Some(TOKEN), "").await;
+    let (_, body) = answer.split_once("\r\n\r\n").expect("a response has a body");
+    serde_json::from_str(body).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
