@@ -125,6 +125,11 @@ impl PreparedGateway {
                 unfinished: plan.limits.unfinished.unwrap_or(0),
                 unfinished_per_context: plan.limits.unfinished_per_context.unwrap_or(0),
                 unfinished_per_principal: plan.limits.unfinished_per_principal.unwrap_or(0),
+                unfinished_bytes: bytes(plan.limits.unfinished_bytes),
+                unfinished_bytes_per_principal: bytes(plan.limits.unfinished_bytes_per_principal),
+                stored_bytes: bytes(plan.limits.stored_bytes),
+                stored_bytes_per_principal: bytes(plan.limits.stored_bytes_per_principal),
+                task_bytes: plan.limits.task_bytes,
                 asks: ask_config(&plan.turns.asks, plan.control.always_scope),
                 intake: intake_rules(plan),
                 files: file_rules(plan, &self.addresses.public),
@@ -198,6 +203,11 @@ fn ask_config(plan: &Asks, always: AlwaysScope) -> AskConfig {
     }
 }
 
+/// 0: no limit.
+fn bytes(limit: Option<usize>) -> u64 {
+    limit.unwrap_or(0) as u64
+}
+
 fn intake_rules(plan: &Plan) -> IntakeRules {
     let input = plan.input.clone();
     IntakeRules {
@@ -209,6 +219,9 @@ fn intake_rules(plan: &Plan) -> IntakeRules {
         max_text_bytes: input.max_text_bytes,
         max_inline_bytes: input.max_inline_bytes,
         max_file_bytes: input.max_file_bytes,
+        max_metadata_bytes: input.max_metadata_bytes,
+        max_extensions: input.max_extensions.unwrap_or(0),
+        max_references: input.max_references.unwrap_or(0),
         remote_hosts: input.remote_hosts,
     }
 }

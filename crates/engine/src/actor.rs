@@ -55,6 +55,8 @@ pub(crate) struct ActorParts {
     pub(crate) ticket: Option<QueueTicket>,
     /// Set when the gateway was restarted during the turn.
     pub(crate) resumed: Option<ResumedTurn>,
+    /// Whether the snapshot lacks history and artifacts, which the actor then reads from the store when the turn begins.
+    pub(crate) is_unloaded: bool,
     /// Set for a task from a restored backup, which may not begin by itself.
     pub(crate) hold: Option<Hold>,
     /// The asks that were open at the restart.
@@ -74,6 +76,7 @@ impl ActorParts {
             owner,
             registered,
             snapshot,
+            is_unloaded: false,
             ticket: None,
             resumed: None,
             hold: None,
@@ -156,7 +159,11 @@ impl Actor {
         let mut resumed = parts.resumed.map(Box::new);
         let children = resumed.as_mut().map(|turn| std::mem::take(&mut turn.children)).unwrap_or_default();
         let asks = Asks::new(ctx.config.asks, open_asks, &ctx.live.open_asks);
-        let writer = Writer::new(&ctx, live, owner.clone(), snapshot);
+        let bytes = registration.bytes().unwrap_or_else(|| ctx.live.unfinished.count_bytes(&owner, 0));
+        let mut writer = Writer::new(&ctx, live, owner.clone(), snapshot, bytes);
+        if parts.is_unloaded {
+            writer.set_unloaded();
+        }
         Self {
             ctx,
             owner,
@@ -208,6 +215,7 @@ impl Actor {
             ctx,
             registration,
             inbox,
+            writer,
             ticket,
             children,
             asks,
@@ -217,7 +225,7 @@ impl Actor {
             has_caught_up,
             ..
         } = *self;
-        drop((inbox, registration, joins, pending_prompt, parked));
+        drop((inbox, registration, writer, joins, pending_prompt, parked));
         if let StopReason::Suspended = stop {
             return;
         }
@@ -316,13 +324,15 @@ impl Actor {
         });
         let deadline = left.map(|left| Instant::now() + left);
         loop {
+            self.writer.unload();
             tokio::select! {
                 biased;
                 () = self.ctx.tasks.stopping().cancelled() => return Err(StopReason::Suspended),
                 request = self.inbox.recv() => match request {
                     Some(ActorRequest::Join(joining)) => {
-                        let now = self.writer.snapshot();
-                        if let Some(joining) = self.joins.check(*joining, &self.ctx.metrics, || now) {
+                        self.load().await?;
+                        let (now, room) = (self.writer.snapshot(), self.writer.room());
+                        if let Some(joining) = self.joins.check(*joining, &self.ctx.metrics, room, || now) {
                             return self.submit_again(joining).await;
                         }
                     }
@@ -339,15 +349,18 @@ impl Actor {
     /// Writes to the log why the task is held, and waits until a message releases it.
     async fn wait_for_release(&mut self, hold: Hold) -> Result<(), StopReason> {
         if hold == Hold::Released {
+            self.load().await?;
             let released = lifecycle::released(self.writer.task(), None);
             self.writer.push(released);
             return self.flush(None).await;
         }
         if !held::is_held(self.writer.task()) {
+            self.load().await?;
             let why = lifecycle::held(self.writer.task());
             self.writer.push(why);
             self.flush(None).await?;
         }
+        self.writer.unload();
         loop {
             tokio::select! {
                 biased;
@@ -356,6 +369,7 @@ impl Actor {
                     Some(ActorRequest::Join(joining)) => {
                         let Joining { message, key, trace, reply, .. } = *joining;
                         self.trace = trace;
+                        self.load().await?;
                         self.enter_context();
                         let released = lifecycle::released(self.writer.task(), Some(message));
                         self.writer.push_join(released, key);
@@ -399,7 +413,7 @@ impl Actor {
     async fn wait_for_context(&mut self) -> Result<(), StopReason> {
         let Some(mut ticket) = self.ticket.take() else { return Ok(()) };
         if ticket.ready().now_or_never().is_none() {
-            self.report_queued();
+            self.rest();
         }
         let ready = self.unless_stopped(async {
             ticket.ready().await;
@@ -407,6 +421,17 @@ impl Actor {
         });
         self.ticket = Some(ready.await?);
         Ok(())
+    }
+
+    /// Marks that the turn waits, and drops the content of the task from memory, because the wait may be long.
+    fn rest(&mut self) {
+        self.report_queued();
+        self.writer.unload();
+    }
+
+    /// Reads the content of a task that has waited.
+    async fn load(&mut self) -> Result<(), StopReason> {
+        self.writer.load().await.map_err(|error| log_lost(&self.writer, &error))
     }
 
     /// Runs `work`, unless the task is canceled or the gateway stops in the meantime. If a turn runs, answers and joining
@@ -479,6 +504,9 @@ impl Actor {
     async fn fail_with(&mut self, failure: Failure) -> StopReason {
         if let Some(span) = &mut self.span {
             span.failed(failure.metadata.as_ref());
+        }
+        if let Err(stop) = self.load().await {
+            return stop;
         }
         let failed = lifecycle::failed(self.writer.task(), self.writer.now(), failure);
         self.writer.push(failed);

@@ -170,7 +170,7 @@ impl Engine {
             children: Children::default(),
         };
         // Counted without a limit, because an external turn cannot be refused.
-        let counted = ctx.live.unfinished.count(&owner, &context);
+        let counted = ctx.live.unfinished.count(&owner, &context, snapshot.task.weight());
         let registered = ctx.live.registry.register(Some(counted), id, Seq::START);
         let parts = ActorParts::new(owner, registered, snapshot);
         Ok(ActorParts { ticket: Some(ticket), resumed: Some(resumed), ..parts })

@@ -7,6 +7,7 @@
 use std::panic::AssertUnwindSafe;
 
 use futures_util::FutureExt as _;
+use longshore_meter::label::Limit;
 use longshore_model::{AgentEvent, Failure, Outcome, Principal, PromptId, Result, TaskState, TraceContext};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -128,6 +129,12 @@ impl ChildActor {
             next = self.reports.try_recv().ok();
         }
         self.writer.flush(None).await?;
+        if self.writer.is_too_large() && !self.writer.is_over() {
+            self.ctx.metrics.refused.of(Limit::TaskBytes).increment();
+            let failure = lifecycle::too_large(self.ctx.config.task_bytes);
+            self.writer.push(lifecycle::failed(self.writer.task(), self.writer.now(), failure));
+            self.writer.flush(None).await?;
+        }
         for written in waiting {
             // The actor of the root task may have ended.
             let _ = written.send(());

@@ -309,7 +309,8 @@ impl RegisteredTask {
     fn register(ctx: &EngineContext, owner: &Principal, from: Snapshot) -> Self {
         let registered = ctx.live.registry.register(None, from.task.id.clone(), from.seq);
         let Registered { registration, live, inbox } = registered;
-        let writer = Writer::new(ctx, live, owner.clone(), from);
+        let bytes = ctx.live.unfinished.count_bytes(owner, from.task.weight());
+        let writer = Writer::new(ctx, live, owner.clone(), from, bytes);
         Self { registration, inbox, writer }
     }
 

@@ -6,6 +6,9 @@ use std::time::Duration;
 
 use crate::protected::ProtectedPaths;
 
+/// The largest task. JSON may write one byte as six, and SQLite holds no row of more than a billion bytes.
+pub const MAX_TASK_BYTES: u64 = 128 * 1024 * 1024;
+
 #[derive(Clone, Debug)]
 pub struct EngineConfig {
     /// How long a turn may run before it is aborted and its task fails. `None`: no limit.
@@ -33,6 +36,18 @@ pub struct EngineConfig {
     pub unfinished_per_context: usize,
     /// How many tasks of one principal may be unfinished, in all its contexts together. 0: any number.
     pub unfinished_per_principal: usize,
+    /// How many bytes the unfinished tasks may have together. A message that exceeds them is refused. Output of running turns
+    /// counts, but ends none of them. 0: any number.
+    pub unfinished_bytes: u64,
+    /// The same for the tasks of one principal.
+    pub unfinished_bytes_per_principal: u64,
+    /// How many bytes the store may hold before messages are refused. 0: any number.
+    pub stored_bytes: u64,
+    /// The same for the tasks of one principal.
+    pub stored_bytes_per_principal: u64,
+    /// How many bytes one task may have: its messages and the output of its turn. A larger task fails. At most
+    /// [`MAX_TASK_BYTES`].
+    pub task_bytes: u64,
     pub asks: AskConfig,
     pub intake: IntakeRules,
     pub files: FileRules,
@@ -95,7 +110,8 @@ pub struct RetentionRules {
 
 impl Default for RetentionRules {
     fn default() -> Self {
-        Self { fold_after: Some(Duration::from_hours(7 * 24)), keep_tasks: None }
+        let days = |days: u64| Some(Duration::from_hours(days * 24));
+        Self { fold_after: days(7), keep_tasks: days(90) }
     }
 }
 
@@ -120,6 +136,12 @@ pub struct IntakeRules {
     pub max_inline_bytes: u64,
     /// The largest file of the workspace that is referred to.
     pub max_file_bytes: u64,
+    /// The most bytes of a message beside its content: metadata, names, media types, extensions and accepted output modes.
+    pub max_metadata_bytes: u64,
+    /// How many extensions a message may name. 0: any number.
+    pub max_extensions: usize,
+    /// How many tasks a message may refer to. 0: any number.
+    pub max_references: usize,
     /// Hosts whose `http` and `https` URLs are passed on: names, and `*.` for every subdomain. Empty: none.
     pub remote_hosts: Vec<String>,
 }
@@ -135,6 +157,9 @@ impl Default for IntakeRules {
             max_text_bytes: 1024 * 1024,
             max_inline_bytes: 5 * 1024 * 1024,
             max_file_bytes: 25 * 1024 * 1024,
+            max_metadata_bytes: 256 * 1024,
+            max_extensions: 64,
+            max_references: 64,
             remote_hosts: Vec::new(),
         }
     }
@@ -216,6 +241,8 @@ impl Default for AskConfig {
     }
 }
 
+const GIB: u64 = 1024 * 1024 * 1024;
+
 impl Default for EngineConfig {
     fn default() -> Self {
         Self {
@@ -230,6 +257,11 @@ impl Default for EngineConfig {
             unfinished: 10_000,
             unfinished_per_context: 100,
             unfinished_per_principal: 2000,
+            unfinished_bytes: 2 * GIB,
+            unfinished_bytes_per_principal: GIB,
+            stored_bytes: 64 * GIB,
+            stored_bytes_per_principal: 32 * GIB,
+            task_bytes: MAX_TASK_BYTES,
             asks: AskConfig::default(),
             intake: IntakeRules::default(),
             files: FileRules::default(),

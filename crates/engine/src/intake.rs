@@ -5,6 +5,7 @@
 
 mod data_url;
 mod draft;
+pub(crate) mod envelope;
 mod file_url;
 mod media_type;
 mod percent;
@@ -22,7 +23,7 @@ use crate::port::{ContentFacts, FileSource, Input, InputFile};
 
 use draft::{Draft, FileDraft, plain_name};
 use media_type::{FileKind, MediaType};
-use refusal::size;
+pub(crate) use refusal::size;
 use workspace::{AllowedDirectories, ReadError};
 
 /// The most parts that a message may have. A message with more parts is refused.

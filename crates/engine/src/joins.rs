@@ -17,6 +17,7 @@ use longshore_model::{Error, ErrorKind, Message, PromptId, Result};
 use tokio::sync::oneshot;
 
 use crate::actor_request::{Joining, Reply};
+use crate::intake::size;
 use crate::port::{BoxFuture, IdempotencyKey, Steering};
 use crate::queue;
 use crate::snapshot::Snapshot;
@@ -74,10 +75,12 @@ impl Joins {
     }
 
     /// Answers the caller if the task has the message already or cannot take it. Returns the message if the task can take it.
+    /// `room`: how many more bytes the task takes, of how many in all.
     pub(crate) fn check(
         &mut self,
         joining: Joining,
         metrics: &Metrics,
+        (room, max_bytes): (u64, u64),
         task: impl FnOnce() -> Snapshot,
     ) -> Option<Joining> {
         let known = self.pending.iter_mut().find(|known| known.message == joining.message);
@@ -91,6 +94,8 @@ impl Joins {
         } else if now.task.history.len() >= MAX_MESSAGES {
             let error = too_many(metrics, Limit::MessagesPerTask, MAX_MESSAGES, RETRY_AFTER_TASK);
             Err(error.detail("taskId", now.task.id.as_str()))
+        } else if joining.message.weight() as u64 > room {
+            Err(too_large(metrics, max_bytes).detail("taskId", now.task.id.as_str()))
         } else if self.pending.len() >= MAX_JOINING {
             let error = too_many(metrics, Limit::JoiningPerTask, MAX_JOINING, RETRY_AFTER);
             Err(error.detail("taskId", now.task.id.as_str()))
@@ -172,6 +177,21 @@ fn too_many(metrics: &Metrics, limit: Limit, max: usize, after: Duration) -> Err
         .detail("limit", Limit::VALUES[limit.index()])
         .detail("max", max.to_string())
         .after(after)
+}
+
+/// Counts the refusal of a message that would make its task too large, and makes its error.
+fn too_large(metrics: &Metrics, max: u64) -> Error {
+    let limit = Limit::TaskBytes;
+    metrics.refused.of(limit).increment();
+    let text = format!(
+        "With this message the task would have more than {}, which is the limit; wait until the task is over and send the \
+         message without taskId, with its contextId.",
+        size(max)
+    );
+    Error::new(ErrorKind::TooManyRequests, text)
+        .detail("limit", Limit::VALUES[limit.index()])
+        .detail("max", max.to_string())
+        .after(RETRY_AFTER_TASK)
 }
 
 impl fmt::Debug for Joins {

@@ -60,7 +60,7 @@ mod writer;
 
 pub use config::{
     AlwaysScope, AskConfig, ControlRules, DeadlinePolicy, EngineConfig, FileRules, IntakeRules,
-    RetentionRules, SessionGuard,
+    MAX_TASK_BYTES, RetentionRules, SessionGuard,
 };
 pub use control::{ControlCaller, Outcome, is_long_running};
 pub use engine_context::EngineParts;

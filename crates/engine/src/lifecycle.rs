@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::config::AlwaysScope;
+use crate::intake::size;
 use crate::port::FileFacts;
 use crate::{derived_ids, held};
 
@@ -238,6 +239,15 @@ pub(crate) fn failed(task: &Task, now: Timestamp, failure: Failure) -> TaskEvent
         Some(explanation(task, TaskState::Failed, failure.message)),
         failure.metadata,
     )
+}
+
+/// Why a task that grew beyond its limit ends.
+pub(crate) fn too_large(max: u64) -> Failure {
+    Failure::new(format!(
+        "The messages and the output of the task have more than {}, which is the limit (limits.task_bytes), so the gateway ended \
+         the turn. Everything up to here is in the task. Send the next message with its contextId, and ask for less output at once.",
+        size(max)
+    ))
 }
 
 fn ended(task: &Task, now: Timestamp, outcome: Outcome) -> TaskEvent {

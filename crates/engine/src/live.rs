@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longshore_model::{Epoch, Part, Principal, Seq, Task, TaskEvent, TaskId};
+use longshore_model::{Epoch, Principal, Seq, Task, TaskEvent, TaskId};
 use tokio::sync::Notify;
 
 use crate::log_entry::{Entries, Events};
@@ -147,7 +147,7 @@ impl LiveLog {
         snapshot: Option<(Principal, Arc<Task>)>,
     ) {
         if let Some(last) = events.entries().last().map(|last| (last.entry.seq, last.entry.epoch)) {
-            let snapshot = snapshot.filter(|(_, task)| weight_of(task) <= SNAPSHOT_BYTES);
+            let snapshot = snapshot.filter(|(_, task)| task.weight() <= SNAPSHOT_BYTES);
             let mut state = self.state();
             state.push(events);
             (state.progress.head, state.progress.is_silence_expected) = (last.0, is_silence_expected);
@@ -166,6 +166,15 @@ impl LiveLog {
     pub(crate) fn forget_snapshot(&self) {
         let before = self.state().snapshot.take();
         drop(before);
+    }
+
+    /// Drops everything that readers can also read in the store.
+    pub(crate) fn forget_content(&self) {
+        let mut state = self.state();
+        let kept = (std::mem::take(&mut state.tail), state.snapshot.take());
+        state.tail_bytes = 0;
+        drop(state);
+        drop(kept);
     }
 
     /// The task as of the head of the log, if it is kept and the caller owns it.
@@ -255,13 +264,6 @@ impl State {
             self.tail.pop_front();
         }
     }
-}
-
-/// The approximate number of content bytes in the task.
-fn weight_of(task: &Task) -> usize {
-    let messages = task.history.iter().chain(&task.status.message).flat_map(|message| &message.parts);
-    let artifacts = task.artifacts.iter().flat_map(|artifact| &artifact.parts);
-    messages.chain(artifacts).map(Part::weight).sum()
 }
 
 fn first_of(events: &Events) -> Seq {

@@ -18,8 +18,9 @@ pub use spans::{NoSpans, Span, SpanKind, SpanPosition, Spans, TurnAttributes};
 pub use store::{
     Append, Appended, AskChange, Binding, Bound, Claim, Claimed, ContextLocation, Create, Created, EndTask,
     EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, MAX_APPROVALS, MAX_CONTEXTS, MAX_ENDED,
-    MAX_OWNERS, NewFile, OwnedSession, PageCursor, READ_BYTES, RecordedSends, Retention, RetentionStep,
-    RunningTurn, Store, StoredTask, TaskPage, TurnRecord,
+    MAX_OWNERS, NewFile, OwnedSession, PAGE_BYTES, PAGE_TASKS, PageCursor, READ_BYTES, RecordedSends,
+    Retention, RetentionStep, RunningTurn, Store, StoredBytes, StoredTask, TaskPage, TurnRecord,
+    UnfinishedPage,
 };
 
 /// A future behind a trait object.

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use longshore_model::{ErrorKind, Result, TaskState, Timestamp};
+use longshore_model::{ErrorKind, Principal, Result, TaskId, TaskState, Timestamp};
 
 use crate::actor::{ActorParts, ResumedTurn};
 use crate::asks::AskChangeForChild;
@@ -14,7 +14,7 @@ use crate::port::{StoredTask, TurnRecord};
 use crate::service::Engine;
 use crate::snapshot::Snapshot;
 use crate::turn_queue::QueueKey;
-use crate::{children, derived_ids, fail_point};
+use crate::{children, derived_ids, fail_point, writer};
 
 /// What [`Engine::recover`] found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +24,23 @@ pub struct Recovered {
     pub held: usize,
 }
 
+/// The tasks that the last run left unfinished, in the order of their creation.
+#[derive(Default)]
+struct Unfinished {
+    roots: Vec<Root>,
+    /// Owner, task and root.
+    sub_agents: Vec<(Principal, TaskId, TaskId)>,
+    /// Others are damaged.
+    has_damage: bool,
+}
+
+struct Root {
+    /// Without its content, if `is_unloaded`.
+    stored: StoredTask,
+    bytes: usize,
+    is_unloaded: bool,
+}
+
 impl Engine {
     /// Starts an actor for every unfinished task, and lets the tasks enter their queues in the order of `rank`. Call it
     /// before the first request is served.
@@ -31,24 +48,25 @@ impl Engine {
     /// A task that was waiting goes on waiting. If the store was restored from a backup, such a task is held. A task whose
     /// prompt may have been sent is looked up at the agent and goes on from where its log ends; it is never prompted again.
     pub async fn recover(&self) -> Result<Recovered> {
-        self.end_damaged().await;
-        let unfinished = self.ctx().ports.store.unfinished().await?;
-        let mut recovered = Recovered { unfinished: unfinished.len(), held: 0 };
+        let Unfinished { mut roots, sub_agents, has_damage } = self.unfinished().await?;
+        if has_damage {
+            self.end_damaged().await;
+        }
+        let mut recovered = Recovered { unfinished: roots.len() + sub_agents.len(), held: 0 };
         let (restored, resume) =
             (self.ctx().ports.store.restored().await?, self.ctx().config.resume_restored);
         if restored.is_some() && resume {
             self.ctx().ports.store.forget_restored().await?;
         }
-        let (mut roots, sub_agents): (Vec<_>, Vec<_>) =
-            unfinished.into_iter().partition(|one| one.task.parent.is_none());
-        roots.sort_by_key(rank);
+        roots.sort_by_key(|root| rank(&root.stored));
         let orphaned = OrphanedTurns::find(self.ctx()).await?;
         let (mut actors, mut resumed_roots) = (Vec::new(), HashSet::new());
-        for stored in roots {
+        for root in roots {
+            let Root { stored, .. } = &root;
             let (mut children, mut missed) = (Vec::new(), Vec::new());
-            let hold = held::decide(&stored, restored, resume);
+            let hold = held::decide(stored, restored, resume);
             recovered.held += usize::from(hold == Some(Hold::Held));
-            if has_running_turn(&stored) {
+            if has_running_turn(stored) {
                 resumed_roots.insert(stored.task.id.clone());
                 let store = &self.ctx().ports.store;
                 children = store.children(&stored.task.id).await?;
@@ -57,7 +75,7 @@ impl Engine {
                 }
             }
             let ticketless = hold == Some(Hold::Held);
-            let parts = self.resume_task(stored, ticketless, children, missed).await;
+            let parts = self.resume_task(root, ticketless, children, missed).await;
             actors.push(ActorParts { hold, ..parts });
             fail_point::hit("recover.each");
         }
@@ -67,9 +85,18 @@ impl Engine {
         for parts in actors {
             self.start_actor(parts);
         }
-        for child in sub_agents {
-            if child.task.parent.as_ref().is_none_or(|parent| !resumed_roots.contains(&parent.root)) {
-                self.end_orphan(child).await?;
+        for (owner, child, root) in sub_agents {
+            if resumed_roots.contains(&root) {
+                continue;
+            }
+            match self.ctx().ports.store.load(&owner, &child).await {
+                Ok(Some(child)) => self.end_orphan(child).await?,
+                Ok(None) => {}
+                // One task must not keep the gateway from starting.
+                Err(error) if error.kind() == ErrorKind::Internal => {
+                    tracing::error!(task = %child, error = ?error, "a sub-agent's task is damaged");
+                }
+                Err(error) => return Err(error),
             }
         }
         // Comes last, when all turns of the gateway are known.
@@ -78,16 +105,37 @@ impl Engine {
         Ok(recovered)
     }
 
+    /// The unfinished tasks, read page by page. Only those whose turn runs keep their content.
+    async fn unfinished(&self) -> Result<Unfinished> {
+        let (mut found, mut next) = (Unfinished::default(), Some(0));
+        while let Some(cursor) = next {
+            let page = self.ctx().ports.store.unfinished_after(cursor).await?;
+            for mut stored in page.tasks {
+                if let Some(parent) = &stored.task.parent {
+                    found.sub_agents.push((stored.owner, stored.task.id.clone(), parent.root.clone()));
+                    continue;
+                }
+                let bytes = stored.task.weight();
+                let is_unloaded = !has_running_turn(&stored) && writer::unload(&mut stored.task);
+                found.roots.push(Root { stored, bytes, is_unloaded });
+            }
+            found.has_damage |= page.has_damage;
+            next = page.next;
+        }
+        Ok(found)
+    }
+
     /// Prepares the actor of an unfinished task: takes all its queue tickets, and starts the actors of its sub-agents'
     /// tasks. With `ticketless`, the task does not enter the queue of its context, so that others may go first. `missed`:
     /// the changes of asks that the sub-agents' tasks do not know yet.
     async fn resume_task(
         &self,
-        stored: StoredTask,
+        root: Root,
         ticketless: bool,
         children: Vec<StoredTask>,
         missed: Vec<AskChangeForChild>,
     ) -> ActorParts {
+        let Root { stored, bytes, is_unloaded } = root;
         let StoredTask { owner, task, seq, epoch, turn, open_asks } = stored;
         let state = task.status.state;
         tracing::info!(task = %task.id, %state, "resuming a task");
@@ -114,10 +162,10 @@ impl Engine {
                 turn.children.report_ask(change).await;
             }
         }
-        let counted = self.ctx().live.unfinished.count(&owner, &task.context_id);
+        let counted = self.ctx().live.unfinished.count(&owner, &task.context_id, bytes);
         let registered = self.ctx().live.registry.register(Some(counted), task.id.clone(), seq);
         let snapshot = Snapshot { task, seq, epoch };
-        ActorParts { ticket, resumed, open_asks, ..ActorParts::new(owner, registered, snapshot) }
+        ActorParts { ticket, resumed, open_asks, is_unloaded, ..ActorParts::new(owner, registered, snapshot) }
     }
 
     /// Ends the task of a sub-agent whose root task has no running turn: the gateway stopped between the end of the turn

@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 use crate::actor_request::{ActorRequest, INBOX_CAPACITY};
 use crate::live::LiveLog;
 use crate::queue;
-use crate::unfinished::UnfinishedSlot;
+use crate::unfinished::{CountedBytes, UnfinishedSlot};
 
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -29,7 +29,7 @@ pub(crate) struct Registration {
     registry: Arc<Registry>,
     log: Arc<LiveLog>,
     /// `None`: the task of a sub-agent, which is not counted.
-    _counted: Option<UnfinishedSlot>,
+    counted: Option<UnfinishedSlot>,
 }
 
 /// What the actor of a registered task needs.
@@ -54,8 +54,7 @@ impl Registry {
     ) -> Registered {
         let log = Arc::new(LiveLog::new(task.clone(), head));
         let (sender, inbox) = queue::channel(INBOX_CAPACITY);
-        let registration =
-            Registration { registry: Arc::clone(self), log: Arc::clone(&log), _counted: counted };
+        let registration = Registration { registry: Arc::clone(self), log: Arc::clone(&log), counted };
         self.lock().insert(task, Live { log: Arc::clone(&log), inbox: sender });
         Registered { registration, live: log, inbox }
     }
@@ -83,6 +82,13 @@ impl Registry {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<TaskId, Live>> {
         self.by_task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Registration {
+    /// `None`: the task of a sub-agent.
+    pub(crate) fn bytes(&self) -> Option<Arc<CountedBytes>> {
+        self.counted.as_ref().map(UnfinishedSlot::bytes)
     }
 }
 

@@ -1,10 +1,12 @@
-//! Limits the number of unfinished tasks: in all, per principal, and per context. A task beyond a limit is refused.
+//! Limits the unfinished tasks in all, per principal and per context, and their bytes in all and per principal. A task beyond a
+//! limit is refused.
 //!
 //! A slot is reserved before anything else is done for a message, so that concurrent sends cannot exceed a limit
 //! together, and a refused send costs no more than the check whether it was accepted before. The exception is a message
 //! that steers: it reserves a slot only when there is no turn that it can join, and by then all other checks are done.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,16 +15,24 @@ use longshore_meter::{Label as _, Metrics};
 use longshore_model::{ContextId, Error, ErrorKind, Principal};
 
 use crate::config::EngineConfig;
+use crate::intake::size;
 
 /// When a refused caller should try again. Turns of an agent take seconds at least, and a refusal costs little.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// The same when the store is full: tasks are deleted once a minute, if they are old enough.
+const RETRY_AFTER_RETENTION: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 pub(crate) struct Unfinished {
     in_all: usize,
     per_principal: usize,
     per_context: usize,
+    max_bytes: u64,
+    max_bytes_per_principal: u64,
     counts: Mutex<Counts>,
+    /// Beside the mutex, because every append adds to it.
+    bytes: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -36,6 +46,15 @@ struct Counts {
 struct PrincipalCounts {
     in_all: usize,
     of_context: HashMap<ContextId, usize>,
+    bytes: Arc<AtomicU64>,
+}
+
+/// The bytes of one task, counted for its principal and in all until this is dropped.
+#[derive(Debug)]
+pub(crate) struct CountedBytes {
+    own: AtomicU64,
+    of_principal: Arc<AtomicU64>,
+    in_all: Arc<AtomicU64>,
 }
 
 /// One of the unfinished tasks, for as long as this is kept.
@@ -44,13 +63,14 @@ pub(crate) struct UnfinishedSlot {
     unfinished: Arc<Unfinished>,
     owner: Principal,
     context: ContextId,
+    bytes: Arc<CountedBytes>,
 }
 
 /// The limit that is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LimitReached {
-    limit: Limit,
-    max: usize,
+    pub(crate) limit: Limit,
+    pub(crate) max: u64,
 }
 
 impl Unfinished {
@@ -59,15 +79,19 @@ impl Unfinished {
             in_all: config.unfinished,
             per_principal: config.unfinished_per_principal,
             per_context: config.unfinished_per_context,
+            max_bytes: config.unfinished_bytes,
+            max_bytes_per_principal: config.unfinished_bytes_per_principal,
             counts: Mutex::default(),
+            bytes: Arc::default(),
         }
     }
 
-    /// Reserves a slot for one more task.
+    /// Reserves a slot for one more task, whose first message has this many bytes.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         owner: &Principal,
         context: &ContextId,
+        bytes: usize,
     ) -> Result<UnfinishedSlot, LimitReached> {
         let mut counts = self.lock();
         let own = counts.of_principal.get(owner);
@@ -79,15 +103,51 @@ impl Unfinished {
             (counts.in_all, self.in_all, Limit::Unfinished),
         ] {
             if max > 0 && count >= max {
+                return Err(LimitReached { limit, max: max as u64 });
+            }
+        }
+        self.check_locked(&counts, owner, bytes)?;
+        Ok(self.count_locked(&mut counts, owner, context, bytes))
+    }
+
+    /// Whether a message of this many bytes may go to a task that exists.
+    pub(crate) fn check_bytes(&self, owner: &Principal, bytes: usize) -> Result<(), LimitReached> {
+        self.check_locked(&self.lock(), owner, bytes)
+    }
+
+    fn check_locked(&self, counts: &Counts, owner: &Principal, bytes: usize) -> Result<(), LimitReached> {
+        let own = counts.of_principal.get(owner).map_or(0, |own| own.bytes.load(Ordering::Relaxed));
+        for (used, max, limit) in [
+            (own, self.max_bytes_per_principal, Limit::UnfinishedBytesPerPrincipal),
+            (self.bytes.load(Ordering::Relaxed), self.max_bytes, Limit::UnfinishedBytes),
+        ] {
+            if max > 0 && used.saturating_add(bytes as u64) > max {
                 return Err(LimitReached { limit, max });
             }
         }
-        Ok(self.count_locked(&mut counts, owner, context))
+        Ok(())
     }
 
     /// Counts a task that exists already, even beyond the limits.
-    pub(crate) fn count(self: &Arc<Self>, owner: &Principal, context: &ContextId) -> UnfinishedSlot {
-        self.count_locked(&mut self.lock(), owner, context)
+    pub(crate) fn count(
+        self: &Arc<Self>,
+        owner: &Principal,
+        context: &ContextId,
+        bytes: usize,
+    ) -> UnfinishedSlot {
+        self.count_locked(&mut self.lock(), owner, context, bytes)
+    }
+
+    /// Counts the bytes of a sub-agent's task, which takes no slot.
+    pub(crate) fn count_bytes(&self, owner: &Principal, bytes: usize) -> Arc<CountedBytes> {
+        let of_principal = self.lock().of_principal.get(owner).map(|own| Arc::clone(&own.bytes));
+        self.counted(of_principal.unwrap_or_default(), bytes)
+    }
+
+    fn counted(&self, of_principal: Arc<AtomicU64>, bytes: usize) -> Arc<CountedBytes> {
+        let counted = CountedBytes { own: AtomicU64::new(0), of_principal, in_all: Arc::clone(&self.bytes) };
+        counted.add(bytes);
+        Arc::new(counted)
     }
 
     /// The number of unfinished tasks, including those that are being created.
@@ -100,16 +160,45 @@ impl Unfinished {
         counts: &mut Counts,
         owner: &Principal,
         context: &ContextId,
+        bytes: usize,
     ) -> UnfinishedSlot {
         counts.in_all += 1;
         let own = counts.of_principal.entry(owner.clone()).or_default();
         own.in_all += 1;
         *own.of_context.entry(context.clone()).or_default() += 1;
-        UnfinishedSlot { unfinished: Arc::clone(self), owner: owner.clone(), context: context.clone() }
+        let bytes = self.counted(Arc::clone(&own.bytes), bytes);
+        UnfinishedSlot { unfinished: Arc::clone(self), owner: owner.clone(), context: context.clone(), bytes }
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl UnfinishedSlot {
+    pub(crate) fn bytes(&self) -> Arc<CountedBytes> {
+        Arc::clone(&self.bytes)
+    }
+}
+
+impl CountedBytes {
+    pub(crate) fn add(&self, bytes: usize) {
+        for count in [&self.own, &*self.of_principal, &*self.in_all] {
+            count.fetch_add(bytes as u64, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.own.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for CountedBytes {
+    fn drop(&mut self) {
+        let own = self.get();
+        for count in [&*self.of_principal, &*self.in_all] {
+            count.fetch_sub(own, Ordering::Relaxed);
+        }
     }
 }
 
@@ -138,14 +227,36 @@ impl LimitReached {
         metrics.refused.of(limit).increment();
         let who = match limit {
             Limit::UnfinishedPerContext => "This context",
-            Limit::UnfinishedPerPrincipal => "Your account",
+            Limit::UnfinishedPerPrincipal
+            | Limit::UnfinishedBytesPerPrincipal
+            | Limit::StoredBytesPerPrincipal => "Your account",
             _ => "The gateway",
         };
-        let text = format!("{who} has {max} unfinished tasks, which is the limit; wait for some to end.");
+        let (text, after) = match limit {
+            Limit::UnfinishedBytesPerPrincipal | Limit::UnfinishedBytes => {
+                let text = format!(
+                    "{who} would have more than {} of unfinished tasks with this message, which is the limit; wait for some to end.",
+                    size(max)
+                );
+                (text, RETRY_AFTER)
+            }
+            Limit::StoredBytesPerPrincipal | Limit::StoredBytes => (
+                format!(
+                    "{who} has {} of tasks in the store, which is the limit; new messages are taken when old tasks are deleted, or \
+                     when the operator raises the limit.",
+                    size(max)
+                ),
+                RETRY_AFTER_RETENTION,
+            ),
+            _ => (
+                format!("{who} has {max} unfinished tasks, which is the limit; wait for some to end."),
+                RETRY_AFTER,
+            ),
+        };
         Error::new(ErrorKind::TooManyRequests, text)
             .detail("limit", Limit::VALUES[limit.index()])
             .detail("max", max.to_string())
-            .after(RETRY_AFTER)
+            .after(after)
     }
 }
 
@@ -164,7 +275,7 @@ mod tests {
 
     fn reserve(unfinished: &Arc<Unfinished>, owner: &str, context: &str) -> Result<UnfinishedSlot, Limit> {
         let context = ContextId::parse(context).unwrap();
-        unfinished.reserve(&Principal::new(owner), &context).map_err(|full| full.limit)
+        unfinished.reserve(&Principal::new(owner), &context, 1).map_err(|full| full.limit)
     }
 
     #[test]
@@ -190,7 +301,7 @@ mod tests {
     fn an_existing_task_counts_beyond_every_limit() {
         let all = unfinished(1, 1, 1);
         let (owner, context) = (Principal::new("a"), ContextId::parse("c").unwrap());
-        let kept = [all.count(&owner, &context), all.count(&owner, &context)];
+        let kept = [all.count(&owner, &context, 1), all.count(&owner, &context, 1)];
         assert_eq!(all.len(), 2);
         assert!(reserve(&all, "b", "c").is_err());
         drop(kept);
@@ -202,6 +313,29 @@ mod tests {
         let all = unfinished(0, 0, 0);
         let kept: Vec<_> = (0..100).map(|_| reserve(&all, "a", "c").unwrap()).collect();
         assert_eq!(all.len(), kept.len());
+    }
+
+    #[test]
+    fn bytes_are_limited_per_principal_and_in_all_and_freed_with_their_task() {
+        let all = Arc::new(Unfinished::new(&EngineConfig {
+            unfinished_bytes: 150,
+            unfinished_bytes_per_principal: 100,
+            ..EngineConfig::default()
+        }));
+        let context = ContextId::parse("c").unwrap();
+        let reserve = |owner, bytes| {
+            all.reserve(&Principal::new(owner), &context, bytes).map_err(|full| (full.limit, full.max))
+        };
+        let (first, _second) = (reserve("a", 60).unwrap(), reserve("b", 40).unwrap());
+        assert_eq!(reserve("a", 41).unwrap_err(), (Limit::UnfinishedBytesPerPrincipal, 100));
+        assert_eq!(reserve("b", 51).unwrap_err(), (Limit::UnfinishedBytes, 150));
+        // Output counts, and is never refused.
+        first.bytes().add(100);
+        assert_eq!(reserve("a", 0).unwrap_err().0, Limit::UnfinishedBytesPerPrincipal);
+        assert_eq!(all.check_bytes(&Principal::new("b"), 0).unwrap_err().limit, Limit::UnfinishedBytes);
+        drop(first);
+        assert!(reserve("a", 100).is_ok());
+        assert_eq!(all.bytes.load(Ordering::Relaxed), 40);
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! The only writer of a task's log: folds events, appends them, and only then publishes them to readers.
+//!
+//! The writer of a task that waits keeps only the little that the wait needs, if the task is large. The store has the rest.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use longshore_meter::Metrics;
 use longshore_model::{
-    AgentEvent, ArtifactId, ArtifactUpdate, BlockKind, Epoch, Error, ErrorKind, Principal, ProgressKind,
-    Result, Retry, Seq, Task, TaskEvent, TaskState, Timestamp, Usage,
+    AgentEvent, ArtifactId, ArtifactUpdate, BlockKind, Epoch, Error, ErrorKind, Failure, Principal,
+    ProgressKind, Result, Retry, Seq, Task, TaskEvent, TaskOptions, TaskState, Timestamp, Usage,
 };
 
 use crate::engine_context::EngineContext;
@@ -17,6 +19,7 @@ use crate::retry::Backoff;
 use crate::simulation::Flaw;
 use crate::snapshot::Snapshot;
 use crate::tasks::Tasks;
+use crate::unfinished::CountedBytes;
 use crate::{fail_point, lifecycle, states};
 
 /// A snapshot is written when this many events have come since the last one, or half as many as the log holds,
@@ -27,6 +30,9 @@ const SNAPSHOT_EVERY: u64 = 256;
 /// the tail of a live log, and the time that a reader waits behind a flood.
 const APPEND_EVENTS: usize = 64;
 const APPEND_BYTES: usize = 256 * 1024;
+
+/// A task of at most this many bytes stays in memory while it waits: reading it again would cost more.
+const KEPT_BYTES: usize = 1024;
 
 /// The first pause before an append is tried again while the store cannot be reached.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -40,6 +46,14 @@ pub(crate) struct Writer {
     live: Arc<LiveLog>,
     owner: Principal,
     task: Task,
+    /// The content of `task` is only in the store.
+    is_unloaded: bool,
+    /// The bytes of the log, as far as this writer knows it: the whole log, except for what was written before a restart and
+    /// replaced.
+    bytes: Arc<CountedBytes>,
+    max_bytes: u64,
+    /// The store could not hold the task, and it was ended.
+    has_outgrown: bool,
     head: Seq,
     /// The epoch in which the newest event was written.
     epoch: Epoch,
@@ -64,7 +78,13 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(ctx: &EngineContext, live: Arc<LiveLog>, owner: Principal, from: Snapshot) -> Self {
+    pub(crate) fn new(
+        ctx: &EngineContext,
+        live: Arc<LiveLog>,
+        owner: Principal,
+        from: Snapshot,
+        bytes: Arc<CountedBytes>,
+    ) -> Self {
         let Snapshot { task, seq: head, epoch } = from;
         let usage_before = task.usage.unwrap_or_default();
         let running_tools = lifecycle::running_tools(&task);
@@ -76,6 +96,10 @@ impl Writer {
             live,
             owner,
             task,
+            is_unloaded: false,
+            bytes,
+            max_bytes: ctx.config.task_bytes,
+            has_outgrown: false,
             head,
             epoch,
             snapshot_at: head,
@@ -100,6 +124,62 @@ impl Writer {
     /// The task as it is in the log.
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot { task: self.task.clone(), seq: self.head, epoch: self.epoch }
+    }
+
+    /// How many more bytes the task may have, and how many in all.
+    pub(crate) fn room(&self) -> (u64, u64) {
+        (self.max_bytes.saturating_sub(self.bytes.get()), self.max_bytes)
+    }
+
+    /// The task has more bytes than it may have.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.bytes.get() > self.max_bytes
+    }
+
+    pub(crate) fn has_outgrown(&self) -> bool {
+        self.has_outgrown
+    }
+
+    /// The task waits: drops its content, if that is large.
+    pub(crate) fn unload(&mut self) {
+        if !self.is_unloaded && self.pending.is_empty() && !self.is_over() && unload(&mut self.task) {
+            self.is_unloaded = true;
+            self.live.forget_content();
+        }
+    }
+
+    /// The task was unloaded before there was a writer.
+    pub(crate) fn set_unloaded(&mut self) {
+        self.is_unloaded = true;
+    }
+
+    /// Reads the content of the task again, if it was dropped. While the store cannot be reached, this function tries again
+    /// and again. Fails when the store no longer has the task as it was, or when the gateway stops.
+    pub(crate) async fn load(&mut self) -> Result<()> {
+        let mut backoff = Backoff::starting_at(FIRST_PAUSE);
+        while self.is_unloaded {
+            match self.store.load(&self.owner, &self.task.id).await {
+                Ok(Some(stored)) if stored.seq == self.head => {
+                    self.task = stored.task;
+                    for event in &self.pending {
+                        self.task.apply(event);
+                    }
+                    self.is_unloaded = false;
+                }
+                Ok(_) => {
+                    let text = format!("the store has {} no longer as it was", self.task.id);
+                    return Err(Error::internal(text));
+                }
+                Err(error) if error.retry() == Retry::Later => {
+                    tracing::warn!(task = %self.task.id, error = ?error, "a waiting task cannot be read; will try again");
+                    if !backoff.pause(&self.tasks).await {
+                        return Err(Error::new(ErrorKind::Unavailable, "The gateway is shutting down."));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -238,20 +318,44 @@ impl Writer {
     }
 
     /// Appends the pending events, then publishes them to readers. While the store cannot be reached, this function tries
-    /// again and again, and the agent has to wait. Fails when another writer owns the log, or when the gateway stops.
+    /// again and again, and the agent has to wait. Fails when another writer owns the log, or when the gateway stops. A task
+    /// that the store cannot hold ends.
     pub(crate) async fn flush(&mut self, turn: Option<TurnRecord>) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
+        if self.is_unloaded {
+            // A snapshot must have the whole task.
+            self.load().await?;
+        }
+        match self.append_pending(turn, true).await {
+            Err(error) if error.kind() == ErrorKind::BodyTooLarge => {
+                tracing::error!(task = %self.task.id, error = ?error, "the store cannot hold a task; it fails");
+                Box::pin(self.end_outgrown(&error)).await
+            }
+            written => written,
+        }
+    }
+
+    /// The store cannot hold the events that are to be written, or the whole task in one snapshot.
+    async fn end_outgrown(&mut self, error: &Error) -> Result<()> {
+        (self.has_outgrown, self.is_unloaded) = (true, true);
+        self.load().await?;
+        self.push(lifecycle::failed(&self.task, self.now(), Failure::new(error.message())));
+        self.append_pending(None, false).await
+    }
+
+    async fn append_pending(&mut self, turn: Option<TurnRecord>, may_snapshot: bool) -> Result<()> {
         let epoch = self.store.epoch();
         // Takes the buffer too: for most of a turn's time nothing is pending.
         let pending = std::mem::take(&mut self.pending);
         let events =
             Events::number(self.head.next(), epoch, pending).waiting_since(self.pending_since.take());
-        self.pending_bytes = 0;
+        let bytes = std::mem::take(&mut self.pending_bytes);
         let states = std::mem::take(&mut self.pending_states);
         let head = self.head.plus(events.len());
-        let snapshot = self.is_snapshot_due(head, &events).then(|| Arc::new(self.task.clone()));
+        let is_snapshot_due = may_snapshot && self.is_snapshot_due(head, &events);
+        let snapshot = is_snapshot_due.then(|| Arc::new(self.task.clone()));
         if snapshot.is_some() {
             self.snapshot_at = head;
         }
@@ -277,6 +381,7 @@ impl Writer {
         self.append(&append).await?;
         fail_point::hit("append.after");
         (self.head, self.epoch) = (head, epoch);
+        self.bytes.add(bytes);
         for state in states {
             states::count(&self.metrics, state);
         }
@@ -323,6 +428,17 @@ impl Writer {
             }
         }
     }
+}
+
+/// Drops what a waiting task does not need, if that is much. Returns whether it did.
+pub(crate) fn unload(task: &mut Task) -> bool {
+    if task.weight() <= KEPT_BYTES {
+        return false;
+    }
+    (task.history, task.artifacts) = (Vec::new(), Vec::new());
+    let native_prompt_session = task.options.native_prompt_session.take();
+    *task.options = TaskOptions { native_prompt_session, ..TaskOptions::default() };
+    true
 }
 
 /// Whether a turn has ended when its task enters this state. A task becomes `AUTH_REQUIRED` only after a turn failed for

@@ -365,6 +365,22 @@ labels! {
         UnfinishedPerPrincipal = "unfinished_per_principal",
         /// Tasks in all that have not ended.
         Unfinished = "unfinished",
+        /// Bytes of a principal's tasks that have not ended.
+        UnfinishedBytesPerPrincipal = "unfinished_bytes_per_principal",
+        /// Bytes of all tasks that have not ended.
+        UnfinishedBytes = "unfinished_bytes",
+        /// Bytes of a principal in the store.
+        StoredBytesPerPrincipal = "stored_bytes_per_principal",
+        /// Bytes in the store.
+        StoredBytes = "stored_bytes",
+        /// Bytes of one task.
+        TaskBytes = "task_bytes",
+        /// Bytes of a message beside its content.
+        MaxMetadataBytes = "max_metadata_bytes",
+        /// Extensions that a message names.
+        MaxExtensions = "max_extensions",
+        /// Tasks that a message refers to.
+        MaxReferences = "max_references",
         /// Messages that are joining a running turn. Has no setting.
         JoiningPerTask = "joining_per_task",
         /// Messages of one task. Has no setting.

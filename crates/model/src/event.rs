@@ -49,10 +49,11 @@ impl TaskEvent {
     pub fn weight(&self) -> usize {
         let weight = |parts: &[Part]| parts.iter().map(Part::weight).sum::<usize>();
         match self {
-            Self::Submitted { message, .. } => weight(&message.parts),
+            Self::Submitted { message, options, .. } => message.weight() + options.weight(),
             Self::Status(update) => {
                 let messages = update.status.message.iter().chain(&update.joined);
-                messages.map(|message| weight(&message.parts)).sum()
+                messages.map(Message::weight).sum::<usize>()
+                    + update.prompt.as_ref().map_or(0, |prompt| prompt.weight())
             }
             Self::Artifact(update) => weight(&update.artifact.parts),
         }

@@ -43,4 +43,11 @@ impl Message {
             metadata: None,
         }
     }
+
+    /// About how many bytes the message holds.
+    pub fn weight(&self) -> usize {
+        let parts = self.parts.iter().map(|part| part.weight() + part.overhead()).sum::<usize>();
+        let extensions = self.extensions.iter().map(String::len).sum::<usize>();
+        parts + extensions + self.metadata.as_ref().map_or(0, |metadata| metadata.get().len())
+    }
 }

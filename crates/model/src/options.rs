@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::control::NativePrompt;
 use crate::id::SessionId;
+use crate::json::Json;
 use crate::named_enum::named_enum;
 
 /// How and where a message is to be processed, as its sender requested.
@@ -63,6 +64,12 @@ impl TaskOptions {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
+
+    /// About how many bytes the options hold.
+    pub fn weight(&self) -> usize {
+        let order = self.order.as_ref().map_or(0, |order| Json::from_value(order).get().len());
+        order + self.prompt.weight() + self.output.iter().map(str::len).sum::<usize>()
+    }
 }
 
 /// Which model and agent process a prompt, and how. `None`: the gateway's configured default, or else the agent's.
@@ -81,6 +88,12 @@ pub struct PromptOptions {
 impl PromptOptions {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    pub(crate) fn weight(&self) -> usize {
+        let model = self.model.as_ref().map_or(0, |name| name.provider.len() + name.model.len());
+        [&self.agent, &self.variant, &self.system].into_iter().flatten().map(String::len).sum::<usize>()
+            + model
     }
 
     /// These options, with the gaps filled from `defaults`.

@@ -54,6 +54,12 @@ impl Part {
         }
     }
 
+    /// The number of bytes beside the content.
+    pub fn overhead(&self) -> usize {
+        let texts = self.media_type.iter().chain(&self.filename).map(String::len).sum::<usize>();
+        texts + self.metadata.as_ref().map_or(0, |metadata| metadata.get().len())
+    }
+
     /// The text of a text part.
     pub fn as_text(&self) -> Option<&str> {
         match &self.content {

@@ -13,6 +13,7 @@ use crate::message::Message;
 use crate::named_enum::named_enum;
 use crate::notes::{InterruptNote, InterruptPhase, Notes, SessionNote, Usage};
 use crate::options::TaskOptions;
+use crate::part::Part;
 use crate::time::Timestamp;
 
 named_enum! {
@@ -154,6 +155,13 @@ impl Task {
         self.artifacts.iter().rev().find(|artifact| artifact.id.as_str() == id)
     }
 
+    /// About how many bytes the task holds.
+    pub fn weight(&self) -> usize {
+        let messages = self.history.iter().chain(&self.status.message).map(Message::weight).sum::<usize>();
+        let parts = self.artifacts.iter().flat_map(|artifact| &artifact.parts);
+        messages + parts.map(Part::weight).sum::<usize>() + self.options.weight()
+    }
+
     fn apply_status(&mut self, update: &StatusUpdate) {
         self.status = update.status.clone();
         self.history.extend(update.joined.clone());
@@ -215,7 +223,6 @@ mod tests {
     use super::*;
     use crate::id::{ArtifactId, MessageId};
     use crate::message::Role;
-    use crate::part::Part;
 
     fn task() -> Task {
         let message = Message::new(MessageId::parse("m").unwrap(), Role::User, vec![Part::text("hi")]);

@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextLocation, Create, Created, EndTask,
     EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, OwnedSession, RecordedSends, Retention,
-    RetentionStep, Session, Store, StoredTask, TaskPage,
+    RetentionStep, Session, Store, StoredBytes, StoredTask, TaskPage, UnfinishedPage,
 };
 use longshore_model::{
     Approval, AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, PromptId, RequestId, Result,
@@ -223,8 +223,12 @@ impl Store for MemoryStore {
         Box::pin(async move { Ok(self.state().approvals.revoke(owner, request)) })
     }
 
-    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
-        Box::pin(async move { Ok(self.state().unfinished()) })
+    fn unfinished_after(&self, cursor: u64) -> BoxFuture<'_, Result<UnfinishedPage>> {
+        Box::pin(async move { Ok(self.state().unfinished_after(cursor)) })
+    }
+
+    fn stored_bytes(&self, owner: &Principal) -> StoredBytes {
+        self.state().bytes.get(owner)
     }
 
     fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>> {

@@ -45,6 +45,7 @@ mod row_cache;
 mod salvage;
 mod schema;
 mod startup_check;
+mod stored_bytes;
 mod turns;
 mod worker;
 mod write;
@@ -59,7 +60,7 @@ use std::sync::Arc;
 use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextLocation, Create, Created, EndTask,
     EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, OwnedSession, RecordedSends, Retention,
-    RetentionStep, Session, Store, StoredTask, TaskPage,
+    RetentionStep, Session, Store, StoredBytes, StoredTask, TaskPage, UnfinishedPage,
 };
 use longshore_meter::Metrics;
 use longshore_meter::label::StoreThread;
@@ -79,6 +80,7 @@ use self::reader::Reader;
 use self::record::{Batch, NewTask};
 use self::startup_check::StartupCheck;
 pub use self::startup_check::find_damage;
+use self::stored_bytes::StoredBytesCount;
 use self::write_connection::WriteConnection;
 use self::writer::Writer;
 use crate::rules;
@@ -137,6 +139,7 @@ pub struct SqliteStore {
     metrics: Arc<Metrics>,
     damage: KnownDamage,
     check: StartupCheck,
+    bytes: StoredBytesCount,
 }
 
 impl SqliteStore {
@@ -158,8 +161,9 @@ impl SqliteStore {
         let whole = reader(StoreThread::Whole)?;
         let lists = reader(StoreThread::Lists)?;
         let damage = KnownDamage::default();
-        let check = StartupCheck::new(path, damage.clone());
-        Ok(Self { quick, whole, lists, writer, epoch, metrics, damage, check })
+        let bytes = StoredBytesCount::default();
+        let check = StartupCheck::new(path, damage.clone(), bytes.clone());
+        Ok(Self { quick, whole, lists, writer, epoch, metrics, damage, check, bytes })
     }
 
     /// Makes SQLite refuse writes, as for a read-only file, or accept them again.
@@ -191,7 +195,13 @@ impl Store for SqliteStore {
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move {
             let new = NewTask::prepare(create, self.epoch)?;
-            self.writer.run(Owner::Principal(new.owner.clone()), move |db| write::create(db, &new)).await
+            let (owner, bytes) = (new.owner.clone(), new.first.body.len() + new.snapshot.len());
+            let created =
+                self.writer.run(Owner::Principal(owner.clone()), move |db| write::create(db, &new)).await;
+            if let Ok(Created::New) = created {
+                self.bytes.add(&owner, bytes as u64);
+            }
+            created
         })
     }
 
@@ -284,9 +294,14 @@ impl Store for SqliteStore {
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
         Box::pin(async move {
             let _took = self.metrics.store_append.time();
-            let owner = Owner::Principal(append.owner.clone());
+            let owner = append.owner.clone();
             let batch = Batch::prepare(append, self.epoch)?;
-            self.writer.append(owner, batch).await
+            let bytes = batch.stored_bytes();
+            let appended = self.writer.append(Owner::Principal(owner.clone()), batch).await;
+            if let Ok(Appended::Head(_)) = appended {
+                self.bytes.add(&owner, bytes as u64);
+            }
+            appended
         })
     }
 
@@ -310,15 +325,21 @@ impl Store for SqliteStore {
         owner: &'a Principal,
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
-        let (owner, task, known) = (owner.clone(), task.clone(), self.damage.clone());
         Box::pin(async move {
             self.check.wait().await;
-            let work = {
-                let owner = owner.clone();
-                move |db: &Connection| read::get(db, &known, &owner, &task)
-            };
-            self.whole.run(Owner::Principal(owner), work).await
+            self.load(owner, task).await
         })
+    }
+
+    /// What is damaged here is noticed without the check: the task has checksums.
+    fn load<'a>(
+        &'a self,
+        owner: &'a Principal,
+        task: &'a TaskId,
+    ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
+        let (owner, task, known) = (owner.clone(), task.clone(), self.damage.clone());
+        let principal = Owner::Principal(owner.clone());
+        Box::pin(self.whole.run(principal, move |db| read::get(db, &known, &owner, &task)))
     }
 
     fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>> {
@@ -415,8 +436,12 @@ impl Store for SqliteStore {
         )
     }
 
-    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
-        Box::pin(self.whole.run(Owner::Gateway, read::unfinished))
+    fn unfinished_after(&self, cursor: u64) -> BoxFuture<'_, Result<UnfinishedPage>> {
+        Box::pin(self.whole.run(Owner::Gateway, move |db| read::unfinished(db, cursor)))
+    }
+
+    fn stored_bytes(&self, owner: &Principal) -> StoredBytes {
+        self.bytes.get(owner)
     }
 
     fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>> {
@@ -428,7 +453,12 @@ impl Store for SqliteStore {
     }
 
     fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {
-        Box::pin(files::put(&self.writer, file))
+        Box::pin(async move {
+            let (owner, bytes) = (file.owner.clone(), file.facts.size);
+            files::put(&self.writer, file).await?;
+            self.bytes.add(&owner, bytes);
+            Ok(())
+        })
     }
 
     fn file<'a>(&'a self, owner: &'a Principal, id: &'a FileId) -> BoxFuture<'a, Result<Option<FileFacts>>> {
@@ -450,7 +480,13 @@ impl Store for SqliteStore {
     }
 
     fn retain(&self, retention: Retention) -> BoxFuture<'_, Result<RetentionStep>> {
-        Box::pin(retain::retain(&self.lists, &self.writer, retention))
+        Box::pin(async move {
+            let (step, freed) = retain::retain(&self.lists, &self.writer, retention).await?;
+            for (owner, bytes) in freed {
+                self.bytes.subtract(&owner, bytes);
+            }
+            Ok(step)
+        })
     }
 
     fn begin_check(&self) {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextLocation, Create, Created, EndTask,
     EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, OwnedSession, RecordedSends, Retention,
-    RetentionStep, Session, Store, StoredTask, TaskPage,
+    RetentionStep, Session, Store, StoredBytes, StoredTask, TaskPage, UnfinishedPage,
 };
 use longshore_model::{
     Approval, AskKind, ContextId, Entry, Epoch, Error, ErrorKind, FileId, Interrupt, Principal, PromptId,
@@ -29,6 +29,8 @@ pub struct FaultyStore {
     denials: AtomicUsize,
     /// How many of the next appends report a conflict with another writer.
     conflicts: AtomicUsize,
+    /// How many of the next appends are too large for the store.
+    outgrown: AtomicUsize,
     /// A gate for writes of files.
     pub puts: Gate,
     /// How many of the next writes of files fail.
@@ -54,6 +56,7 @@ impl FaultyStore {
             failures: AtomicUsize::new(0),
             denials: AtomicUsize::new(0),
             conflicts: AtomicUsize::new(0),
+            outgrown: AtomicUsize::new(0),
             put_failures: AtomicUsize::new(0),
             puts: Gate::default(),
             create_failures: AtomicUsize::new(0),
@@ -85,6 +88,11 @@ impl FaultyStore {
 
     pub fn conflict_next(&self, appends: usize) {
         self.conflicts.store(appends, Ordering::SeqCst);
+    }
+
+    /// The store cannot hold what the next appends add.
+    pub fn outgrow_next(&self, appends: usize) {
+        self.outgrown.store(appends, Ordering::SeqCst);
     }
 
     /// Acts as if retention had removed all events before this one.
@@ -159,6 +167,12 @@ impl Store for FaultyStore {
             self.appends.pass().await;
             if takes_one(&self.failures) {
                 return Err(Error::new(ErrorKind::Unavailable, "The disk is full."));
+            }
+            if takes_one(&self.outgrown) {
+                return Err(Error::new(
+                    ErrorKind::BodyTooLarge,
+                    "The task is larger than the store can hold.",
+                ));
             }
             if takes_one(&self.conflicts) {
                 return Ok(Appended::Conflict { head: append.expected.plus(7) });
@@ -358,8 +372,12 @@ impl Store for FaultyStore {
         self.inner.revoke_approval(owner, request)
     }
 
-    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
-        self.inner.unfinished()
+    fn unfinished_after(&self, cursor: u64) -> BoxFuture<'_, Result<UnfinishedPage>> {
+        self.inner.unfinished_after(cursor)
+    }
+
+    fn stored_bytes(&self, owner: &Principal) -> StoredBytes {
+        self.inner.stored_bytes(owner)
     }
 
     fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>> {

@@ -199,6 +199,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
             | Kind::Bytes
             | Kind::Threshold
             | Kind::Size
+            | Kind::TaskSize
             | Kind::Count
             | Kind::CountOrNone
             | Kind::Threads

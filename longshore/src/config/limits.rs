@@ -32,6 +32,12 @@ pub struct Limits {
     pub connections: Option<usize>,
     pub connections_per_address: Option<usize>,
     pub body_bytes: Option<usize>,
+    pub unfinished_bytes: Option<usize>,
+    pub unfinished_bytes_per_principal: Option<usize>,
+    pub stored_bytes: Option<usize>,
+    pub stored_bytes_per_principal: Option<usize>,
+    /// Always a limit.
+    pub task_bytes: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,7 +84,13 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<Limits> {
         connections: reader.count(&table::CONNECTIONS),
         connections_per_address: reader.count(&table::CONNECTIONS_PER_ADDRESS),
         body_bytes: reader.count(&table::BODY_BYTES),
+        unfinished_bytes: reader.count(&table::UNFINISHED_BYTES),
+        unfinished_bytes_per_principal: reader.count(&table::UNFINISHED_BYTES_PER_PRINCIPAL),
+        stored_bytes: reader.count(&table::STORED_BYTES),
+        stored_bytes_per_principal: reader.count(&table::STORED_BYTES_PER_PRINCIPAL),
+        task_bytes: 0,
     };
+    limits.task_bytes = reader.task_size(&table::TASK_BYTES)?;
     limits.counts = counts?;
     limits.window = window?;
     Some(limits)

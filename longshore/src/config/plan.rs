@@ -123,6 +123,11 @@ pub struct Input {
     pub max_text_bytes: u64,
     pub max_inline_bytes: u64,
     pub max_file_bytes: u64,
+    pub max_metadata_bytes: u64,
+    /// `None`: no limit.
+    pub max_extensions: Option<usize>,
+    /// `None`: no limit.
+    pub max_references: Option<usize>,
     pub remote_hosts: Vec<String>,
 }
 
@@ -527,6 +532,9 @@ fn input(reader: &mut Reader<'_>) -> Option<Input> {
     let max_text_bytes = reader.size(&table::MAX_TEXT);
     let max_inline_bytes = reader.size(&table::MAX_INLINE);
     let max_file_bytes = reader.size(&table::MAX_FILE);
+    let max_metadata_bytes = reader.size(&table::MAX_METADATA);
+    let max_extensions = reader.count(&table::MAX_EXTENSIONS);
+    let max_references = reader.count(&table::MAX_REFERENCES);
     let remote_hosts = reader.list(&table::REMOTE_HOSTS);
     Some(Input {
         data_parts: data_parts? == "accept",
@@ -535,6 +543,9 @@ fn input(reader: &mut Reader<'_>) -> Option<Input> {
         max_text_bytes: max_text_bytes?,
         max_inline_bytes: max_inline_bytes?,
         max_file_bytes: max_file_bytes?,
+        max_metadata_bytes: max_metadata_bytes?,
+        max_extensions,
+        max_references,
         remote_hosts: remote_hosts.into_iter().map(|host| host.to_ascii_lowercase()).collect(),
     })
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use longshore_engine::MAX_TASK_BYTES;
 use secrecy::SecretString;
 use url::Url;
 
@@ -129,6 +130,12 @@ impl<'a> Reader<'a> {
     /// At least 1.
     pub fn size(&mut self, setting: &Setting) -> Option<u64> {
         self.parsed(setting, |text| text.trim().parse().ok().filter(|size| *size > 0))
+    }
+
+    /// At least 1, and no more than the store can hold.
+    pub fn task_size(&mut self, setting: &Setting) -> Option<u64> {
+        let is_possible = |size: &u64| (1..=MAX_TASK_BYTES).contains(size);
+        self.parsed(setting, |text| text.trim().parse().ok().filter(is_possible))
     }
 
     /// `None` also means "no limit".

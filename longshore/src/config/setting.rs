@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use longshore_engine::MAX_TASK_BYTES;
+
 /// The longest duration that can be set. Longer ones are refused, because the time that they are added to must stay in the range
 /// of a clock.
 pub const LONGEST: Duration = Duration::from_hours(366 * 24);
@@ -130,6 +132,8 @@ pub enum Kind {
     Threshold,
     /// A whole number of bytes, more than 0.
     Size,
+    /// A whole number of bytes from 1 to [`MAX_TASK_BYTES`].
+    TaskSize,
     /// A whole number; 0 means no limit.
     Count,
     /// A whole number; 0 means none at all.
@@ -173,6 +177,7 @@ impl Kind {
             Self::Bytes => "a whole number of bytes (0: no limit)".into(),
             Self::Threshold => "a whole number of bytes (0: always)".into(),
             Self::Size => "a whole number of bytes above 0".into(),
+            Self::TaskSize => format!("a whole number of bytes from 1 to {MAX_TASK_BYTES}").into(),
             Self::Count => "a whole number (0: no limit)".into(),
             Self::CountOrNone => "a whole number (0: none)".into(),
             Self::Threads => {
@@ -203,7 +208,7 @@ impl Kind {
             Self::Path => "PATH",
             Self::Database => "FILE",
             Self::Model => "MODEL",
-            Self::Bytes | Self::Threshold | Self::Size => "BYTES",
+            Self::Bytes | Self::Threshold | Self::Size | Self::TaskSize => "BYTES",
             Self::Count | Self::CountOrNone | Self::Threads | Self::Ratio => "NUMBER",
             Self::Seconds | Self::SecondsOrNone | Self::SecondsOrOff => "SECONDS",
             Self::Choice(_) => "CHOICE",

@@ -101,7 +101,7 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
     let path = plan.data_dir.join("longshore.db");
     assert_eq!(plan.store, StorePlan::Sqlite { path, survives_power_loss: false });
     let kept = (plan.retention.fold_after, plan.retention.keep_tasks);
-    assert_eq!(kept, (Some(Duration::from_hours(7 * 24)), None));
+    assert_eq!(kept, (Some(Duration::from_hours(7 * 24)), Some(Duration::from_hours(90 * 24))));
     assert_eq!(plan.log.level, LogLevel::Info);
     assert_eq!((plan.log.payloads, plan.log.body_limit, plan.metrics), (false, 0, true));
     assert!(plan.listen.allowed_origins.is_empty() && plan.listen.allowed_hosts.is_empty());
@@ -571,10 +571,11 @@ fn the_store_settings_of_the_python_peer_work() {
 
 #[test]
 fn retention_is_read() {
-    let given = &[("LONGSHORE_FOLD_AFTER", "0"), ("LONGSHORE_KEEP_TASKS", "86400")];
-    let plan = Sources { variables: given, ..Sources::default() }.plan();
-    let kept = (plan.retention.fold_after, plan.retention.keep_tasks);
-    assert_eq!(kept, (None, Some(Duration::from_hours(24))));
+    for (keep, expected) in [("86400", Some(Duration::from_hours(24))), ("0", None)] {
+        let given = &[("LONGSHORE_FOLD_AFTER", "0"), ("LONGSHORE_KEEP_TASKS", keep)];
+        let plan = Sources { variables: given, ..Sources::default() }.plan();
+        assert_eq!((plan.retention.fold_after, plan.retention.keep_tasks), (None, expected));
+    }
 }
 
 #[test]

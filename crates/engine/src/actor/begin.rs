@@ -91,6 +91,9 @@ impl Actor {
     /// agent no longer has is replaced once, unless the caller named it. If the agent cannot be reached and has certainly
     /// not been prompted, the task waits for it.
     pub(super) async fn begin(&mut self, active: &mut Option<ActiveTurn>) -> Result<Turn, StopReason> {
+        if self.writer.task().options.native_prompt_session.is_some() {
+            self.load().await?;
+        }
         let mut beginning = self.find_session().await?;
         self.check_prompt_session(&beginning.bound).await?;
         self.writer.begin_turn();
@@ -177,6 +180,7 @@ impl Actor {
         // and its time is counted anew.
         beginning.external_since =
             beginning.external_since.filter(|_| entered.elapsed() < EXTERNAL_TURN_POLL);
+        self.load().await?;
         let input = match self.input(&session).await? {
             Ok(input) => input,
             Err(error) => return Err(self.fail(&error).await),
@@ -199,6 +203,8 @@ impl Actor {
     ) -> Result<Option<Attempt>, StopReason> {
         let Some(ActiveTurn { record, prompting, ticket, .. }) = active else { return Ok(None) };
         loop {
+            // An earlier attempt may have waited for the agent.
+            self.load().await?;
             // The record of the turn goes with this event: both are durable before the agent is prompted.
             let working = lifecycle::working(self.writer.now());
             self.mark_working();

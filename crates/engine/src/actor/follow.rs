@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::OptionFuture;
+use longshore_meter::label;
 use longshore_model::approval;
 use longshore_model::{
     AgentEvent, AgentFile, Answer, Ask, BlockRef, ChildEvent, Closed, Failure, Outcome, Resolution, Result,
@@ -138,6 +139,9 @@ impl Actor {
             let Batch { end, slow, held: to_hold } = taken;
             held = to_hold.or(held);
             Box::pin(self.flush(None)).await?;
+            if self.writer.is_too_large() || self.writer.has_outgrown() {
+                Box::pin(self.end_too_large()).await?;
+            }
             if self.asks.has_child_changes() {
                 Box::pin(self.report_asks_to_children()).await;
             }
@@ -148,6 +152,19 @@ impl Actor {
                 return Ok(end);
             }
         }
+    }
+
+    /// The task has more bytes than it may have. It ends, unless it is over.
+    async fn end_too_large(&mut self) -> Result<(), StopReason> {
+        if self.writer.has_outgrown() {
+            return Err(StopReason::TaskEnded);
+        }
+        if self.writer.is_over() {
+            return Ok(());
+        }
+        self.ctx.metrics.refused.of(label::Limit::TaskBytes).increment();
+        let failure = lifecycle::too_large(self.ctx.config.task_bytes);
+        Err(self.fail_with(failure).await)
     }
 
     /// Waits for the next event of a running turn. Cancel safe. The agent's reports come last: a flood of them must not
@@ -202,8 +219,8 @@ impl Actor {
         match message {
             Some(ActorRequest::Answer(given)) => self.asks.answer(&self.ctx.ports, session, *given),
             Some(ActorRequest::Join(joining)) => {
-                let metrics = &self.ctx.metrics;
-                if let Some(joining) = self.joins.check(*joining, metrics, || self.writer.snapshot()) {
+                let (metrics, room) = (&self.ctx.metrics, self.writer.room());
+                if let Some(joining) = self.joins.check(*joining, metrics, room, || self.writer.snapshot()) {
                     self.joins.begin(&turn.steering, self.ctx.ports.agent.new_prompt(), joining);
                 }
             }

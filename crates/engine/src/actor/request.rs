@@ -27,6 +27,11 @@ pub(super) async fn handle_without_turn(
         // holds a sender until the actor has ended.
         Some(ActorRequest::Join(_)) | None => return Ok(()),
     };
+    if let Err(error) = writer.load().await {
+        let stop = log_lost(writer, &error);
+        let _ = reply.send(Err(error));
+        return Err(stop);
+    }
     let canceled = lifecycle::canceled(writer.now());
     writer.push(canceled);
     match writer.flush(None).await {

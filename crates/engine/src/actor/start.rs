@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use longshore_model::{Error, ErrorKind, Result, SessionId, TaskEvent, TaskState, TraceContext};
+use longshore_model::{
+    Error, ErrorKind, Result, SessionId, Task, TaskEvent, TaskState, Timestamp, TraceContext,
+};
 use tokio::time::Instant;
 
 use super::patience::Patience;
@@ -84,13 +86,13 @@ impl Actor {
         });
         loop {
             if ticket.ready().now_or_never().is_none() {
-                self.report_queued();
+                self.rest();
                 // Gives the permit back during the wait: the turn that has the session may itself wait for a permit.
                 drop(permit.take());
                 self.unless_stopped(ticket.ready()).await?;
             }
             if self.ctx.control_state.removals.affects(session) {
-                self.report_queued();
+                self.rest();
                 drop(permit.take());
                 let (removals, session) = (Arc::clone(&self.ctx.control_state.removals), session.clone());
                 self.unless_stopped(async move { removals.wait_until_over(&session).await }).await?;
@@ -110,7 +112,7 @@ impl Actor {
     pub(super) async fn wait_for_permit(&mut self) -> Result<TurnPermit, StopReason> {
         let mut permit = self.ctx.live.limiter.enter(&self.owner);
         if permit.ready().now_or_never().is_none() {
-            self.report_queued();
+            self.rest();
         }
         self.unless_stopped(permit.ready()).await?;
         Ok(permit)
@@ -123,6 +125,9 @@ impl Actor {
         replaces: Option<SessionId>,
         patience: &mut Patience,
     ) -> Result<Bound, StopReason> {
+        if directory.is_none() {
+            self.load().await?;
+        }
         let options = self.writer.task().options.prompt.clone();
         let session = loop {
             let tried = Instant::now();
@@ -240,8 +245,7 @@ impl Actor {
     /// Sets the task back to SUBMITTED, with a message that says why it waits. The recorded prompt was not sent, so after a
     /// restart the gateway begins the turn from the start.
     pub(super) async fn report_unsent(&mut self, why: &str) -> Result<(), StopReason> {
-        let waiting = lifecycle::waiting(self.writer.task(), self.writer.now(), why.to_owned());
-        self.report_waiting(waiting).await
+        self.report_waiting(why.to_owned(), lifecycle::waiting).await
     }
 
     /// The same for an agent that cannot be reached.
@@ -250,23 +254,27 @@ impl Actor {
             "The agent cannot be reached now. Nothing was sent to it yet; the gateway goes on trying for a while. The reason: \
              {error}"
         );
-        let (task, now) = (self.writer.task(), self.writer.now());
-        let waiting = if self.ctx.ports.agent.is_restarted_by_gateway() {
-            lifecycle::waiting(task, now, why)
-        } else {
-            lifecycle::waiting_for_agent(task, now, why)
-        };
-        self.report_waiting(waiting).await
+        let is_restarted = self.ctx.ports.agent.is_restarted_by_gateway();
+        self.report_waiting(why, if is_restarted { lifecycle::waiting } else { lifecycle::waiting_for_agent })
+            .await
     }
 
-    async fn report_waiting(&mut self, waiting: TaskEvent) -> Result<(), StopReason> {
+    async fn report_waiting(
+        &mut self,
+        why: String,
+        event: fn(&Task, Timestamp, String) -> TaskEvent,
+    ) -> Result<(), StopReason> {
         self.report_queued();
         let status = &self.writer.task().status;
         if status.state == TaskState::Submitted && status.message.is_some() {
             return Ok(());
         }
+        self.load().await?;
+        let waiting = event(self.writer.task(), self.writer.now(), why);
         self.writer.push(waiting);
-        self.flush(None).await
+        self.flush(None).await?;
+        self.writer.unload();
+        Ok(())
     }
 
     /// Starts the turn. With `may_wait`, returns an error as soon as the agent cannot be reached. The calling function can

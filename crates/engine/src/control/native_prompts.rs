@@ -75,9 +75,9 @@ impl Engine {
         let input = prompt.prepare(&self.ctx().config.intake, &session.directory).await?;
         control.check_native_prompt(&session, &prompt.order, &input, &options).await?;
         let context = self.context_of(owner, id).await?;
-        let reserved = self.ctx().live.unfinished.reserve(owner, &context);
-        let reserved = reserved.map_err(|full| full.refusal(&self.ctx().metrics))?;
         let mut message = Message::new(message, Role::User, prompt.message());
+        let reserved = self.reserve(owner, &context, message.weight());
+        let reserved = reserved.map_err(|full| full.refusal(&self.ctx().metrics))?;
         message.context_id = Some(context.clone());
         let send_options =
             SendOptions { session: Some(id.clone()), prompt: options, ..SendOptions::default() };

@@ -46,10 +46,13 @@ pub(super) fn file_too_large(field: &str, rules: &IntakeRules) -> Error {
 }
 
 /// A number of bytes for people.
-pub(super) fn size(bytes: u64) -> String {
-    const MIB: u64 = 1024 * 1024;
+pub(crate) fn size(bytes: u64) -> String {
+    const KIB: u64 = 1024;
+    const MIB: u64 = 1024 * KIB;
     if bytes >= MIB && bytes.is_multiple_of(MIB) {
         format!("{} MiB", bytes / MIB)
+    } else if bytes >= KIB && bytes.is_multiple_of(KIB) {
+        format!("{} KiB", bytes / KIB)
     } else {
         format!("{bytes} bytes")
     }

@@ -1,6 +1,7 @@
 use futures_util::FutureExt as _;
 use longshore_model::{
-    ContextId, Epoch, Message, MessageId, Role, StatusUpdate, TaskOptions, TaskState, TaskStatus, Timestamp,
+    ContextId, Epoch, Message, MessageId, Part, Role, StatusUpdate, TaskOptions, TaskState, TaskStatus,
+    Timestamp,
 };
 
 use super::*;

@@ -18,6 +18,10 @@ use crate::log_entry::Events;
 /// events are large, such as the output of tools. A store that has its events in memory anyway may ignore it.
 pub const READ_BYTES: usize = 256 * 1024;
 
+/// The bounds of a page of unfinished tasks. The start of the gateway holds one page in memory.
+pub const PAGE_BYTES: usize = 4 * 1024 * 1024;
+pub const PAGE_TASKS: usize = 256;
+
 /// How many ended turns are checked when the gateway starts, the newest first. Older ones are not checked.
 pub const MAX_ENDED: usize = 1_000;
 
@@ -129,6 +133,15 @@ pub trait Store: Send + Sync + Debug {
     fn get<'a>(&'a self, owner: &'a Principal, task: &'a TaskId)
     -> BoxFuture<'a, Result<Option<StoredTask>>>;
 
+    /// Like [`Store::get`], for the actor of a task: does not wait for the check of [`Store::begin_check`].
+    fn load<'a>(
+        &'a self,
+        owner: &'a Principal,
+        task: &'a TaskId,
+    ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
+        self.get(owner, task)
+    }
+
     /// Where the log of a task ends. `None`: the task does not exist, or belongs to another principal.
     fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>>;
 
@@ -183,11 +196,25 @@ pub trait Store: Send + Sync + Debug {
         request: &'a RequestId,
     ) -> BoxFuture<'a, Result<bool>>;
 
-    /// Every task that is not terminal, including those of sub-agents, in the order of their creation. For the start of the
-    /// gateway.
-    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>>;
+    /// The tasks that are not terminal, including those of sub-agents, in the order of their creation: the first ones after a
+    /// cursor, which is 0 at the beginning. A page ends after the task with which it has [`PAGE_BYTES`], or after
+    /// [`PAGE_TASKS`]. For the start of the gateway.
+    fn unfinished_after(&self, cursor: u64) -> BoxFuture<'_, Result<UnfinishedPage>>;
 
-    /// Ends every task that [`Store::unfinished`] leaves out because it is damaged, and returns their ids: `end` makes
+    /// All pages of [`Store::unfinished_after`].
+    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
+        Box::pin(async {
+            let (mut tasks, mut next) = (Vec::new(), Some(0));
+            while let Some(cursor) = next {
+                let page = self.unfinished_after(cursor).await?;
+                tasks.extend(page.tasks);
+                next = page.next;
+            }
+            Ok(tasks)
+        })
+    }
+
+    /// Ends every task that [`Store::unfinished_after`] leaves out because it is damaged, and returns their ids: `end` makes
     /// the last event from what is left of a task. A task that cannot be ended stays as it is. For the start of the
     /// gateway.
     fn end_damaged(&self, at: Timestamp, end: EndTask) -> BoxFuture<'_, Result<Vec<TaskId>>>;
@@ -221,6 +248,12 @@ pub trait Store: Send + Sync + Debug {
     /// the check is done. Call it once, after the start of the gateway.
     fn begin_check(&self) {}
 
+    /// About how many bytes are stored, for a principal and in all. After a start, the store takes a while to count what is
+    /// there, and until then returns less.
+    fn stored_bytes(&self, _owner: &Principal) -> StoredBytes {
+        StoredBytes::default()
+    }
+
     /// Describes in words for callers what is damaged. `None`: nothing, as far as is known.
     fn damage(&self) -> Option<String> {
         None
@@ -228,6 +261,23 @@ pub trait Store: Send + Sync + Debug {
 
     /// Whether the store can be read and written now. Makes a real write that leaves nothing behind.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
+}
+
+/// One page of the unfinished tasks.
+#[derive(Clone, PartialEq, Debug)]
+pub struct UnfinishedPage {
+    pub tasks: Vec<StoredTask>,
+    /// A task was left out because it is damaged.
+    pub has_damage: bool,
+    /// The cursor of the next page, if there may be one.
+    pub next: Option<u64>,
+}
+
+/// How many bytes are stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StoredBytes {
+    pub of_owner: u64,
+    pub in_all: u64,
 }
 
 /// Which data is old enough to be folded or deleted.

@@ -72,6 +72,7 @@ impl Engine {
                     self.refuse_late_answer(&attempt).await?;
                 }
                 check_session(&stored, options.session.as_ref())?;
+                self.check_room(&caller, message.weight())?;
                 let location =
                     self.ctx.ports.store.context_location(&caller, &stored.task.context_id).await?;
                 let Admitted { input, .. } = self.admit(&caller, &message, &options, &location).await?;

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use longshore_meter::label::Limit;
 use longshore_model::{
     ContextId, Delivery, Error, ErrorKind, Message, NativePrompt, Principal, Result, Retry, SendMessage,
     SendOptions, Seq, SessionId, TaskEvent, TaskId, TaskOptions, Timestamp,
@@ -73,6 +74,7 @@ impl Engine {
     /// Creates a durable task for the message, and starts it when its turn comes. A message that names a task goes to that
     /// task.
     pub async fn send(&self, caller: &Principal, mut command: SendMessage) -> Result<Sent> {
+        intake::envelope::check(&self.ctx.config.intake, &self.ctx.metrics, &command)?;
         command.trace = command.trace.map(|trace| self.ctx.ports.spans.decided(trace));
         // A caller that disconnects must not leave a task without an actor behind, so the task is created in the background.
         let (engine, caller) = (self.clone(), caller.clone());
@@ -88,7 +90,8 @@ impl Engine {
 
     async fn submit(&self, caller: Principal, mut command: SendMessage) -> Result<Sent> {
         let context = command.message.context_id.clone().unwrap_or_else(|| self.new_context_id());
-        let reserve = || self.ctx.live.unfinished.reserve(&caller, &context);
+        let bytes = command.message.weight();
+        let reserve = || self.reserve(&caller, &context, bytes);
         // A message that steers may need no slot, and must not hold one while it waits for the turn that it joins.
         let reserved = (command.options.delivery != Delivery::Steer).then(reserve);
         let key = self.key(&command);
@@ -137,6 +140,38 @@ impl Engine {
         }
     }
 
+    /// Reserves a slot for a task that begins with a message of this many bytes.
+    pub(crate) fn reserve(
+        &self,
+        caller: &Principal,
+        context: &ContextId,
+        bytes: usize,
+    ) -> std::result::Result<UnfinishedSlot, LimitReached> {
+        self.check_stored(caller)?;
+        self.ctx.live.unfinished.reserve(caller, context, bytes)
+    }
+
+    /// Refuses a message of this many bytes to an existing task, if there is no room for it.
+    pub(super) fn check_room(&self, caller: &Principal, bytes: usize) -> Result<()> {
+        let checked =
+            self.check_stored(caller).and_then(|()| self.ctx.live.unfinished.check_bytes(caller, bytes));
+        checked.map_err(|full| full.refusal(&self.ctx.metrics))
+    }
+
+    /// Only new messages are refused: what is under way may always end.
+    fn check_stored(&self, caller: &Principal) -> std::result::Result<(), LimitReached> {
+        let (config, stored) = (&self.ctx.config, self.ctx.ports.store.stored_bytes(caller));
+        for (used, max, limit) in [
+            (stored.of_owner, config.stored_bytes_per_principal, Limit::StoredBytesPerPrincipal),
+            (stored.in_all, config.stored_bytes, Limit::StoredBytes),
+        ] {
+            if max > 0 && used >= max {
+                return Err(LimitReached { limit, max });
+            }
+        }
+        Ok(())
+    }
+
     /// Joins the turn that runs in the context or session of the message. `None`: the task ended by itself, or had not begun;
     /// then there is no turn to steer, and the message creates a task.
     async fn steer(
@@ -151,6 +186,7 @@ impl Engine {
         let queue = QueueKey::Context(caller.clone(), context.clone());
         let running = self.running(caller, &queue, session, &command.message).await?;
         let Some((running, context)) = running else { return Ok(None) };
+        self.check_room(caller, command.message.weight())?;
         command.message.context_id = Some(context);
         let (key, input) = (key.clone(), admitted.input.clone());
         let (options, trace) = (command.options.prompt.clone(), command.trace.clone());

@@ -4,6 +4,7 @@ mod adopted;
 mod adopted_beside_own;
 mod approvals;
 mod asks;
+mod bytes;
 mod control_claims;
 mod control_guard;
 mod control_lists;

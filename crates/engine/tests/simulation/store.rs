@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 use longshore_engine::port::{
     Append, Appended, Binding, Bound, BoxFuture, Claim, Claimed, ContextLocation, Create, Created, EndTask,
     EndedTurn, FileFacts, Head, IdempotencyKey, ListQuery, NewFile, OwnedSession, RecordedSends, Retention,
-    RetentionStep, Session, Store, StoredTask, TaskPage,
+    RetentionStep, Session, Store, StoredTask, TaskPage, UnfinishedPage,
 };
 use longshore_engine::simulation::Flaw;
 use longshore_model::{
@@ -313,8 +313,8 @@ impl Store for SimStore {
         Box::pin(self.change("revoke_approval", self.inner.revoke_approval(owner, request)))
     }
 
-    fn unfinished(&self) -> BoxFuture<'_, Result<Vec<StoredTask>>> {
-        Box::pin(self.ask(Store::unfinished(&self.inner)))
+    fn unfinished_after(&self, cursor: u64) -> BoxFuture<'_, Result<UnfinishedPage>> {
+        Box::pin(self.ask(self.inner.unfinished_after(cursor)))
     }
 
     fn ended_turns(&self, since: Timestamp) -> BoxFuture<'_, Result<Vec<EndedTurn>>> {

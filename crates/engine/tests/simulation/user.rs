@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use longshore_engine::{Engine, Sent, Snapshot, Subscription, SubscriptionStart, TaskReader};
 use longshore_model::{
-    ContextId, Delivery, Error, ErrorKind, Message, MessageId, Part, Principal, Result, Role, SendConfig,
-    SendMessage, SendOptions, Seq, TaskEvent, TaskId, TaskState,
+    ContextId, Delivery, Error, ErrorKind, Json, Message, MessageId, Metadata, Part, Principal, Result, Role,
+    SendConfig, SendMessage, SendOptions, Seq, TaskEvent, TaskId, TaskState,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -137,8 +137,12 @@ impl User {
     /// Sends a message into a context and follows its task.
     async fn say(&mut self, context: &str, delivery: Delivery) {
         let words = self.new_words();
+        // Half of the tasks are so large that they leave the memory while they wait.
+        let large = Json::from_value(&serde_json::json!({ "large": "x".repeat(2048) }));
+        let metadata = Metadata::try_from(large).ok().filter(|_| self.messages.is_multiple_of(2));
         let command = command(&words, vec![Part::text(words.clone())], delivery, |message| {
             message.context_id = Some(ContextId::parse(context).expect("letters and digits"));
+            message.metadata = metadata;
         });
         let began = self.world.stage.tick();
         let SendOutcome::Sent(place) = self.send(&command).await else { return };

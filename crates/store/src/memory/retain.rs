@@ -21,11 +21,12 @@ pub(super) struct EndedTasks {
 }
 
 impl Row {
-    /// Keeps the last event only.
-    fn fold(&mut self) {
+    /// Keeps the last event only. Returns how many bytes the others had.
+    fn fold(&mut self) -> u64 {
         self.first = self.seq();
-        self.log.drain(..self.log.len() - 1);
+        let bytes = self.log.drain(..self.log.len() - 1).map(|entry| entry.event.weight() as u64).sum();
         self.log.shrink_to_fit();
+        bytes
     }
 }
 
@@ -70,7 +71,8 @@ impl State {
             && let Some(id) = take_before(&mut self.ended.unfolded, before)
         {
             if let Some(row) = self.tasks.get_mut(&id) {
-                row.fold();
+                let bytes = row.fold();
+                self.bytes.subtract(row, bytes);
                 folded += 1;
             }
         }
@@ -91,7 +93,9 @@ impl State {
     }
 
     fn drop_task(&mut self, id: &TaskId) {
-        let Some(row) = self.tasks.remove(id) else { return };
+        let Some(mut row) = self.tasks.remove(id) else { return };
+        let bytes = row.bytes;
+        self.bytes.subtract(&mut row, bytes);
         self.created.remove(&row.number);
         self.ended.unfolded.remove(&(row.task.status.at, id.clone()));
         for file in &row.files {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use longshore_engine::port::{
     Append, Appended, AskChange, Binding, Bound, Claim, Claimed, ContextLocation, Create, Created, EndedTurn,
-    Head, IdempotencyKey, MAX_ENDED, NewFile, RecordedSends, RunningTurn, Session, StoredTask, TurnRecord,
+    Head, IdempotencyKey, MAX_ENDED, NewFile, PAGE_TASKS, RecordedSends, RunningTurn, Session, StoredBytes,
+    StoredTask, TurnRecord, UnfinishedPage,
 };
 use longshore_model::{
     ContextId, Entry, Error, FileId, Principal, PromptId, RequestId, Result, Seq, SessionId, Task, TaskId,
@@ -34,6 +35,7 @@ pub(super) struct State {
     pub(super) asks: Asks,
     pub(super) approvals: Approvals,
     pub(super) files: Files,
+    pub(super) bytes: Bytes,
     #[cfg(feature = "simulation")]
     has_no_terminal_guard: bool,
 }
@@ -56,10 +58,43 @@ pub(super) struct Row {
     /// The oldest event that the log still has.
     pub(super) first: Seq,
     pub(super) turn: Option<TurnRecord>,
+    /// The size of the log and of the files.
+    pub(super) bytes: u64,
     // Everything that was ever stored for the task, and is removed with it.
     pub(super) keys: HashSet<Digest>,
     pub(super) asks: HashSet<RequestId>,
     pub(super) files: HashSet<FileId>,
+}
+
+/// How many bytes are stored, about.
+#[derive(Default)]
+pub(super) struct Bytes {
+    of_owner: HashMap<Principal, u64>,
+    in_all: u64,
+}
+
+impl Bytes {
+    pub(super) fn get(&self, owner: &Principal) -> StoredBytes {
+        StoredBytes { of_owner: self.of_owner.get(owner).copied().unwrap_or(0), in_all: self.in_all }
+    }
+
+    fn add(&mut self, row: &mut Row, bytes: u64) {
+        row.bytes += bytes;
+        self.in_all += bytes;
+        match self.of_owner.get_mut(&row.owner) {
+            Some(own) => *own += bytes,
+            None => drop(self.of_owner.insert(row.owner.clone(), bytes)),
+        }
+    }
+
+    pub(super) fn subtract(&mut self, row: &mut Row, bytes: u64) {
+        let bytes = bytes.min(row.bytes);
+        row.bytes -= bytes;
+        self.in_all -= bytes;
+        if let Some(own) = self.of_owner.get_mut(&row.owner) {
+            *own -= bytes;
+        }
+    }
 }
 
 impl Row {
@@ -120,10 +155,13 @@ impl State {
             log: vec![Entry { seq: first, epoch: EPOCH, event: create.first }],
             first,
             turn: None,
+            bytes: 0,
             keys: HashSet::new(),
             asks: HashSet::new(),
             files: HashSet::new(),
         };
+        let bytes = row.log.iter().map(|entry| entry.event.weight() as u64).sum();
+        self.bytes.add(&mut row, bytes);
         if let Some(key) = create.idempotency {
             put_key(&mut self.keys, &mut row, &key, create.at);
         }
@@ -202,6 +240,7 @@ impl State {
         }
         self.asks.check(&append.asks, &row.owner, &row.task.context_id)?;
         for event in append.events.iter() {
+            self.bytes.add(row, event.weight() as u64);
             row.task.apply(event);
             // Copied, because a shared event would keep its encoded forms in memory too.
             row.log.push(Entry { seq: row.seq().next(), epoch: EPOCH, event: event.clone() });
@@ -312,10 +351,12 @@ impl State {
     }
 
     pub(super) fn put_file(&mut self, file: NewFile) -> Result<()> {
-        let (task, id) = (file.task.clone(), file.id.clone());
+        let (task, id, bytes) = (file.task.clone(), file.id.clone(), file.facts.size);
         self.files.put(file, self.tasks.get(&task).map(|row| &row.owner))?;
-        if let Some(row) = self.tasks.get_mut(&task) {
-            row.files.insert(id);
+        if let Some(row) = self.tasks.get_mut(&task)
+            && row.files.insert(id)
+        {
+            self.bytes.add(row, bytes);
         }
         Ok(())
     }
@@ -324,9 +365,17 @@ impl State {
         self.rows_of(self.descendants.get(root).into_iter().flatten()).map(|row| self.stored(row)).collect()
     }
 
-    pub(super) fn unfinished(&self) -> Vec<StoredTask> {
-        let unfinished = self.rows_of(self.created.values()).filter(|row| !row.state().is_terminal());
-        unfinished.map(|row| self.stored(row)).collect()
+    /// The numbers of tasks begin with 0, and the cursor of a page is the number after its last task.
+    pub(super) fn unfinished_after(&self, cursor: u64) -> UnfinishedPage {
+        let created = self.created.range(cursor..).map(|(_, id)| id);
+        let unfinished = self.rows_of(created).filter(|row| !row.state().is_terminal());
+        let rows: Vec<&Row> = unfinished.take(PAGE_TASKS).collect();
+        let next = rows.last().filter(|_| rows.len() == PAGE_TASKS).map(|last| last.number + 1);
+        UnfinishedPage {
+            tasks: rows.into_iter().map(|row| self.stored(row)).collect(),
+            has_damage: false,
+            next,
+        }
     }
 
     pub(super) fn ended_turns(&self, since: Timestamp) -> Vec<EndedTurn> {

@@ -25,6 +25,10 @@ impl Fault {
     }
 }
 
+/// A retry would fail again.
+const TOO_BIG: &str = "The task, or one event of it, is larger than the gateway's store can hold, which is about a billion bytes. \
+                       Send less in one message, ask for less output in one turn, or go on with another task of the context.";
+
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         Self(error)
@@ -41,6 +45,9 @@ impl From<rusqlite::Error> for Fault {
     fn from(cause: rusqlite::Error) -> Self {
         if is_bad_value(&cause) {
             return damaged("record", cause);
+        }
+        if cause.sqlite_error_code() == Some(ErrorCode::TooBig) {
+            return Self(Error::new(ErrorKind::BodyTooLarge, TOO_BIG).caused_by(cause));
         }
         let text = match cause.sqlite_error_code() {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {

@@ -1,7 +1,8 @@
 //! Queries. Each function runs in one read transaction.
 
 use longshore_engine::port::{
-    EndedTurn, Head, MAX_ENDED, PageCursor, READ_BYTES, Session, StoredTask, TurnRecord,
+    EndedTurn, Head, MAX_ENDED, PAGE_BYTES, PAGE_TASKS, PageCursor, READ_BYTES, Session, StoredTask,
+    TurnRecord, UnfinishedPage,
 };
 use longshore_model::{
     ContextId, Entry, Epoch, Error, ErrorKind, Principal, PromptId, Seq, SessionId, Task, TaskId, TaskState,
@@ -103,9 +104,26 @@ pub(super) fn head(
 }
 
 /// Skips damaged tasks: one of them must not keep the gateway from starting.
-pub(super) fn unfinished(db: &Connection) -> Outcome<Vec<StoredTask>> {
+pub(super) fn unfinished(db: &Connection, cursor: u64) -> Outcome<UnfinishedPage> {
     let mut statement = db.prepare_cached(&select_unfinished())?;
-    collect_undamaged(statement.query([])?, |row| read_resumable(db, row))
+    let after = i64::try_from(cursor).unwrap_or(i64::MAX);
+    let mut rows = statement.query(named_params! { ":after": after })?;
+    let (mut tasks, mut has_damage, mut bytes, mut count) = (Vec::new(), false, 0, 0);
+    while let Some(row) = rows.next()? {
+        for column in [9, 10] {
+            bytes += row.get_ref(column)?.as_bytes_or_null().unwrap_or_default().map_or(0, <[u8]>::len);
+        }
+        count += 1;
+        match skip_damaged(read_resumable(db, row))? {
+            Some(stored) => tasks.push(stored),
+            None => has_damage = true,
+        }
+        if bytes >= PAGE_BYTES || count >= PAGE_TASKS {
+            let next = Some(row.get::<_, i64>(0)?.unsigned_abs());
+            return Ok(UnfinishedPage { tasks, has_damage, next });
+        }
+    }
+    Ok(UnfinishedPage { tasks, has_damage, next: None })
 }
 
 /// Skips tasks whose turn cannot be read.
@@ -133,7 +151,7 @@ pub(super) struct Unreadable {
 /// Every unfinished task that [`unfinished`] skips.
 pub(super) fn unreadable(db: &Connection) -> Outcome<Vec<Unreadable>> {
     let mut statement = db.prepare_cached(&select_unfinished())?;
-    let (mut rows, mut found) = (statement.query([])?, Vec::new());
+    let (mut rows, mut found) = (statement.query(named_params! { ":after": 0 })?, Vec::new());
     while let Some(row) = rows.next()? {
         match read_resumable(db, row) {
             Ok(_) => {}
@@ -180,7 +198,8 @@ pub(super) fn skip_damaged<T>(read: Outcome<T>) -> Outcome<Option<T>> {
 pub(super) const TERMINAL_WORDS: &str = "'completed', 'failed', 'canceled', 'rejected'";
 
 pub(super) fn select_unfinished() -> String {
-    let condition = format!("tasks.state NOT IN ({TERMINAL_WORDS}) ORDER BY tasks.ordinal");
+    let condition =
+        format!("tasks.state NOT IN ({TERMINAL_WORDS}) AND tasks.ordinal > :after ORDER BY tasks.ordinal");
     select_tasks(Parts::All, "tasks INDEXED BY tasks_unfinished", &condition)
 }
 

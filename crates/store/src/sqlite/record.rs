@@ -125,8 +125,14 @@ impl Batch {
             return false;
         }
         let events: usize = self.events.iter().map(|event| event.body.len()).sum();
-        let snapshot = self.snapshot.as_ref().map_or(0, |text| text.summary.len() + text.artifacts.len());
+        let snapshot = self.snapshot.as_ref().map_or(0, SnapshotText::len);
         events + snapshot <= SMALL_BATCH_BYTES
+    }
+
+    /// How many bytes the batch adds to the file, without those that replace others: the snapshot before the end does.
+    pub(super) fn stored_bytes(&self) -> usize {
+        let events: usize = self.events.iter().map(|event| event.body.len()).sum();
+        events + self.snapshot.as_ref().filter(|_| self.is_terminal()).map_or(0, SnapshotText::len)
     }
 
     /// Whether the batch ends the task.
@@ -195,6 +201,10 @@ pub(super) struct SnapshotText {
 }
 
 impl SnapshotText {
+    pub(super) fn len(&self) -> usize {
+        self.summary.len() + self.artifacts.len()
+    }
+
     pub(super) fn encode(task: &Task) -> Result<Self> {
         let Task {
             id,

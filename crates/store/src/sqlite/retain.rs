@@ -3,7 +3,7 @@
 //! A reader thread finds the work; the writer only carries it out, and never for long.
 
 use longshore_engine::port::{Retention, RetentionStep};
-use longshore_model::{Result, Timestamp};
+use longshore_model::{Principal, Result, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Params, named_params};
 
 use super::fault::Outcome;
@@ -24,11 +24,21 @@ const STEP_ROWS: i64 = 512;
 /// A step ends after the row with which it has removed so many bytes.
 const STEP_BYTES: i64 = 1024 * 1024;
 
+/// SQLite holds no row of more than a billion bytes. A larger snapshot is never written.
+const MAX_SNAPSHOT_BYTES: usize = 950_000_000;
+
+/// How many bytes were removed for each owner.
+pub(super) type Freed = Vec<(Principal, u64)>;
+
 /// Does one step.
-pub(super) async fn retain(reader: &Reader, writer: &Writer, retention: Retention) -> Result<RetentionStep> {
+pub(super) async fn retain(
+    reader: &Reader,
+    writer: &Writer,
+    retention: Retention,
+) -> Result<(RetentionStep, Freed)> {
     let found = reader.run(Owner::Gateway, move |db| Step::find(db, &retention)).await?;
     if found.is_empty() {
-        return Ok(RetentionStep::default());
+        return Ok(<_>::default());
     }
     writer.run_large(Owner::Gateway, move |db| found.run(db)).await
 }
@@ -51,7 +61,7 @@ enum Foldable {
     AsStored,
     /// The stored snapshot is older than the end of the task; this one is up to date.
     WithSnapshot(SnapshotText),
-    /// The task cannot be read. Its log is all that is left of it, and stays.
+    /// The task cannot be read, or no snapshot can hold it. Its log is all that is left of it, and stays.
     Damaged,
 }
 
@@ -83,7 +93,7 @@ impl Step {
     }
 
     /// Does as much of the work as the budget allows. The next step finds the rest.
-    fn run(&self, db: &Connection) -> Outcome<RetentionStep> {
+    fn run(&self, db: &Connection) -> Outcome<(RetentionStep, Freed)> {
         let (mut budget, mut done) = (Budget::for_step(), RetentionStep::default());
         let before = db.total_changes();
         if let Some(before) = fold_cutoff(&self.retention) {
@@ -117,7 +127,7 @@ impl Step {
         }
         // Set only if rows have changed: a caller that repeats the step while there is more would otherwise never stop.
         done.more = db.total_changes() > before;
-        Ok(done)
+        Ok((done, budget.freed))
     }
 }
 
@@ -130,11 +140,13 @@ fn fold_cutoff(retention: &Retention) -> Option<Timestamp> {
 struct Budget {
     rows: i64,
     bytes: i64,
+    /// What was removed so far.
+    freed: Freed,
 }
 
 impl Budget {
     fn for_step() -> Self {
-        Self { rows: STEP_ROWS, bytes: STEP_BYTES }
+        Self { rows: STEP_ROWS, bytes: STEP_BYTES, freed: Freed::new() }
     }
 
     fn is_left(&self) -> bool {
@@ -144,6 +156,14 @@ impl Budget {
     fn take(&mut self, bytes: i64) {
         self.rows -= 1;
         self.bytes -= bytes;
+    }
+
+    /// Everything that was taken since `bytes` were left belonged to this owner.
+    fn free(&mut self, owner: &str, bytes: i64) {
+        let freed = bytes.saturating_sub(self.bytes);
+        if let Ok(freed @ 1..) = u64::try_from(freed) {
+            self.freed.push((Principal::new(owner), freed));
+        }
     }
 }
 
@@ -234,7 +254,9 @@ fn check_foldable(db: &Connection, task: i64, budget: &mut Budget) -> Outcome<Fo
     if snapshot.is_some_and(|snapshot| snapshot >= head) {
         return Ok(Foldable::AsStored);
     }
-    Ok(Foldable::WithSnapshot(SnapshotText::encode(&found.task)?))
+    let snapshot = SnapshotText::encode(&found.task)?;
+    let is_too_large = snapshot.len() > MAX_SNAPSHOT_BYTES;
+    Ok(if is_too_large { Foldable::Damaged } else { Foldable::WithSnapshot(snapshot) })
 }
 
 /// Removes events from the front of the log, but never the last one. Returns whether the log is completely folded.
@@ -257,8 +279,11 @@ fn fold(
         Foldable::WithSnapshot(snapshot) => write::put_snapshot(db, task, from_sql(head), snapshot)?,
         Foldable::AsStored => {}
     }
+    let left = budget.bytes;
     // A damaged log without its last event may have no event left.
     let first = remove_events(db, task, head, budget)?.unwrap_or(head);
+    let owner = "SELECT owner FROM tasks WHERE ordinal = ?";
+    budget.free(&db.prepare_cached(owner)?.query_row([task], |row| row.get::<_, String>(0))?, left);
     let is_folded = first == head;
     db.prepare_cached("UPDATE tasks SET first = :first, folded = :folded WHERE ordinal = :task")?
         .execute(named_params! { ":first": first, ":folded": is_folded, ":task": task })?;
@@ -311,17 +336,21 @@ fn drop_next(db: &Connection, root: i64, budget: &mut Budget) -> Outcome<bool> {
                  WHERE tasks.ordinal = ? LIMIT 1";
     let below = db.prepare_cached(below)?.query_row([root], |row| row.get(0)).optional()?;
     let task = below.unwrap_or(root);
+    let of_task = "SELECT owner, context, coalesce(octet_length(summary) + octet_length(artifacts), 0)
+                   FROM tasks LEFT JOIN snapshots ON snapshots.task = tasks.ordinal WHERE ordinal = ?";
+    let (owner, context, snapshot): (String, String, i64) =
+        db.prepare_cached(of_task)?.query_row([task], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let left = budget.bytes;
     // A damaged task still has its log.
     remove_events(db, task, i64::MAX, budget)?;
     while budget.is_left() && remove_chunk(db, task, budget)? {}
     if !budget.is_left() {
+        budget.free(&owner, left);
         return Ok(false);
     }
-    let of_task = "SELECT owner, context FROM tasks WHERE ordinal = ?";
-    let (owner, context): (String, String) =
-        db.prepare_cached(of_task)?.query_row([task], |row| Ok((row.get(0)?, row.get(1)?)))?;
     db.prepare_cached("DELETE FROM tasks WHERE ordinal = ?")?.execute([task])?;
-    budget.take(0);
+    budget.take(snapshot);
+    budget.free(&owner, left);
     forget_context(db, &owner, &context)?;
     Ok(true)
 }

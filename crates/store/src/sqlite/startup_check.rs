@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::fault::Fault;
 use super::known_damage::{Damage, KnownDamage};
+use super::stored_bytes::StoredBytesCount;
 use super::{inspect, schema};
 
 /// Checks the store at `path` while no gateway uses it. Blocks.
@@ -23,15 +24,16 @@ pub fn find_damage(path: &Path) -> Result<Damage> {
 pub(super) struct StartupCheck {
     path: PathBuf,
     damage: KnownDamage,
+    bytes: StoredBytesCount,
     /// Whether no check runs.
     is_done: watch::Sender<bool>,
     running: Mutex<Option<(InterruptHandle, JoinHandle<()>)>>,
 }
 
 impl StartupCheck {
-    pub(super) fn new(path: &Path, damage: KnownDamage) -> Self {
+    pub(super) fn new(path: &Path, damage: KnownDamage, bytes: StoredBytesCount) -> Self {
         let running = Mutex::new(None);
-        Self { path: path.to_owned(), damage, is_done: watch::Sender::new(true), running }
+        Self { path: path.to_owned(), damage, bytes, is_done: watch::Sender::new(true), running }
     }
 
     /// From now on reads wait until the check is done.
@@ -39,6 +41,7 @@ impl StartupCheck {
         let started = schema::open_reader(&self.path).and_then(|db| {
             let (interrupt, damage, is_done) =
                 (db.get_interrupt_handle(), self.damage.clone(), self.is_done.clone());
+            let bytes = self.bytes.clone();
             is_done.send_replace(false);
             let check = move || {
                 match inspect::inspect(&db) {
@@ -47,6 +50,12 @@ impl StartupCheck {
                     found => report(&damage, found.unwrap_or_else(|fault| not_checked(&fault))),
                 }
                 is_done.send_replace(true);
+                match bytes.count(&db) {
+                    Err(Fault(error)) if !inspect::is_interrupt(&error) => {
+                        tracing::warn!(error = ?error, "the stored bytes could not be counted");
+                    }
+                    _ => {}
+                }
             };
             let thread = std::thread::Builder::new().name("store-check".to_owned()).spawn(check);
             Ok((interrupt, thread.map_err(Error::internal)?))

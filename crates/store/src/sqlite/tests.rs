@@ -2,7 +2,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use longshore_engine::port::{Appended, IdempotencyKey};
+use longshore_engine::port::{Appended, IdempotencyKey, PAGE_BYTES};
 use longshore_model::{Error, ErrorKind, TaskState, Timestamp};
 use longshore_testkit::store_suite::make::{
     ada, append, binding, child, chunk, context_id, create, create_in, everything, existing, owner, status,
@@ -404,4 +404,38 @@ async fn the_head_has_the_first_readable_event() {
     // An append does not bring removed events back.
     bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap();
     assert_eq!(first().await, Seq(3));
+}
+
+#[tokio::test]
+async fn a_start_reads_large_unfinished_tasks_in_pages() {
+    let bench = Bench::new().await;
+    let text = "x".repeat(PAGE_BYTES / 2 + 1);
+    for name in ["a", "b", "c"] {
+        bench.store.create(create(name)).await.unwrap();
+        let task = Arc::new(bench.store.get(&ada(), &task_id(name)).await.unwrap().unwrap().task);
+        let mut large = (*task).clone();
+        let events = vec![status(TaskState::Working, 2), chunk(&text)];
+        for event in &events {
+            large.apply(event);
+        }
+        let snapshot = Some(Arc::new(large));
+        bench.store.append(Append { snapshot, ..append(name, 1, events) }).await.unwrap();
+    }
+    let (mut pages, mut next) = (Vec::new(), Some(0));
+    while let Some(cursor) = next {
+        let page = bench.store.unfinished_after(cursor).await.unwrap();
+        pages.push(page.tasks.iter().map(|stored| stored.task.id.to_string()).collect::<Vec<_>>());
+        next = page.next;
+    }
+    assert_eq!(pages, [vec!["t", "a", "b"], vec!["c"]]);
+}
+
+#[tokio::test]
+async fn a_row_that_is_too_large_for_sqlite_is_not_tried_again() {
+    let bench = Bench::new().await;
+    let sql = "INSERT INTO probes (body) VALUES (zeroblob(1000000001))";
+    let written = bench.store.writer.run(Owner::Gateway, move |db| Ok(db.execute_batch(sql)?)).await;
+    let error = written.unwrap_err();
+    bench.check_public(&error, ErrorKind::BodyTooLarge, "about a billion bytes");
+    assert_eq!(error.retry(), longshore_model::Retry::Never);
 }

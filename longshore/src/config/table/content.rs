@@ -60,6 +60,34 @@ pub const MAX_FILE: Setting = Setting {
     help: "The maximum size of a workspace file that a message refers to.",
 };
 
+pub const MAX_METADATA: Setting = Setting {
+    key: "input.max_metadata_bytes",
+    flag: Some("max-metadata-bytes"),
+    env: Some("LONGSHORE_MAX_METADATA_BYTES"),
+    kind: Kind::Size,
+    fallback: Value("262144"),
+    help: "How many bytes a message may have beside the content of its parts: metadata of the request, the message and the parts, \
+           file names, media types, extensions and accepted output modes.",
+};
+
+pub const MAX_EXTENSIONS: Setting = Setting {
+    key: "input.max_extensions",
+    flag: Some("max-extensions"),
+    env: Some("LONGSHORE_MAX_EXTENSIONS"),
+    kind: Kind::Count,
+    fallback: Value("64"),
+    help: "How many extensions a message may name.",
+};
+
+pub const MAX_REFERENCES: Setting = Setting {
+    key: "input.max_references",
+    flag: Some("max-references"),
+    env: Some("LONGSHORE_MAX_REFERENCES"),
+    kind: Kind::Count,
+    fallback: Value("64"),
+    help: "How many tasks a message may refer to (referenceTaskIds).",
+};
+
 pub const REMOTE_HOSTS: Setting = Setting {
     key: "input.remote_hosts",
     flag: Some("remote-hosts"),

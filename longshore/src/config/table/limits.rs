@@ -225,3 +225,53 @@ pub const BODY_BYTES: Setting = Setting {
            one principal gets at most half. Each such body counts with 16 KiB more than its bytes. A request whose body \
            does not fit is refused with status 429 and Retry-After. serve.max_request_body_bytes limits one body.",
 };
+
+pub const UNFINISHED_BYTES: Setting = Setting {
+    key: "limits.unfinished_bytes",
+    flag: Some("max-unfinished-bytes"),
+    env: Some("LONGSHORE_MAX_UNFINISHED_BYTES"),
+    kind: Kind::Bytes,
+    fallback: Value("2147483648"),
+    help: "How many bytes the unfinished tasks of all callers may have together: their messages with metadata, and the output of \
+           running turns. A message that would exceed the limit is refused with status 429 and Retry-After. A running turn is \
+           never ended by this limit. A task that waits for its turn is not kept in memory, only on disk.",
+};
+
+pub const UNFINISHED_BYTES_PER_PRINCIPAL: Setting = Setting {
+    key: "limits.unfinished_bytes_per_principal",
+    flag: Some("max-unfinished-bytes-per-principal"),
+    env: Some("LONGSHORE_MAX_UNFINISHED_BYTES_PER_PRINCIPAL"),
+    kind: Kind::Bytes,
+    fallback: Value("1073741824"),
+    help: "How many bytes the unfinished tasks of one principal may have together, as with limits.unfinished_bytes.",
+};
+
+pub const STORED_BYTES: Setting = Setting {
+    key: "limits.stored_bytes",
+    flag: Some("max-stored-bytes"),
+    env: Some("LONGSHORE_MAX_STORED_BYTES"),
+    kind: Kind::Bytes,
+    fallback: Value("68719476736"),
+    help: "How many bytes the store may hold before new messages are refused with status 429 and Retry-After. Counts the events, \
+           tasks and files of all callers, not SQLite's own needs; after a start it is known when the check of the store is done. \
+           Running turns, answers to asks and cancels are never refused. data.keep_tasks decides when space becomes free.",
+};
+
+pub const STORED_BYTES_PER_PRINCIPAL: Setting = Setting {
+    key: "limits.stored_bytes_per_principal",
+    flag: Some("max-stored-bytes-per-principal"),
+    env: Some("LONGSHORE_MAX_STORED_BYTES_PER_PRINCIPAL"),
+    kind: Kind::Bytes,
+    fallback: Value("34359738368"),
+    help: "How many bytes the store may hold for one principal, as with limits.stored_bytes.",
+};
+
+pub const TASK_BYTES: Setting = Setting {
+    key: "limits.task_bytes",
+    flag: Some("max-task-bytes"),
+    env: Some("LONGSHORE_MAX_TASK_BYTES"),
+    kind: Kind::TaskSize,
+    fallback: Value("134217728"),
+    help: "How many bytes one task may have: its messages with metadata, and every event of its output. A message that would \
+           exceed the limit is refused with status 429. A turn whose output exceeds it is aborted, and its task fails and says so.",
+};

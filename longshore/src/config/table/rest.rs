@@ -85,8 +85,8 @@ pub const KEEP_TASKS: Setting = Setting {
     flag: Some("keep-tasks"),
     env: Some("LONGSHORE_KEEP_TASKS"),
     kind: Kind::SecondsOrOff,
-    fallback: Value("0"),
-    help: "How long a task is kept after its end. Then the task is deleted, with its files and with the tasks of its \
+    fallback: Value("7776000"),
+    help: "How long a task is kept after its end: 90 days, unless set otherwise; 0 keeps it for ever. Then the task is deleted, with its files and with the tasks of its \
            sub-agents, and a context without tasks is forgotten. A task is kept at least for turns.idempotency_window.",
 };
 

@@ -56,6 +56,24 @@ const ROWS: &[Row] = &[
         "Some(7)",
     ),
     (&table::BODY_BYTES, "7", |plan| format!("{:?}", plan.limits.body_bytes), "Some(7)"),
+    (&table::UNFINISHED_BYTES, "7", |plan| format!("{:?}", plan.limits.unfinished_bytes), "Some(7)"),
+    (
+        &table::UNFINISHED_BYTES_PER_PRINCIPAL,
+        "7",
+        |plan| format!("{:?}", plan.limits.unfinished_bytes_per_principal),
+        "Some(7)",
+    ),
+    (&table::STORED_BYTES, "7", |plan| format!("{:?}", plan.limits.stored_bytes), "Some(7)"),
+    (
+        &table::STORED_BYTES_PER_PRINCIPAL,
+        "7",
+        |plan| format!("{:?}", plan.limits.stored_bytes_per_principal),
+        "Some(7)",
+    ),
+    (&table::TASK_BYTES, "7", |plan| plan.limits.task_bytes.to_string(), "7"),
+    (&table::MAX_METADATA, "7", |plan| plan.input.max_metadata_bytes.to_string(), "7"),
+    (&table::MAX_EXTENSIONS, "7", |plan| format!("{:?}", plan.input.max_extensions), "Some(7)"),
+    (&table::MAX_REFERENCES, "7", |plan| format!("{:?}", plan.input.max_references), "Some(7)"),
     (&table::BODY_TIMEOUT, "1.5", |plan| format!("{:?}", plan.listen.body_timeout), "1.5s"),
     (&table::WRITE_TIMEOUT, "1.5", |plan| format!("{:?}", plan.listen.write_timeout), "1.5s"),
     (
@@ -143,6 +161,21 @@ fn the_defaults_are_those_of_the_crates_that_enforce_them() {
     assert_eq!(limits.unfinished, Some(engine.unfinished));
     assert_eq!(limits.unfinished_per_context, Some(engine.unfinished_per_context));
     assert_eq!(limits.unfinished_per_principal, Some(engine.unfinished_per_principal));
+    for (setting, enforced) in [
+        (limits.unfinished_bytes, engine.unfinished_bytes),
+        (limits.unfinished_bytes_per_principal, engine.unfinished_bytes_per_principal),
+        (limits.stored_bytes, engine.stored_bytes),
+        (limits.stored_bytes_per_principal, engine.stored_bytes_per_principal),
+    ] {
+        assert_eq!(setting.map(|bytes| bytes as u64), Some(enforced));
+    }
+    assert_eq!(limits.task_bytes, engine.task_bytes);
+    let (input, engine) = (Sources::default().plan().input, engine.intake);
+    assert_eq!(input.max_metadata_bytes, engine.max_metadata_bytes);
+    assert_eq!(
+        (input.max_extensions, input.max_references),
+        (Some(engine.max_extensions), Some(engine.max_references))
+    );
 }
 
 #[test]
@@ -195,6 +228,11 @@ fn a_bad_value_is_refused_with_the_allowed_values() {
         (
             ("A2A_STREAM_MAX_BYTES", "1MB"),
             "A2A_STREAM_MAX_BYTES (limits.stream_bytes): \"1MB\" is not allowed; it takes a whole number of bytes (0: no limit)",
+        ),
+        (
+            // SQLite could not hold it.
+            ("LONGSHORE_MAX_TASK_BYTES", "134217729"),
+            "LONGSHORE_MAX_TASK_BYTES (limits.task_bytes): \"134217729\" is not allowed; it takes a whole number of bytes from 1 to 134217728",
         ),
         (
             ("A2A_STREAM_IDLE_TIMEOUT_SECONDS", "soon"),

@@ -189,6 +189,42 @@ async fn a_turn_beyond_the_limit_waits_before_its_prompt() {
     assert_eq!(fake.prompts().len(), 2);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_beyond_a_limit_in_bytes_is_refused_in_both_versions() {
+    let (fake, gate) = (FakeOpenCode::start(), Gate::new());
+    let flags = ["--max-metadata-bytes", "1000", "--max-unfinished-bytes", "3000"];
+    let (_here, _gateway, client) = start_gateway(&fake, &gate, &flags);
+    let old = |id: &str, text: &str, metadata: Value| {
+        let parts = json!([{"kind": "text", "text": text}]);
+        json!({"message": {"kind": "message", "messageId": id, "role": "user", "parts": parts, "metadata": metadata}})
+    };
+    let (too_much, long) = (json!({"a": "x".repeat(1000)}), "x".repeat(3001));
+    let mut new = raw::message("m1", "hi");
+    new["message"]["metadata"] = too_much.clone();
+    let v1 = client.rest("POST", "/message:send", Some(&new)).await;
+    assert_eq!(v1.status, 400, "{v1:?}");
+    let shown = v1.body.to_string();
+    assert!(
+        shown.contains(r#""limit":"max_metadata_bytes""#) && shown.contains("message.metadata"),
+        "{shown}"
+    );
+    let v03 = client.speaking("0.3").rpc("message/send", old("m2", "hi", too_much)).await;
+    let shown = v03.body["error"].to_string();
+    assert!(shown.contains("-32602") && shown.contains(r#""limit":"max_metadata_bytes""#), "{shown}");
+
+    let v1 = client.rest("POST", "/message:send", Some(&raw::message("m3", &long))).await;
+    let info = &v1.body["error"]["details"][0]["metadata"];
+    assert_eq!((v1.status, &info["limit"], &info["max"]), (429, &"unfinished_bytes".into(), &"3000".into()));
+    assert!(v1.header("retry-after").is_some(), "{v1:?}");
+    let v03 = client.speaking("0.3").rpc("message/send", old("m4", &long, json!({}))).await;
+    let shown = v03.body["error"].to_string();
+    assert!(
+        shown.contains(r#""limit":"unfinished_bytes""#) && shown.contains("TOO_MANY_REQUESTS"),
+        "{shown}"
+    );
+    assert_eq!(fake.prompts().len(), 0);
+}
+
 /// One metric each of the edge, the engine, the store and the driver.
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_of_every_layer_are_on_one_page() {

@@ -47,7 +47,7 @@ impl Bench {
     }
 
     async fn run(&self, work: Step) -> RetentionStep {
-        self.store.writer.run(Owner::Gateway, move |db| work.run(db)).await.unwrap()
+        self.store.writer.run(Owner::Gateway, move |db| work.run(db)).await.unwrap().0
     }
 
     fn count(&self, sql: &str) -> i64 {

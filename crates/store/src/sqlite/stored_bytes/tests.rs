@@ -1,0 +1,69 @@
+use std::path::Path;
+
+use longshore_engine::port::{Retention, Store as _};
+use longshore_model::{TaskState, Timestamp};
+use longshore_testkit::store_suite::make::{ada, append, chunk, create, create_in, file, owner, status};
+
+use super::*;
+use crate::{Durability, SqliteStore};
+
+fn open(directory: &Path) -> SqliteStore {
+    SqliteStore::open(&directory.join("store.db"), Durability::Process).unwrap()
+}
+
+/// Waits until the store has counted what is there.
+async fn counted(store: &SqliteStore) -> StoredBytes {
+    store.begin_check();
+    loop {
+        let bytes = store.stored_bytes(&ada());
+        if bytes.of_owner > 0 {
+            return bytes;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn bytes_are_counted_with_each_write_and_again_after_a_start_and_freed_by_retention() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path());
+    store.create(create("t")).await.unwrap();
+    store
+        .create(longshore_engine::port::Create { owner: owner("bob"), ..create_in("b", "c", 1) })
+        .await
+        .unwrap();
+    let before = store.stored_bytes(&ada());
+    assert!(before.of_owner > 0 && before.in_all > before.of_owner, "{before:?}");
+    let text = "x".repeat(50_000);
+    store.append(append("t", 1, vec![status(TaskState::Working, 2), chunk(&text)])).await.unwrap();
+    store.put_file(file("t", "f", &[7; 30_000])).await.unwrap();
+    store.append(append("t", 3, vec![status(TaskState::Completed, 3)])).await.unwrap();
+    let bytes = store.stored_bytes(&ada());
+    assert!((80_000..85_000).contains(&(bytes.of_owner - before.of_owner)), "{bytes:?}");
+    assert_eq!(bytes.in_all - bytes.of_owner, before.in_all - before.of_owner, "bob has as much as before");
+    drop(store);
+
+    // The log of a task and the files of a task count once, and no task is lost between pages.
+    let store = open(directory.path());
+    let again = counted(&store).await;
+    assert!((80_000..85_000).contains(&again.of_owner), "{again:?}");
+    let retention = Retention {
+        now: Timestamp(i64::MIN),
+        fold_before: None,
+        drop_before: Some(Timestamp(9)),
+        keys_before: Timestamp(i64::MIN),
+    };
+    while store.retain(retention).await.unwrap().more {}
+    let left = store.stored_bytes(&ada());
+    assert!(left.of_owner < 2_000, "{left:?}");
+    assert_eq!(left.in_all - left.of_owner, again.in_all - again.of_owner);
+}
+
+#[test]
+fn the_bytes_are_counted_by_keys() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(open(directory.path()));
+    let db = Connection::open(directory.path().join("store.db")).unwrap();
+    let plan = crate::sqlite::tests::query_plan(&db, BYTES_OF_TASKS);
+    assert!(!plan.contains("SCAN") && !plan.contains("TEMP B-TREE"), "{plan}");
+}
