@@ -371,6 +371,8 @@ labels! {
         MessagesPerTask = "messages_per_task",
         /// Bytes of a request's body.
         MaxRequestBodyBytes = "max_request_body_bytes",
+        /// Free space of the disk that holds the store.
+        MinFreeDisk = "min_free_disk",
         /// Web sites whose pages may call.
         AllowedOrigins = "allowed_origins",
         /// Host names by which the gateway may be called.
