@@ -71,6 +71,15 @@ pub enum Subcommands {
     ///
     /// Names each damaged task and what is wrong with the file, and then ends with exit code 1. Changes nothing.
     Check(StoreOptions),
+    /// Replace a damaged store with one that has everything that is whole. The gateway must not run.
+    ///
+    /// The damaged store is moved to a directory beside it, with a report, so the disk needs room for both. Of a damaged task the
+    /// part is kept that its checksums confirm: a task whose end is there stays as it was, without its events; another one ends
+    /// as failed, and its status says why. Each damaged task is named.
+    ///
+    /// Exit codes: 0: nothing is lost, or nothing was damaged; 1: the store cannot be repaired, and nothing was changed; 2: bad
+    /// flags or configuration; 3: the store is repaired, and something is lost.
+    Repair(StoreOptions),
     /// Print the reference of all settings, as Markdown.
     Settings,
     /// Print the reference of the methods that Longshore offers besides those of A2A, as Markdown.

@@ -1,6 +1,7 @@
 //! The commands other than `serve`.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use longshore_agent_opencode::managed;
@@ -74,9 +75,7 @@ pub(crate) fn check(plan: &Plan) -> anyhow::Result<()> {
         bail!("tasks are kept in memory only (--store memory), so there is nothing to check");
     };
     let file = path.display();
-    if !path.try_exists().with_context(|| format!("cannot access the store {file}"))? {
-        bail!("there is no store at {file}; --workspace, --data-dir and --database select the store");
-    }
+    check_exists(path)?;
     let data_dir = DataDir::take(&plan.data_dir)?;
     data_dir.check_store(path)?;
     let damage =
@@ -95,9 +94,17 @@ pub(crate) fn check(plan: &Plan) -> anyhow::Result<()> {
         return Ok(());
     }
     bail!(
-        "the store {file} is damaged: {} tasks, and {} findings about the file; restore it from a backup, or serve what is \
-         whole",
+        "the store {file} is damaged: {} tasks, and {} findings about the file; restore it from a backup, keep what is whole with \
+         `longshore repair`, or serve what is whole",
         damage.tasks.len(),
         damage.structure.len()
     )
+}
+
+pub(crate) fn check_exists(store: &Path) -> anyhow::Result<()> {
+    let file = store.display();
+    if !store.try_exists().with_context(|| format!("cannot access the store {file}"))? {
+        bail!("there is no store at {file}; --workspace, --data-dir and --database select the store");
+    }
+    Ok(())
 }

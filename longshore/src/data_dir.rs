@@ -29,6 +29,9 @@ const TOKEN: &str = "token";
 /// The file that names the store that was used last.
 const STORE_NOTE: &str = "store";
 
+/// The files of the directory beside the store. Each is first written to a file with the extension `new`.
+const OWN_FILES: [&str; 6] = [STORE_NOTE, "kind", "workspace", "token", "lock", ".gitignore"];
+
 /// A data directory that this process holds locked until the value is dropped.
 #[derive(Debug)]
 pub(crate) struct DataDir {
@@ -143,9 +146,27 @@ impl DataDir {
         &self.path
     }
 
+    /// Fails if the store would be in a file that the gateway uses for something else.
+    fn check_name(&self, store: &Path) -> anyhow::Result<()> {
+        let name = store.file_name().unwrap_or_default();
+        let draft = Path::new(name).with_extension("");
+        let is_taken = store.parent() == Some(&self.path)
+            && OWN_FILES.iter().any(|own| {
+                name == *own || (draft == Path::new(own) && store.extension() == Some("new".as_ref()))
+            });
+        if is_taken {
+            bail!(
+                "the gateway keeps another file at {}; choose another name with --database",
+                store.display()
+            );
+        }
+        Ok(())
+    }
+
     /// Fails if this directory's gateway has used this store before and the store's file is missing or empty now. A new store in
     /// its place would hide that all tasks are lost.
     pub(crate) fn check_store(&self, store: &Path) -> anyhow::Result<()> {
+        self.check_name(store)?;
         let note = self.path.join(STORE_NOTE);
         if read(&note)?.as_deref() != Some(&*self.store_name(store)) {
             return Ok(());

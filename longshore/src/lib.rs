@@ -10,9 +10,11 @@ mod banner;
 mod commands;
 mod data_dir;
 mod deployment;
+mod disk;
 mod limited;
 mod limits;
 mod output;
+mod repair;
 mod serve;
 mod signals;
 mod telemetry;
@@ -39,7 +41,10 @@ pub fn main() -> ExitCode {
     if !cfg!(debug_assertions) {
         limits::refuse_dumps();
     }
-    let Err(error) = run(Cli::parse().command) else { return ExitCode::SUCCESS };
+    let error = match run(Cli::parse().command) {
+        Ok(code) => return code,
+        Err(error) => error,
+    };
     if let Some(problems) = error.downcast_ref::<Problems>() {
         output::fail(format_args!("the configuration cannot be used:\n{problems}"));
         return ExitCode::from(EXIT_USAGE);
@@ -48,8 +53,9 @@ pub fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn run(command: Subcommands) -> anyhow::Result<()> {
-    match command {
+fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
+    let done = match command {
+        Subcommands::Repair(options) => return repair::repair(&plan(&options.settings.0, &options.config)?),
         Subcommands::Serve(options) => {
             let mut plan = plan(&options.settings.0, &options.config)?;
             if let Some(problem) = plan.misplaced {
@@ -81,7 +87,8 @@ fn run(command: Subcommands) -> anyhow::Result<()> {
             output::print(longshore_edge::methods_reference().trim_end());
             Ok(())
         }
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// Reads the configuration, prints its warnings, and starts the log that it configures.

@@ -12,7 +12,7 @@ use longshore_engine::{
 };
 use longshore_meter::Metrics;
 use longshore_otlp::{Otlp, OtlpConfig};
-use longshore_store::{Durability, SqliteOptions};
+use longshore_store::{DiskRules, Durability, SqliteOptions};
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 
@@ -21,7 +21,7 @@ use crate::config::plan::{Asks, Plan, StorePlan};
 use crate::config::traces::Traces;
 use crate::data_dir::{self, DataDir};
 use crate::upstream::Upstream;
-use crate::{deployment, limited, limits, output};
+use crate::{deployment, disk, limited, limits, output};
 
 /// A gateway that is ready to serve.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<P
     let credentials = credentials(plan, token.as_ref())?;
     let (clock, tasks) = (Arc::new(SystemClock), Tasks::new());
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
-    let store = store(&plan.store, data_dir, &metrics)?;
+    let store = store(plan, data_dir, &metrics)?;
     let reporting = Tasks::new();
     let spans = spans(plan, &metrics, &reporting)?;
     Ok(PreparedGateway {
@@ -278,16 +278,25 @@ fn credentials(plan: &Plan, made: Option<&SecretString>) -> anyhow::Result<Crede
     builder.build().context("the credentials cannot be used")
 }
 
-fn store(plan: &StorePlan, data_dir: &DataDir, metrics: &Arc<Metrics>) -> anyhow::Result<Arc<dyn Store>> {
-    match plan {
+fn store(plan: &Plan, data_dir: &DataDir, metrics: &Arc<Metrics>) -> anyhow::Result<Arc<dyn Store>> {
+    match &plan.store {
         StorePlan::Memory => {
             tracing::info!(backend = "memory", durability = "none", "tasks are lost when the gateway ends");
             Ok(Arc::new(longshore_store::memory()))
         }
         StorePlan::Sqlite { path, survives_power_loss } => {
             let durability = if *survives_power_loss { Durability::Power } else { Durability::Process };
-            let options = SqliteOptions { durability, metrics: Arc::clone(metrics) };
+            let floor = plan.min_free_disk as u64;
+            let disk = DiskRules { free_space: Some(disk::free_space), floor };
+            let options = SqliteOptions { durability, metrics: Arc::clone(metrics), disk };
             data_dir.check_store(path)?;
+            if let Some(free) = path.parent().and_then(disk::free_space).filter(|free| *free < floor) {
+                output::warn(format_args!(
+                    "the disk of the store {} has {free} bytes free, and data.min_free_disk is {floor}: new messages are refused \
+                     until there is more",
+                    path.display()
+                ));
+            }
             let store = longshore_store::sqlite(path, options)
                 .with_context(|| format!("cannot open the store {}", path.display()))?;
             data_dir.note_store(path);

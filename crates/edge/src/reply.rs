@@ -9,6 +9,7 @@ use futures_util::stream::BoxStream;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, StatusCode};
 use http_body::{Frame, SizeHint};
+use longshore_engine::RareLine;
 use longshore_model::{Error, ErrorKind, Origin};
 use longshore_wire::jsonrpc::Id;
 
@@ -142,6 +143,8 @@ pub(crate) fn rpc_error(errors: &Errors, id: &Id, error: &Error) -> Response {
     json(status, Media::Json, (errors.rpc)(id, error))
 }
 
+static UNAVAILABLE: RareLine = RareLine::new();
+
 /// Logs an error. Called once for each error, where the response is made. Only the kind and the private cause are logged: the
 /// public text may quote what the caller sent.
 pub(crate) fn log(error: &Error, what: &str) {
@@ -151,6 +154,12 @@ pub(crate) fn log(error: &Error, what: &str) {
     match error.origin() {
         Origin::Caller => tracing::debug!(?kind, origin = "caller", cause, what, "request refused"),
         Origin::Agent => tracing::warn!(?kind, origin = "agent", cause, what, "request failed"),
+        // While the store fails, every send is refused for the same reason.
+        Origin::Gateway if kind == ErrorKind::Unavailable => {
+            if let Some(refused) = UNAVAILABLE.due() {
+                tracing::warn!(?kind, origin = "gateway", refused, cause, what, "request failed");
+            }
+        }
         Origin::Gateway => tracing::warn!(?kind, origin = "gateway", cause, what, "request failed"),
     }
 }

@@ -1,12 +1,21 @@
 //! Ends tasks that the store can no longer read.
 
-use longshore_model::Failure;
+use longshore_model::{Failure, Timestamp};
 
 use crate::lifecycle;
+use crate::port::EndTask;
 use crate::service::Engine;
 
 const REASON: &str = "The stored task is damaged, so the gateway cannot continue it: its last state is lost, and its turn \
                       may still run at the agent. A backup of the gateway's store may have more of it.";
+
+const REPAIRED: &str = "The stored task was damaged, and `longshore repair` ended it: this is what is left of it, its last state \
+                        is lost, and its turn may still run at the agent. A backup of the gateway's store may have more of it.";
+
+/// Makes the last event of tasks that a repair of the store cannot keep whole.
+pub fn end_of_repaired(now: Timestamp) -> EndTask {
+    Box::new(move |task| lifecycle::failed(task, now, Failure::new(REPAIRED)))
+}
 
 impl Engine {
     /// Ends unfinished tasks that can no longer be read. They would have no actor and never end.

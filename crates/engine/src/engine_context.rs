@@ -9,6 +9,7 @@ use crate::config::EngineConfig;
 use crate::offers::OfferCache;
 use crate::open_asks::OpenAsks;
 use crate::port::{Agent, Clock, Control, NoSpans, Spans, Store};
+use crate::rare_line::RareLine;
 use crate::registry::Registry;
 use crate::removals::Removals;
 use crate::tasks::Tasks;
@@ -38,6 +39,8 @@ pub(crate) struct EngineContext {
     pub(crate) tasks: Tasks,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: Arc<EngineConfig>,
+    /// The log line that says that the store fails.
+    pub(crate) store_failures: Arc<RareLine>,
 }
 
 /// What the engine needs from outside.
@@ -90,6 +93,7 @@ impl EngineContext {
             tasks,
             metrics,
             config: Arc::new(config),
+            store_failures: Arc::default(),
         }
     }
 }

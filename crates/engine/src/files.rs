@@ -65,7 +65,9 @@ impl FileKeeper {
             match self.put(&ctx, &block, file.clone()).await {
                 Ok(event) => return Some(event),
                 Err(error) if error.retry() == Retry::Later && attempt < TRIES => {
-                    tracing::warn!(task = %self.task, error = ?error, "a file cannot be stored now; will try again");
+                    if let Some(failures) = ctx.store_failures.due() {
+                        tracing::warn!(failures, task = %self.task, error = ?error, "a file cannot be stored now; will try again");
+                    }
                     if !backoff.pause(&ctx.tasks).await {
                         return None;
                     }

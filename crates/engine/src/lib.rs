@@ -40,6 +40,7 @@ mod page_token;
 pub mod port;
 mod protected;
 pub mod queue;
+mod rare_line;
 mod reader;
 mod recover;
 mod registry;
@@ -63,9 +64,11 @@ pub use config::{
     MAX_TASK_BYTES, RetentionRules, SessionGuard,
 };
 pub use control::{ControlCaller, Outcome, is_long_running};
+pub use damaged::end_of_repaired;
 pub use engine_context::EngineParts;
 pub use log_entry::{EncodedForm, Entries, Events, LogEntry, SharedEntry};
 pub use protected::{ProtectedPaths, leads_into};
+pub use rare_line::RareLine;
 pub use reader::TaskReader;
 pub use recover::Recovered;
 pub use service::{Engine, GapBounds, Listing, Sent, Subscription, SubscriptionStart};

@@ -133,7 +133,9 @@ impl Engine {
 
     pub async fn get(&self, caller: &Principal, task: &TaskId) -> Result<Snapshot> {
         // The task that the actor made durable last need not be read again.
-        if let Some(now) = self.ctx.live.registry.log(task).and_then(|live| live.snapshot(caller)) {
+        if let Some(now) = self.ctx.live.registry.log(task).and_then(|live| live.snapshot(caller))
+            && self.ctx.ports.store.may_show(task)
+        {
             return Ok(now);
         }
         self.stored(caller, task).await.map(Snapshot::from)

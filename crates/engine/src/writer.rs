@@ -15,6 +15,7 @@ use crate::engine_context::EngineContext;
 use crate::live::LiveLog;
 use crate::log_entry::Events;
 use crate::port::{Append, Appended, AskChange, Clock, IdempotencyKey, Store, TurnRecord};
+use crate::rare_line::RareLine;
 use crate::retry::Backoff;
 use crate::simulation::Flaw;
 use crate::snapshot::Snapshot;
@@ -42,6 +43,7 @@ pub(crate) struct Writer {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     tasks: Tasks,
+    store_failures: Arc<RareLine>,
     metrics: Arc<Metrics>,
     live: Arc<LiveLog>,
     owner: Principal,
@@ -92,6 +94,7 @@ impl Writer {
             store: Arc::clone(&ctx.ports.store),
             clock: Arc::clone(&ctx.ports.clock),
             tasks: ctx.tasks.clone(),
+            store_failures: Arc::clone(&ctx.store_failures),
             metrics: Arc::clone(&ctx.metrics),
             live,
             owner,
@@ -418,7 +421,9 @@ impl Writer {
                     return Err(Error::internal(format!("{} is over in the store", append.task)));
                 }
                 Err(error) if error.retry() == Retry::Later => {
-                    tracing::warn!(task = %append.task, error = ?error, "the store cannot be reached; will try again");
+                    if let Some(failures) = self.store_failures.due() {
+                        tracing::warn!(failures, task = %append.task, error = ?error, "the store cannot be written; will try again");
+                    }
                     may_be_there = true;
                     if !backoff.pause(&self.tasks).await {
                         return Err(Error::new(ErrorKind::Unavailable, "The gateway is shutting down."));

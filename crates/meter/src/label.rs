@@ -387,6 +387,8 @@ labels! {
         MessagesPerTask = "messages_per_task",
         /// Bytes of a request's body.
         MaxRequestBodyBytes = "max_request_body_bytes",
+        /// Free space of the disk that holds the store.
+        MinFreeDisk = "min_free_disk",
         /// Origins whose web pages may call the gateway.
         AllowedOrigins = "allowed_origins",
         /// Host names by which the gateway may be called.

@@ -10,7 +10,10 @@ mod sqlite;
 use std::path::Path;
 
 pub use memory::MemoryStore;
-pub use sqlite::{Backup, Damage, DamagedTask, Durability, SqliteOptions, SqliteStore, backup, find_damage};
+pub use sqlite::{
+    Backup, Damage, DamagedTask, DiskRules, Durability, Repaired, SqliteOptions, SqliteStore, backup,
+    find_damage, repair,
+};
 
 /// A store that lives as long as the process.
 pub fn memory() -> MemoryStore {

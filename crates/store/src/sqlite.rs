@@ -40,7 +40,9 @@ mod read;
 mod read_only_switch;
 mod reader;
 mod record;
+mod repair;
 mod retain;
+mod room;
 mod row_cache;
 mod salvage;
 mod schema;
@@ -78,6 +80,9 @@ pub use self::known_damage::{Damage, DamagedTask};
 use self::queue::Owner;
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
+pub use self::repair::{Repaired, repair};
+pub use self::room::DiskRules;
+use self::room::Room;
 use self::startup_check::StartupCheck;
 pub use self::startup_check::find_damage;
 use self::stored_bytes::StoredBytesCount;
@@ -109,6 +114,7 @@ impl Durability {
 pub struct SqliteOptions {
     pub durability: Durability,
     pub metrics: Arc<Metrics>,
+    pub disk: DiskRules,
 }
 
 impl From<Durability> for SqliteOptions {
@@ -140,6 +146,8 @@ pub struct SqliteStore {
     damage: KnownDamage,
     check: StartupCheck,
     bytes: StoredBytesCount,
+    /// `None`: the disk is not watched.
+    room: Option<Arc<Room>>,
 }
 
 impl SqliteStore {
@@ -147,14 +155,20 @@ impl SqliteStore {
     ///
     /// Does not prevent a second gateway from using the same file; the binary locks the data directory for that.
     pub fn open(path: &Path, options: impl Into<SqliteOptions>) -> Result<Self> {
-        let SqliteOptions { durability, metrics } = options.into();
+        let SqliteOptions { durability, metrics, disk } = options.into();
+        let room = Room::new(path, disk, metrics.clone());
+        if let Some(room) = &room {
+            room.prepare_start();
+        }
         let mut db = schema::open_writer(path, durability)?;
         let claim = EpochClaim::new(&db, durability)?;
         let epoch = claim.epoch;
         let checkpointer = schema::open_checkpointer(path, durability)?;
         let file = Arc::new(schema::open_file(path)?);
         let checkpoints = Checkpoints::start(&mut db, checkpointer, file.clone(), Thresholds::default())?;
-        let connection = WriteConnection::new(db, file, claim, checkpoints, (durability, metrics.clone()));
+        let mut connection =
+            WriteConnection::new(db, file, claim, checkpoints, (durability, metrics.clone()));
+        connection.watch_disk(room.clone());
         let writer = Writer::start(connection, metrics.clone())?;
         let reader = |name| Reader::start(name, schema::open_reader(path)?, metrics.clone());
         let quick = reader(StoreThread::Quick)?;
@@ -163,7 +177,19 @@ impl SqliteStore {
         let damage = KnownDamage::default();
         let bytes = StoredBytesCount::default();
         let check = StartupCheck::new(path, damage.clone(), bytes.clone());
-        Ok(Self { quick, whole, lists, writer, epoch, metrics, damage, check, bytes })
+        Ok(Self { quick, whole, lists, writer, epoch, metrics, damage, check, bytes, room })
+    }
+
+    /// Waits until the task is checked: alone, if it has ended, or with all others.
+    async fn wait_for_check(&self, owner: &Principal, task: &TaskId) {
+        if self.check.is_done() {
+            return;
+        }
+        let (caller, owner, task) = (owner.clone(), owner.clone(), task.clone());
+        let alone = move |db: &Connection| Ok(inspect::is_whole(db, &owner, &task));
+        if !self.whole.run(Owner::Principal(caller), alone).await.unwrap_or(false) {
+            self.check.wait().await;
+        }
     }
 
     /// Makes SQLite refuse writes, as for a read-only file, or accept them again.
@@ -194,6 +220,13 @@ impl Store for SqliteStore {
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move {
+            // The tasks of sub-agents, and of turns that run already, are no new work.
+            if let Some(room) = &self.room
+                && create.idempotency.is_some()
+                && create.begun.is_none()
+            {
+                room.check_new_work()?;
+            }
             let new = NewTask::prepare(create, self.epoch)?;
             let (owner, bytes) = (new.owner.clone(), new.first.body.len() + new.snapshot.len());
             let created =
@@ -293,6 +326,10 @@ impl Store for SqliteStore {
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
         Box::pin(async move {
+            if self.damage.names(&append.task) {
+                // Its log may end elsewhere than its writer believes.
+                return Err(fault::damaged(&format!("task {}", append.task), "found after the start").into());
+            }
             let _took = self.metrics.store_append.time();
             let owner = append.owner.clone();
             let batch = Batch::prepare(append, self.epoch)?;
@@ -314,7 +351,7 @@ impl Store for SqliteStore {
     ) -> BoxFuture<'a, Result<Vec<Entry>>> {
         let (caller, task, known) = (caller.clone(), task.clone(), self.damage.clone());
         Box::pin(async move {
-            self.check.wait().await;
+            self.wait_for_check(&caller, &task).await;
             let work = move |db: &Connection| read::events(db, &known, &task, after, limit);
             self.quick.run(Owner::Principal(caller), work).await
         })
@@ -326,7 +363,7 @@ impl Store for SqliteStore {
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
         Box::pin(async move {
-            self.check.wait().await;
+            self.wait_for_check(owner, task).await;
             self.load(owner, task).await
         })
     }
@@ -345,7 +382,7 @@ impl Store for SqliteStore {
     fn head<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Option<Head>>> {
         let (owner, task, known) = (owner.clone(), task.clone(), self.damage.clone());
         Box::pin(async move {
-            self.check.wait().await;
+            self.wait_for_check(&owner, &task).await;
             let work = {
                 let owner = owner.clone();
                 move |db: &Connection| read::head(db, &known, &owner, &task)
@@ -497,10 +534,17 @@ impl Store for SqliteStore {
         self.damage.summary()
     }
 
+    fn may_show(&self, task: &TaskId) -> bool {
+        self.check.is_done() && !self.damage.names(task)
+    }
+
     /// Writes as well as reads: a full disk and a read-only file can still be read.
     fn check(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.quick.run(Owner::Health, read::check_readable).await?;
+            if let Some(room) = &self.room {
+                room.check_new_work()?;
+            }
             self.writer.run(Owner::Health, |db| write::probe(db)).await
         })
     }

@@ -55,6 +55,8 @@ pub struct Plan {
     /// Only from the command line, because it is a decision about one start.
     pub resume_restored: bool,
     pub store: StorePlan,
+    /// In bytes. 0: no limit.
+    pub min_free_disk: usize,
     pub retention: Retention,
     pub card: CardTexts,
     /// The declarations to callers about where the agent works.
@@ -229,8 +231,8 @@ impl Plan {
         paths.push(self.data_dir.clone());
         paths.extend(self.config_file.clone());
         if let StorePlan::Sqlite { path, .. } = &self.store {
-            // SQLite keeps recent writes in further files next to the database.
-            paths.extend(["", "-wal", "-shm", "-journal"].map(|end| {
+            // SQLite keeps recent writes in further files next to the database. The gateway keeps its disk reserve there too.
+            paths.extend(["", "-wal", "-shm", "-journal", "-reserve"].map(|end| {
                 let mut path = path.clone().into_os_string();
                 path.push(end);
                 path.into()
@@ -272,6 +274,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
     let data_dir = data_dir(reader, context, workspace.as_deref(), demo);
     let lock_wait = reader.seconds(&table::LOCK_WAIT);
     let store = store(reader, &context.directory, data_dir.as_deref());
+    let min_free_disk = reader.bytes(&table::MIN_FREE_DISK);
     let misplaced = placement::check(reader, workspace.as_deref(), data_dir.as_deref(), store.as_ref());
     let retention = Retention {
         fold_after: reader.seconds_or_off(&table::FOLD_AFTER),
@@ -306,6 +309,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         lock_wait: lock_wait?,
         resume_restored: false,
         store: store?,
+        min_free_disk: min_free_disk?,
         retention,
         card: card?,
         environment: environment?,

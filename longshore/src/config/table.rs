@@ -116,6 +116,7 @@ pub const ALL: &[&Setting] = &[
     &STORE,
     &DATABASE,
     &DURABILITY,
+    &MIN_FREE_DISK,
     &FOLD_AFTER,
     &KEEP_TASKS,
     &TITLE,

@@ -4,9 +4,11 @@
 mod backup;
 mod damaged;
 mod damaged_files;
+mod damaged_gateways;
 mod data_dir;
 mod disk_full;
 mod gateway;
 mod locked;
 mod read_only;
 mod refusals;
+mod small_disk;

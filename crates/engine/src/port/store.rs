@@ -259,6 +259,12 @@ pub trait Store: Send + Sync + Debug {
         None
     }
 
+    /// Whether what the engine has in memory of an unfinished task may be shown. `false`: the check has found the task damaged, or
+    /// is not done, so that a read from the store decides.
+    fn may_show(&self, _task: &TaskId) -> bool {
+        true
+    }
+
     /// Whether the store can be read and written now. Makes a real write that leaves nothing behind.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
 }

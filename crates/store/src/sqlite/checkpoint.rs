@@ -14,7 +14,9 @@ use std::fs::File;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
+use longshore_engine::RareLine;
 use longshore_model::{Error, Result};
 use rusqlite::Connection;
 
@@ -26,7 +28,7 @@ use super::fault::Outcome;
 const PASSES: usize = 3;
 
 /// Sizes of the log, in pages, at which the thread acts.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Thresholds {
     /// The log is synced each time it has grown by so many pages.
     sync_every: i64,
@@ -35,6 +37,25 @@ pub(super) struct Thresholds {
     /// The log is restarted when it has so many pages.
     restart_at: i64,
 }
+
+impl Thresholds {
+    /// The same, or smaller ones, so that the log takes at most a quarter of this space.
+    fn within(self, bytes: u64) -> Self {
+        let pages = i64::try_from(bytes / 4 / FRAME_BYTES).unwrap_or(i64::MAX).max(MIN_LOG_PAGES);
+        let restart_at = self.restart_at.min(pages);
+        let copy_every = self.copy_every.min(restart_at / 4).max(1);
+        Self { sync_every: self.sync_every.min(restart_at / 16).max(1), copy_every, restart_at }
+    }
+}
+
+/// How often a checkpoint is tried while another one runs.
+const CHECKPOINT_POLL: Duration = Duration::from_millis(2);
+
+/// A page with its header in the log.
+pub(super) const FRAME_BYTES: u64 = 4096 + 24;
+
+/// A shorter log would be restarted all the time.
+const MIN_LOG_PAGES: i64 = 32;
 
 impl Default for Thresholds {
     /// A sync every 4 MB, a copy every 16 MB, and a restart at 64 MB. Rare copies are cheaper: each event of a task writes the
@@ -56,7 +77,9 @@ struct Shared {
     pages: AtomicI64,
     state: Mutex<State>,
     changed: Condvar,
-    thresholds: Thresholds,
+    /// The thresholds on a disk with enough space.
+    normal: Thresholds,
+    failures: RareLine,
 }
 
 /// The next action of the thread.
@@ -95,6 +118,8 @@ struct State {
     pages: i64,
     /// The size at which the next sync is due.
     next_sync: i64,
+    /// `None`: the normal ones.
+    thresholds: Option<Thresholds>,
 }
 
 impl Checkpoints {
@@ -109,7 +134,8 @@ impl Checkpoints {
     ) -> Result<Self> {
         let state = Mutex::new(State { next_sync: thresholds.sync_every, ..State::default() });
         let (pages, changed) = (AtomicI64::new(0), Condvar::new());
-        let shared = Arc::new(Shared { pages, state, changed, thresholds });
+        let shared =
+            Arc::new(Shared { pages, state, changed, normal: thresholds, failures: RareLine::new() });
         let noted = shared.clone();
         // The hook replaces SQLite's automatic checkpoint, which would run inside a commit.
         let hook = move |_: &mut _, pages| {
@@ -123,6 +149,41 @@ impl Checkpoints {
             .spawn(move || served.serve(&db, &file))
             .map_err(Error::internal)?;
         Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// The size of the log at the last commit, in bytes.
+    pub(super) fn log_bytes(&self) -> u64 {
+        u64::try_from(self.shared.pages.load(Ordering::Relaxed)).unwrap_or(0) * FRAME_BYTES
+    }
+
+    /// The disk has this much space for the log and its copy.
+    pub(super) fn fit(&self, bytes: u64) {
+        let fitting = Some(self.shared.normal.within(bytes)).filter(|fitting| *fitting != self.shared.normal);
+        let mut state = self.shared.lock();
+        state.thresholds = fitting;
+        state.next_sync = state.next_sync.min(state.pages + fitting.unwrap_or(self.shared.normal).sync_every);
+    }
+
+    /// Copies the whole log and empties its file, on the writer's connection, between two groups. Waits for a checkpoint that runs.
+    pub(super) fn empty(&self, writer: &Connection, patience: Duration) -> Outcome<()> {
+        let deadline = Instant::now() + patience;
+        let emptied = loop {
+            let emptied = run(writer, "TRUNCATE")?;
+            // SQLite does not wait for another checkpoint, and then knows nothing about the log.
+            if emptied.pages >= 0 {
+                break emptied;
+            }
+            if Instant::now() > deadline {
+                return Ok(());
+            }
+            std::thread::sleep(CHECKPOINT_POLL);
+        };
+        self.shared.pages.store(emptied.pages, Ordering::Relaxed);
+        let mut state = self.shared.lock();
+        state.pages = emptied.pages;
+        let thresholds = state.thresholds.unwrap_or(self.shared.normal);
+        state.next_sync = state.pages + thresholds.sync_every;
+        Ok(())
     }
 
     /// Call this before a transaction starts. Waits while the thread holds the writer.
@@ -166,13 +227,13 @@ impl Checkpoints {
         }
         if pages < state.pages {
             // The log was restarted.
-            state.next_sync = self.shared.thresholds.sync_every;
+            state.next_sync = state.thresholds.unwrap_or(self.shared.normal).sync_every;
         }
         state.pages = pages;
         if pages >= state.next_sync {
             state.action = NextAction::Sync;
             // If the log does not get shorter, not every further group asks for a sync.
-            state.next_sync = pages + self.shared.thresholds.sync_every;
+            state.next_sync = pages + state.thresholds.unwrap_or(self.shared.normal).sync_every;
         }
         if state.action != NextAction::Wait || state.is_held {
             drop(state);
@@ -201,19 +262,26 @@ impl Shared {
             let pages = self.pages.load(Ordering::Relaxed);
             log.prefetch(pages, self.prefetch_pages());
             log.sync();
-            if !schedule.is_due(pages, self.thresholds.copy_every) {
+            if !schedule.is_due(pages, self.thresholds().copy_every) {
                 continue;
             }
             // A failed copy is tried again when there is more to copy. Nothing is lost: the data is in the log.
-            if let Err(fault) = self.checkpoint(db, file, &log) {
-                tracing::warn!(error = ?fault.0, "the write-ahead log of the store could not be copied");
+            if let Err(fault) = self.checkpoint(db, file, &log)
+                && let Some(failures) = self.failures.due()
+            {
+                tracing::warn!(failures, error = ?fault.0, "the write-ahead log of the store could not be copied");
             }
         }
     }
 
     /// The pages that the writer overwrites before this thread runs again: one sync interval and some slack.
     fn prefetch_pages(&self) -> i64 {
-        self.thresholds.sync_every.saturating_add(self.thresholds.sync_every / 4)
+        let sync_every = self.thresholds().sync_every;
+        sync_every.saturating_add(sync_every / 4)
+    }
+
+    fn thresholds(&self) -> Thresholds {
+        self.lock().thresholds.unwrap_or(self.normal)
     }
 
     /// Waits until there is work. `false`: the thread must end.
@@ -237,12 +305,12 @@ impl Shared {
     }
 
     fn copy(&self, db: &Connection, file: &File, log: &LogFile) -> Outcome<()> {
-        let log_state = run(db, "PASSIVE")?;
-        if log_state.is_copied() || log_state.pages >= self.thresholds.restart_at {
+        let (log_state, restart_at) = (run(db, "PASSIVE")?, self.thresholds().restart_at);
+        if log_state.is_copied() || log_state.pages >= restart_at {
             // The writer soon restarts the log: on its own, or because of the code below.
             log.prefetch(0, self.prefetch_pages());
         }
-        if log_state.pages < self.thresholds.restart_at {
+        if log_state.pages < restart_at {
             return Ok(());
         }
         for _ in 0..PASSES {
@@ -251,7 +319,8 @@ impl Shared {
             run(db, "PASSIVE")?;
         }
         let _held = self.hold_writer();
-        run(db, "RESTART")?;
+        // On a small disk the file must not stay as long as it once was.
+        run(db, if restart_at < self.normal.restart_at { "TRUNCATE" } else { "RESTART" })?;
         Ok(())
     }
 

@@ -20,11 +20,10 @@ impl EpochClaim {
     /// The epoch is at least the current time in seconds. A file that was restored from a backup does not know which epochs
     /// were used since the backup, but all of them lie in the past.
     pub(super) fn new(db: &Connection, durability: Durability) -> Outcome<Self> {
-        let seconds = SystemClock.now().0 / 1000;
-        Self::with_minimum(db, durability, u32::try_from(seconds).unwrap_or_default())
+        Self::with_minimum(db, durability, now())
     }
 
-    fn with_minimum(db: &Connection, durability: Durability, minimum: u32) -> Outcome<Self> {
+    pub(super) fn with_minimum(db: &Connection, durability: Durability, minimum: u32) -> Outcome<Self> {
         let last: i64 = db.query_row("SELECT last FROM epochs", [], |row| row.get(0))?;
         let next = u32::try_from(last).ok().and_then(|last| last.checked_add(1));
         let next = next.ok_or_else(|| damaged("the last epoch", "there is no greater one"))?;
@@ -44,6 +43,11 @@ impl EpochClaim {
         self.is_on_disk = true;
         Ok(())
     }
+}
+
+/// The time in seconds.
+pub(super) fn now() -> u32 {
+    u32::try_from(SystemClock.now().0 / 1000).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -20,6 +20,11 @@ impl Fault {
         self.code() == Some(ErrorCode::ConstraintViolation)
     }
 
+    /// The disk has no space, or the system refused the write for another reason.
+    pub(super) fn is_failed_write(&self) -> bool {
+        matches!(self.code(), Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure))
+    }
+
     fn code(&self) -> Option<ErrorCode> {
         self.0.cause()?.downcast_ref::<rusqlite::Error>()?.sqlite_error_code()
     }
@@ -67,8 +72,8 @@ impl From<rusqlite::Error> for Fault {
                  reached a limit. The gateway's log says which. Try again."
             }
             Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
-                "The gateway's store is damaged, or is no database of the gateway. Restore it from a backup, or \
-                 start with an empty data directory."
+                "The gateway's store is damaged, or is no database of the gateway. Restore it from a backup, keep what is \
+                 whole with `longshore repair`, or start with an empty data directory."
             }
             _ => "The gateway's store failed; the gateway's log says why. Try again.",
         };
@@ -102,11 +107,17 @@ pub(super) fn stopped() -> Error {
     )
 }
 
+/// The write-ahead log takes as much of the disk as it may, and cannot be copied now.
+pub(super) fn no_room() -> Fault {
+    let text = "The disk that holds the gateway's store is nearly full. Free some space, then try again.";
+    Fault(Error::new(ErrorKind::Unavailable, text).caused_by("the write-ahead log cannot be copied now"))
+}
+
 /// A row whose content is invalid. A retry does not help.
 pub(super) fn damaged(what: &str, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Fault {
     let text = format!(
         "The stored {what} is damaged and cannot be read. The operator can restore the gateway's store from a backup; \
-         `longshore check` names what is damaged."
+         `longshore check` names what is damaged, and `longshore repair` keeps what is whole."
     );
     Fault(Error::new(ErrorKind::Internal, text).caused_by(cause))
 }

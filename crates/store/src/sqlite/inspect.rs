@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_model::{ContextId, Error, TaskState};
+use longshore_model::{ContextId, Error, Principal, TaskEvent, TaskId, TaskState};
 use rusqlite::{Connection, named_params};
 
 use super::fault::{Fault, Outcome, damaged};
@@ -13,15 +13,11 @@ use super::read::{self, Parts, Sequence};
 /// More messages of SQLite's check would not help.
 const MAX_MESSAGES: usize = 1000;
 
-/// Runs in one read transaction, so that writes do not disturb it.
-pub(super) fn inspect(db: &Connection) -> Outcome<Damage> {
-    db.execute_batch("BEGIN")?;
-    let found = inspect_all(db);
-    db.execute_batch("ROLLBACK")?;
-    found
-}
+/// How many tasks are checked in one read transaction. While one is open, the write-ahead log cannot be restarted.
+const TASKS_AT_ONCE: usize = 16;
 
-fn inspect_all(db: &Connection) -> Outcome<Damage> {
+/// Others may write meanwhile. SQLite's own check, and each task, is one read transaction.
+pub(super) fn inspect(db: &Connection) -> Outcome<Damage> {
     let mut damage = Damage::default();
     let mut suspects = BTreeMap::new();
     let messages = match messages(db) {
@@ -41,22 +37,32 @@ fn inspect_all(db: &Connection) -> Outcome<Damage> {
     // Every index of the tasks has the id or the owner of a task, or leads to them. So one of these may be wrong.
     damage.hides_names = !suspects.is_empty();
     let mut unfinished = Vec::new();
-    for ordinal in ordinals(db)? {
-        let mut id = None;
-        let reason = match check_task(db, ordinal, &mut id) {
-            Err(Fault(error)) if is_interrupt(&error) => return Err(Fault(error)),
-            Err(Fault(error)) => Some(error.cause().map_or_else(|| error.to_string(), ToString::to_string)),
-            Ok(state) => {
-                if !state.is_terminal() {
-                    unfinished.push((ordinal, id.clone()));
+    for some in ordinals(db)?.chunks(TASKS_AT_ONCE) {
+        db.execute_batch("BEGIN")?;
+        let checked = some.iter().try_for_each(|ordinal| {
+            let mut id = None;
+            let reason = match check_task(db, *ordinal, &mut id) {
+                Err(Fault(error)) if is_interrupt(&error) => return Err(Fault(error)),
+                Err(Fault(error)) => {
+                    Some(error.cause().map_or_else(|| error.to_string(), ToString::to_string))
                 }
-                suspects.remove(&ordinal)
+                // Retention has removed it since.
+                Ok(None) => return Ok(()),
+                Ok(Some(state)) => {
+                    if !state.is_terminal() {
+                        unfinished.push((*ordinal, id.clone()));
+                    }
+                    suspects.remove(ordinal)
+                }
+            };
+            if let Some(reason) = reason {
+                damage.hides_names |= id.is_none();
+                damage.tasks.insert(*ordinal, DamagedTask { id, reason });
             }
-        };
-        if let Some(reason) = reason {
-            damage.hides_names |= id.is_none();
-            damage.tasks.insert(ordinal, DamagedTask { id, reason });
-        }
+            Ok(())
+        });
+        db.execute_batch("ROLLBACK")?;
+        checked?;
     }
     // Only the log itself says where the log of an unfinished task ends, so a loss of its last events would not be noticed.
     if !damage.structure.is_empty() || damage.hides_names {
@@ -90,7 +96,7 @@ fn row_of_tasks(message: &str) -> Option<i64> {
 }
 
 /// The ordinals of all tasks of which anything is left. If the table of tasks cannot be scanned, the other tables name them.
-fn ordinals(db: &Connection) -> Outcome<Vec<i64>> {
+pub(super) fn ordinals(db: &Connection) -> Outcome<Vec<i64>> {
     let mut found = std::collections::BTreeSet::new();
     for sql in [
         "SELECT ordinal FROM tasks NOT INDEXED",
@@ -108,12 +114,33 @@ fn ordinals(db: &Connection) -> Outcome<Vec<i64>> {
     Ok(found.into_iter().collect())
 }
 
-/// Fails if anything of the task is damaged or missing. Returns its state.
-fn check_task(db: &Connection, ordinal: i64, id: &mut Option<longshore_model::TaskId>) -> Outcome<TaskState> {
+/// Whether a task that has ended, and its owner, are certain without a check of the whole file.
+pub(super) fn is_whole(db: &Connection, owner: &Principal, task: &TaskId) -> bool {
+    let row = "SELECT ordinal, status_at FROM tasks WHERE id = ?";
+    let found = db.query_row(row, [task.as_str()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)));
+    let Ok((ordinal, status_at)) = found else { return false };
+    let mut id = None;
+    let state = check_task(db, ordinal, &mut id);
+    let index =
+        "SELECT ordinal FROM tasks INDEXED BY tasks_by_owner WHERE owner = ? AND status_at = ? AND id = ?";
+    let of_owner =
+        db.query_row(index, (owner.as_str(), status_at, task.as_str()), |row| row.get::<_, i64>(0));
+    matches!(state, Ok(Some(state)) if state.is_terminal())
+        && id.as_ref() == Some(task)
+        && of_owner.ok() == Some(ordinal)
+}
+
+/// Fails if anything of the task is damaged or missing. Returns its state. `None`: nothing is left of it.
+fn check_task(db: &Connection, ordinal: i64, id: &mut Option<TaskId>) -> Outcome<Option<TaskState>> {
     let sql = read::select_tasks(Parts::All, "tasks", "tasks.ordinal = :task");
     let mut statement = db.prepare_cached(&sql)?;
     let mut rows = statement.query(named_params! { ":task": ordinal })?;
-    let Some(row) = rows.next()? else { return Err(damaged("task", "its row is missing")) };
+    let Some(row) = rows.next()? else {
+        let rest = "SELECT EXISTS (SELECT 1 FROM events WHERE task = ?1)
+                    OR EXISTS (SELECT 1 FROM snapshots WHERE task = ?1)";
+        let is_left: bool = db.prepare_cached(rest)?.query_row([ordinal], |row| row.get(0))?;
+        return if is_left { Err(damaged("task", "its row is missing")) } else { Ok(None) };
+    };
     *id = read::page_cursor(row).ok().map(|cursor| cursor.task);
     let found = read::read_task(db, Parts::All, row)?;
     let (task, what) = (found.task, format!("task {}", row.get_ref(1)?.as_str()?));
@@ -131,13 +158,13 @@ fn check_task(db: &Connection, ordinal: i64, id: &mut Option<longshore_model::Ta
         return differs("context");
     }
     check_log(db, ordinal, &task.id, row.get(3)?)?;
-    Ok(task.status.state)
+    Ok(Some(task.status.state))
 }
 
-fn check_log(db: &Connection, ordinal: i64, task: &longshore_model::TaskId, head: i64) -> Outcome<()> {
-    let (first, is_folded): (i64, bool) = db
-        .prepare_cached("SELECT first, folded FROM tasks WHERE ordinal = ?")?
-        .query_row([ordinal], |row| Ok((row.get(0)?, row.get(1)?)))?;
+fn check_log(db: &Connection, ordinal: i64, task: &TaskId, head: i64) -> Outcome<()> {
+    let (first, is_folded, summary): (i64, bool, i64) = db
+        .prepare_cached("SELECT first, folded, summary_seq FROM tasks WHERE ordinal = ?")?
+        .query_row([ordinal], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
     // A damaged task that was ended keeps its old events before `first`. Any other log has no event before `first`.
     let from = if is_folded { first } else { 0 };
     let mut statement = db.prepare_cached(concat!(
@@ -147,8 +174,16 @@ fn check_log(db: &Connection, ordinal: i64, task: &longshore_model::TaskId, head
     ))?;
     let mut rows = statement.query([ordinal, from])?;
     let mut sequence = Sequence(from_sql(first - 1));
+    let mut newest = None;
     while let Some(row) = rows.next()? {
-        sequence.next(read::entry(task, ordinal, row)?, task)?;
+        let entry = sequence.next(read::entry(task, ordinal, row)?, task)?;
+        if !matches!(entry.event, TaskEvent::Artifact(_)) {
+            newest = Some(entry.seq);
+        }
+    }
+    // A list without artifacts reads the log up to there.
+    if newest.is_some_and(|newest| newest != from_sql(summary)) {
+        return Err(damaged(&format!("task {task}"), "the number of its newest status differs from its log"));
     }
     sequence.check_end(task, from_sql(head))
 }

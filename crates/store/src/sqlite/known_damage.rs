@@ -48,6 +48,13 @@ impl KnownDamage {
         self.lock().tasks.insert(ordinal, task);
     }
 
+    /// Whether the task with this id is damaged.
+    pub(super) fn names(&self, task: &TaskId) -> bool {
+        let known = self.lock();
+        // Nearly always empty.
+        !known.tasks.is_empty() && known.tasks.values().any(|damaged| damaged.id.as_ref() == Some(task))
+    }
+
     /// Fails if the task is damaged.
     pub(super) fn check(&self, ordinal: i64, task: &TaskId) -> Outcome<()> {
         match self.lock().tasks.get(&ordinal) {
@@ -96,6 +103,6 @@ impl KnownDamage {
 
 fn maybe_lost(cause: &str) -> Fault {
     let text = "The gateway's store is damaged, and what is asked for may be among what is lost. The operator can restore the store \
-                from a backup; `longshore check` names what is damaged.";
+                from a backup; `longshore check` names what is damaged, and `longshore repair` keeps what is whole.";
     Error::new(ErrorKind::Internal, text).caused_by(cause.to_owned()).into()
 }

@@ -309,6 +309,17 @@ fn snapshot(what: &str, row: &Row<'_>) -> Outcome<(i64, Task)> {
     Ok((seq, task))
 }
 
+/// The snapshot of a task, if it is whole.
+pub(super) fn snapshot_of(db: &Connection, ordinal: i64) -> Option<(i64, Task)> {
+    let sql = format!(
+        "SELECT task, NULL, NULL, NULL, NULL, NULL, NULL, NULL, seq, summary, artifacts, NULL, NULL, NULL, NULL, NULL,
+                {SNAPSHOT_SUM} FROM snapshots WHERE task = ?"
+    );
+    let mut statement = db.prepare_cached(&sql).ok()?;
+    let mut rows = statement.query([ordinal]).ok()?;
+    snapshot("", rows.next().ok()??).ok()
+}
+
 /// The events after a snapshot.
 struct Tail {
     with_artifacts: bool,

@@ -265,7 +265,7 @@ struct Summary<'a> {
 /// Longer than nearly every event, so that its text needs one allocation.
 const TEXT_CAPACITY: usize = 448;
 
-fn to_text(value: &impl Serialize) -> Result<String> {
+pub(super) fn to_text(value: &impl Serialize) -> Result<String> {
     let mut text = Vec::with_capacity(TEXT_CAPACITY);
     serde_json::to_writer(&mut text, value).map_err(Error::internal)?;
     String::from_utf8(text).map_err(Error::internal)

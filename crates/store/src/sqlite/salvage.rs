@@ -62,7 +62,7 @@ fn end_one(
 }
 
 /// The task up to the damage. `None`: not even the id is readable.
-fn salvage_task(db: &Connection, damaged: &Unreadable) -> Outcome<Option<Task>> {
+pub(super) fn salvage_task(db: &Connection, damaged: &Unreadable) -> Outcome<Option<Task>> {
     let Some(id) = &damaged.id else { return Ok(None) };
     if let Some((seq, mut task)) = damaged.snapshot.clone() {
         fold_readable(db, damaged, seq, |event| task.apply(event))?;

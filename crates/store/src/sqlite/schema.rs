@@ -55,6 +55,13 @@ pub(super) fn open_reader(path: &Path) -> Outcome<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
+/// Opens a file for reading that SQLite may find too short for its header.
+pub(super) fn open_damaged(path: &Path) -> Outcome<Connection> {
+    let db = open_reader(path)?;
+    db.pragma_update(None, "writable_schema", true)?;
+    Ok(db)
+}
+
 /// Opens the file for checkpoints only. It must have been opened for writing before.
 pub(super) fn open_checkpointer(path: &Path, durability: Durability) -> Outcome<Connection> {
     let db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;

@@ -69,10 +69,20 @@ impl StartupCheck {
         }
     }
 
+    /// As if a check ran for ever.
+    #[cfg(test)]
+    pub(super) fn hold(&self) {
+        self.is_done.send_replace(false);
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        *self.is_done.borrow()
+    }
+
     /// Waits for the end of the check. It takes as long as reading the file once.
     pub(super) async fn wait(&self) {
         // The check is nearly always done. Returning here uses up none of the task's budget in the runtime.
-        if *self.is_done.borrow() {
+        if self.is_done() {
             return;
         }
         // The sender lives as long as this value.

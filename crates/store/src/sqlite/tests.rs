@@ -439,3 +439,30 @@ async fn a_row_that_is_too_large_for_sqlite_is_not_tried_again() {
     bench.check_public(&error, ErrorKind::BodyTooLarge, "about a billion bytes");
     assert_eq!(error.retry(), longshore_model::Retry::Never);
 }
+
+#[tokio::test]
+async fn a_replay_that_meets_retention_between_two_statements_sees_one_state() {
+    let bench = Bench::new().await;
+    let intruder = bench.intruder();
+    let known = KnownDamage::default();
+    let work = move |db: &Connection| {
+        read::check_readable(db)?;
+        intruder.execute_batch("DELETE FROM events WHERE seq < 3; UPDATE tasks SET first = 3").unwrap();
+        read::events(db, &known, &task_id("t"), Seq::START, 9)
+    };
+    let entries = bench.store.quick.run(Owner::Gateway, work).await.unwrap();
+    assert_eq!(entries.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), [1, 2, 3]);
+    let after = bench.store.read(&ada(), &task_id("t"), Seq::START, 9).await.unwrap();
+    assert_eq!(after.iter().map(|entry| entry.seq.0).collect::<Vec<_>>(), [3]);
+}
+
+#[tokio::test]
+async fn a_task_that_the_check_found_damaged_takes_no_more_events() {
+    let bench = Bench::new().await;
+    assert!(bench.store.may_show(&task_id("t")));
+    let damaged = DamagedTask { id: Some(task_id("t")), reason: "its last events may be missing".to_owned() };
+    bench.store.damage.add(1, damaged);
+    assert!(!bench.store.may_show(&task_id("t")));
+    let refused = bench.store.append(append("t", 3, vec![chunk("y")])).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Internal, "{refused:?}");
+}

@@ -18,11 +18,12 @@ use rusqlite::{CachedStatement, Connection};
 
 use super::Durability;
 use super::append::{self, Appends};
-use super::checkpoint::Checkpoints;
+use super::checkpoint::{Checkpoints, FRAME_BYTES};
 use super::epoch::EpochClaim;
 use super::fault::{self, Fault, Outcome};
 use super::read_only_switch::ReadOnlySwitch;
 use super::record::Batch;
+use super::room::{Room, START_ROOM, Space};
 use super::row_cache::RowCache;
 use super::schema::BUSY_TIMEOUT;
 use super::writer::{Job, JobKind};
@@ -34,6 +35,13 @@ const INLINE_SHARE: u32 = 20;
 /// How far `inline_paid_until` may lie in the future, so that a burst of a few inline appends is possible: half a millisecond
 /// of writing, times `INLINE_SHARE`.
 const MAX_INLINE_DEBT: Duration = Duration::from_millis(10);
+
+/// How long emptying the log waits for a checkpoint that runs, and for readers, before it gives up. Nothing is written meanwhile.
+const EMPTY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// SQLite's page, and its own limit of their number.
+const PAGE_BYTES: u64 = 4096;
+const MAX_PAGES: u64 = 4_294_967_294;
 
 pub(super) struct WriteConnection {
     // Dropped in this order: the checkpoints end before the connection that cleans up is closed, and the connection is closed
@@ -50,6 +58,12 @@ pub(super) struct WriteConnection {
     inline_paid_until: Instant,
     pub(super) switch: ReadOnlySwitch,
     metrics: Arc<Metrics>,
+    /// `None`: the disk is not watched.
+    room: Option<Arc<Room>>,
+    /// The last group failed because the disk is full, or may be.
+    was_full: bool,
+    /// The number of pages is limited to what the disk can hold.
+    is_limited: bool,
 }
 
 impl WriteConnection {
@@ -72,15 +86,32 @@ impl WriteConnection {
             inline_paid_until: Instant::now(),
             switch: ReadOnlySwitch::default(),
             metrics,
+            room: None,
+            was_full: false,
+            is_limited: false,
         }
+    }
+
+    /// Watches the disk from now on. The log that the last run left is copied if the disk has too little space for it to grow.
+    pub(super) fn watch_disk(&mut self, room: Option<Arc<Room>>) {
+        let Some(room) = room else { return };
+        self.was_full = room.space_now().is_some_and(|space| space.log > space.free);
+        self.room = Some(room.clone());
+        // The store opens even so: it can be read.
+        if let Err(fault) = self.make_room() {
+            tracing::warn!(error = ?fault.0, "the store cannot be written now");
+        }
+        room.restore_reserve();
     }
 
     /// Runs and commits all requests. An error here means that none of them is written.
     pub(super) fn write(&mut self, group: &mut [Box<dyn Job>]) -> Result<()> {
         self.switch.apply(&self.db);
+        self.make_room()?;
         self.checkpoints.begin_group();
         let result = self.commit_group(group);
         self.checkpoints.end_group();
+        self.was_full = result.as_ref().is_err_and(Fault::is_failed_write);
         self.metrics.store_group.observe(group.len() as u64);
         Ok(result?)
     }
@@ -91,7 +122,7 @@ impl WriteConnection {
         let may_wait = !batch.is_small() || self.durability == Durability::Power || !self.claim.is_on_disk;
         let begin = Instant::now();
         let is_over_share = self.inline_paid_until.saturating_duration_since(begin) > MAX_INLINE_DEBT;
-        if may_wait || is_over_share || !self.checkpoints.try_begin_group() {
+        if may_wait || is_over_share || self.needs_room() || !self.checkpoints.try_begin_group() {
             return None;
         }
         self.switch.apply(&self.db);
@@ -109,6 +140,64 @@ impl WriteConnection {
                 Some(done.map_err(Error::from))
             }
         }
+    }
+
+    /// Whether something must be done about the disk before the next group.
+    fn needs_room(&self) -> bool {
+        let Some(room) = &self.room else { return false };
+        self.was_full || room.space().is_some_and(|space| !space.is_plenty())
+    }
+
+    /// Keeps the log and the file so small that the disk has room to copy the log. Fails if the log is too long and cannot be
+    /// copied now.
+    fn make_room(&mut self) -> Outcome<()> {
+        let Some(room) = self.room.clone() else { return Ok(()) };
+        let Some(space) = room.space() else { return Ok(()) };
+        self.checkpoints.fit(space.for_log());
+        let is_too_long = |space: Space, log: u64| log.saturating_mul(2) > space.for_log();
+        if self.was_full || is_too_long(space, self.checkpoints.log_bytes()) {
+            let mut emptied = self.empty_log();
+            let is_full =
+                |room: &Room| room.space_now().is_none_or(|space| space.free < space.log.max(START_ROOM));
+            if emptied.as_ref().is_err_and(Fault::is_failed_write) && is_full(&room) && room.give_up_reserve()
+            {
+                emptied = self.empty_log();
+            }
+            let Some(space) = room.space_now() else { return Ok(()) };
+            if is_too_long(space, self.checkpoints.log_bytes()) {
+                return Err(emptied.err().unwrap_or_else(fault::no_room));
+            }
+        }
+        self.limit_pages(&room)?;
+        room.restore_reserve();
+        Ok(())
+    }
+
+    fn empty_log(&self) -> Outcome<()> {
+        self.db.busy_timeout(EMPTY_TIMEOUT)?;
+        let emptied = self.checkpoints.empty(&self.db, EMPTY_TIMEOUT);
+        self.db.busy_timeout(self.busy_timeout)?;
+        emptied
+    }
+
+    /// One group may write much. SQLite then refuses pages for which the disk has no room, once in the log and once in the
+    /// file.
+    fn limit_pages(&mut self, room: &Room) -> Outcome<()> {
+        let Some(space) = room.space() else { return Ok(()) };
+        if space.is_plenty() && !self.is_limited {
+            return Ok(());
+        }
+        let mut limit = MAX_PAGES;
+        if !space.is_plenty() {
+            let pages: i64 = self.db.pragma_query_value(None, "page_count", |row| row.get(0))?;
+            let pages = pages.unsigned_abs();
+            let uncopied = pages.saturating_sub(space.file / PAGE_BYTES).saturating_mul(PAGE_BYTES);
+            limit = pages + space.free.saturating_sub(uncopied) / (PAGE_BYTES + FRAME_BYTES);
+        }
+        self.is_limited = !space.is_plenty();
+        // A pragma takes no bound parameter.
+        self.db.query_row(&format!("PRAGMA max_page_count = {limit}"), [], |_| Ok(()))?;
+        Ok(())
     }
 
     /// Sets the time spent on inline appends: none, or far more than their share.

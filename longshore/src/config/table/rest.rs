@@ -69,6 +69,16 @@ pub const DURABILITY: Setting = Setting {
            failure (`power`; slower, because each write waits for the disk).",
 };
 
+pub const MIN_FREE_DISK: Setting = Setting {
+    key: "data.min_free_disk",
+    flag: Some("min-free-disk"),
+    env: Some("LONGSHORE_MIN_FREE_DISK"),
+    kind: Kind::Bytes,
+    fallback: Value("67108864"),
+    help: "How many bytes must be free on the disk that holds the store. With less, messages that would start a task are \
+           refused with status 503 and Retry-After, and running turns go on for as long as there is any space.",
+};
+
 pub const FOLD_AFTER: Setting = Setting {
     key: "data.fold_after",
     flag: Some("fold-after"),

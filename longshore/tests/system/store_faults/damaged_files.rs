@@ -4,8 +4,9 @@ use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use longshore_engine::end_of_repaired;
 use longshore_engine::port::{Append, Store as _};
-use longshore_model::{Entry, Seq, Task, TaskId, TaskState};
+use longshore_model::{Entry, Seq, Task, TaskId, TaskState, Timestamp};
 use longshore_store::Durability;
 use longshore_testkit::store_suite::make::{ada, append, chunk, create, everything, status, task_id, turn};
 
@@ -13,17 +14,17 @@ const TASKS: usize = 60;
 const PAGE: usize = 4096;
 
 /// What was written.
-struct Original {
-    id: TaskId,
-    task: Task,
+pub(crate) struct Original {
+    pub(crate) id: TaskId,
+    pub(crate) task: Task,
     log: Vec<Entry>,
 }
 
 /// Repeatable numbers.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -38,7 +39,7 @@ impl Dice {
     }
 }
 
-async fn make(path: &Path) -> Vec<Original> {
+pub(crate) async fn make(path: &Path) -> Vec<Original> {
     let store = longshore_store::sqlite(path, Durability::Process).expect("a new store");
     let mut made = Vec::new();
     for number in 0..TASKS {
@@ -63,7 +64,7 @@ async fn make(path: &Path) -> Vec<Original> {
 }
 
 /// Damages the file, and says how.
-fn damage(path: &Path, dice: &mut Dice) -> String {
+pub(crate) fn damage(path: &Path, dice: &mut Dice) -> String {
     let file = OpenOptions::new().write(true).open(path).expect("the file is there");
     let size = file.metadata().expect("it has a size").len();
     match dice.below(10) {
@@ -94,12 +95,79 @@ fn damage(path: &Path, dice: &mut Dice) -> String {
     }
 }
 
-/// How a damaged file was served.
+/// How a damaged file was served, and repaired.
 #[derive(Default, Debug)]
 struct Served {
     refused: usize,
     with_damage: usize,
     whole: usize,
+    repaired: usize,
+}
+
+/// After a repair nothing is damaged, and each task is as it was, or says that it is damaged, or is named as lost.
+async fn check_repair(path: &Path, originals: &[Original], how: &str) -> bool {
+    let target = path.with_extension("repaired");
+    for suffix in ["", "-wal", "-shm"] {
+        let _ = fs::remove_file(format!("{}{suffix}", target.display()));
+    }
+    let now = Timestamp(1_700_000_000_000);
+    let repaired = match longshore_store::repair(path, &target, now, &end_of_repaired(now)) {
+        Ok(Some(repaired)) => repaired,
+        Ok(None) => {
+            assert!(
+                longshore_store::find_damage(path).is_ok_and(|damage| damage.is_none()),
+                "{how}: not repaired"
+            );
+            return false;
+        }
+        Err(_) => {
+            assert!(!target.exists(), "{how}: a failed repair left a file");
+            return false;
+        }
+    };
+    let store = longshore_store::sqlite(&target, Durability::Process).expect("a repaired store opens");
+    store.unfinished().await.expect("it can be resumed");
+    store.begin_check();
+    let mut found = 0;
+    for Original { id, task, log } in originals {
+        let Some(now) = store.get(&ada(), id).await.unwrap_or_else(|error| panic!("{how}: {error:?}")) else {
+            let is_named =
+                repaired.lost.iter().any(|name| name == id.as_str() || name.starts_with("number "));
+            let is_structural = !repaired.damage.structure.is_empty();
+            assert!(is_named || is_structural, "{how}: {id} is gone without a word: {repaired:?}");
+            continue;
+        };
+        found += 1;
+        let entries = store.read(&ada(), id, Seq::START, 100).await.expect("a repaired log can be read");
+        if repaired.ended.contains(id) {
+            assert_eq!(now.task.status.state, TaskState::Failed, "{how}");
+            let text = format!("{:?}", now.task.status.message);
+            assert!(text.contains("damaged"), "{how}: {text}");
+            check_prefix(&now.task, task, how);
+        } else {
+            assert_eq!(now.task, *task, "{how}: a wrong task");
+            if !repaired.without_log.contains(id) {
+                assert_eq!(entries, *log, "{how}: a wrong log");
+            }
+        }
+    }
+    let mut query = everything();
+    query.limit = 100;
+    let page = store.list(query).await.unwrap_or_else(|error| panic!("{how}: {error:?}"));
+    assert_eq!((page.total, page.tasks.len()), (found, usize::try_from(found).expect("few")), "{how}");
+    assert_eq!(store.damage(), None, "{how}");
+    true
+}
+
+/// What is left of a task is a beginning of what it was.
+fn check_prefix(left: &Task, original: &Task, how: &str) {
+    let text = |task: &Task| {
+        let parts = task.artifacts.iter().flat_map(|artifact| &artifact.parts);
+        parts.map(|part| format!("{:?}", part.content)).collect::<String>()
+    };
+    let (left, original) = (text(left), text(original));
+    let left = left.trim_end_matches("\")");
+    assert!(original.starts_with(left), "{how}: {left} is no beginning of {original}");
 }
 
 async fn check(path: &Path, originals: &[Original], how: &str, served: &mut Served) {
@@ -175,9 +243,12 @@ async fn damage_at_random(seeds: std::ops::Range<u64>) {
             served.refused += 1;
             continue;
         }
-        check(&damaged, &originals, &format!("seed {seed}, {how}"), &mut served).await;
+        let how = format!("seed {seed}, {how}");
+        // A start ends unfinished tasks that it cannot read, so the repair comes first.
+        served.repaired += usize::from(check_repair(&damaged, &originals, &how).await);
+        check(&damaged, &originals, &how, &mut served).await;
     }
-    assert!(served.refused > 0 && served.with_damage > 0, "{served:?}");
+    assert!(served.refused > 0 && served.with_damage > 0 && served.repaired > 0, "{served:?}");
 }
 
 #[tokio::test]

@@ -3,18 +3,22 @@
 //! A small tmpfs in its own mount namespace gives a real "no space left". Where the system allows no namespace, a limit
 //! on the file size replaces it: SQLite then reports a failed write, and so must the gateway.
 
-use std::cell::Cell;
-use std::fs::Permissions;
+use std::cell::{Cell, RefCell};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tempfile::TempDir;
 
 /// Room for a store, and little more.
-const TMPFS: &str = "size=6m,mode=700";
+const SMALL: &str = "6m";
 
 /// Dropping it removes the directory.
 pub(crate) struct DataDir {
@@ -23,6 +27,13 @@ pub(crate) struct DataDir {
     disk: Disk,
     /// A plain disk was filled before the gateway started: processes that start from now on may write nothing.
     is_full: Cell<bool>,
+    filler: RefCell<Option<Filler>>,
+}
+
+/// Fills a disk again and again: the gateway may give space back.
+struct Filler {
+    stopped: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
 }
 
 enum Disk {
@@ -48,8 +59,13 @@ impl DataDir {
 
     /// A separate disk, if the system allows it.
     pub(crate) fn small_disk() -> Self {
+        Self::disk_of(SMALL)
+    }
+
+    /// Like [`small_disk`](Self::small_disk), with this size.
+    pub(crate) fn disk_of(size: &str) -> Self {
         let root = root();
-        let mount = format!("mount -t tmpfs -o {TMPFS} none '{}'", data_in(&root).display());
+        let mount = format!("mount -t tmpfs -o size={size},mode=700 none '{}'", data_in(&root).display());
         match Namespace::new(&mount) {
             Some(namespace) => Self::new(root, Disk::Tmpfs(namespace)),
             None => Self::new(root, Disk::Plain),
@@ -82,7 +98,7 @@ impl DataDir {
     }
 
     fn new(root: TempDir, disk: Disk) -> Self {
-        Self { data: data_in(&root), root, disk, is_full: Cell::new(false) }
+        Self { data: data_in(&root), root, disk, is_full: Cell::new(false), filler: RefCell::default() }
     }
 
     /// A data directory that already exists.
@@ -141,24 +157,51 @@ impl DataDir {
     /// Fills the disk. `gateway`: the process that a limit applies to.
     pub(crate) fn fill(&self, gateway: Option<u32>) {
         match (&self.disk, gateway) {
-            (Disk::Tmpfs(_), _) => {
-                let mut ballast =
-                    std::fs::File::create(self.ballast()).expect("the disk has room for a name");
-                let mut piece = vec![0; 1024 * 1024];
-                // Smaller pieces may still fit.
-                while !piece.is_empty() {
-                    if ballast.write_all(&piece).is_err() {
-                        piece.truncate(piece.len() / 2);
-                    }
-                }
-            }
+            (Disk::Tmpfs(_), _) => self.fill_but(0),
             (_, Some(pid)) => limit(pid, Some(1)),
             (_, None) => self.is_full.set(true),
         }
     }
 
+    /// Like [`fill`](Self::fill), and takes the space that the gateway gives back, until [`free`](Self::free).
+    pub(crate) fn keep_full(&self, gateway: u32) {
+        self.fill(Some(gateway));
+        if !self.is_own_disk() {
+            return;
+        }
+        let (path, stopped) = (self.ballast(), Arc::<AtomicBool>::default());
+        let stop = stopped.clone();
+        let thread = std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                fill_up(&path);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        *self.filler.borrow_mut() = Some(Filler { stopped, thread });
+    }
+
+    /// Removes the reserve of the store.
+    pub(crate) fn remove_reserve(&self) {
+        let _ = std::fs::remove_file(self.reachable_path().join("longshore.db-reserve"));
+    }
+
+    /// Fills a separate disk, except for this many bytes.
+    pub(crate) fn fill_but(&self, left: u64) {
+        let ballast = fill_up(&self.ballast());
+        let filled = ballast.metadata().expect("the ballast is there").len();
+        ballast.set_len(filled.saturating_sub(left)).expect("the ballast can be shortened");
+    }
+
+    fn stop_filler(&self) {
+        if let Some(Filler { stopped, thread }) = self.filler.take() {
+            stopped.store(true, Ordering::Relaxed);
+            let _ = thread.join();
+        }
+    }
+
     /// Makes room again.
     pub(crate) fn free(&self, gateway: Option<u32>) {
+        self.stop_filler();
         match (&self.disk, gateway) {
             (Disk::Tmpfs(_), _) => std::fs::remove_file(self.ballast()).expect("the ballast is there"),
             (_, Some(pid)) => limit(pid, None),
@@ -173,11 +216,26 @@ impl DataDir {
 
 impl Drop for DataDir {
     fn drop(&mut self) {
+        self.stop_filler();
         if matches!(self.disk, Disk::WriteProtected) {
             // Otherwise the directory could not be removed.
             set_writable(&self.data, true);
         }
     }
+}
+
+/// Appends to the file until the disk is full.
+fn fill_up(path: &Path) -> File {
+    let ballast = OpenOptions::new().create(true).append(true).open(path);
+    let mut ballast = ballast.expect("there is room for a name");
+    let mut piece = vec![0; 1024 * 1024];
+    // Smaller pieces may still fit.
+    while !piece.is_empty() {
+        if ballast.write_all(&piece).is_err() {
+            piece.truncate(piece.len() / 2);
+        }
+    }
+    ballast
 }
 
 fn set_writable(directory: &Path, is_writable: bool) {

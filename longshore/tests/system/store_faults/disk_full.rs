@@ -46,7 +46,8 @@ impl FullDisk {
         let mut stream = gateway.stream("running", "a turn that runs").await;
         let seen = until_text(&mut stream, HEARD.trim_end()).await;
         gate.reached().await;
-        data_dir.fill(Some(gateway.pid()));
+        data_dir.keep_full(gateway.pid());
+        gateway.until_store_stays_down().await;
         let words = if data_dir.is_own_disk() { "full" } else { "cannot be written or read" };
         Self {
             fake,
@@ -219,6 +220,7 @@ async fn later_start_fails(data_dir: &DataDir) {
     let log = rest(gateway.stream("over", "a turn that ends").await).await;
     gateway.terminate().await;
 
+    data_dir.remove_reserve();
     data_dir.fill(None);
     let Err(ended) = Gateway::try_start(data_dir, &fake).await else { panic!("it started without room") };
     assert_eq!(ended.code, Some(1), "{}", ended.stderr);

@@ -155,6 +155,21 @@ impl Gateway {
     }
 }
 
+impl Gateway {
+    /// Waits until the gateway has given up what it can: two checks in a row, each a real write, fail.
+    pub(crate) async fn until_store_stays_down(&self) {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let mut downs = 0;
+        while downs < 2 {
+            let health = self.client.rest("GET", "/health", None).await.body;
+            downs = if health["parts"]["store"]["status"] == "down" { downs + 1 } else { 0 };
+            assert!(tokio::time::Instant::now() < deadline, "the store writes on a full disk: {health}");
+            // A result is reused for two seconds.
+            tokio::time::sleep(Duration::from_millis(2100)).await;
+        }
+    }
+}
+
 impl Drop for Gateway {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -181,6 +196,8 @@ pub(crate) fn longshore(data_dir: &DataDir, subcommand: &str) -> Command {
         .env("HOME", data_dir.home())
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .env("A2A_BEARER_TOKEN", TOKEN)
+        // The disks of the tests are small.
+        .env("LONGSHORE_MIN_FREE_DISK", "0")
         .stdin(Stdio::null());
     command
 }

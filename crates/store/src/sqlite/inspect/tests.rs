@@ -105,3 +105,20 @@ async fn a_task_whose_id_is_gone_counts_and_a_missing_row_is_noticed() {
     damage(&directory, "DELETE FROM tasks WHERE ordinal = 1");
     assert_eq!(named(&find_damage(&directory.path().join(FILE)).unwrap()), [None]);
 }
+
+#[tokio::test]
+async fn a_task_that_has_ended_is_read_before_the_check_of_the_others_is_done() {
+    let directory = made().await;
+    damage(&directory, "UPDATE events SET body = '' WHERE task = 2 AND seq = 3");
+    let store = SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
+    // The check of the others takes for ever.
+    store.check.hold();
+    store.get(&ada(), &task_id("t")).await.unwrap().unwrap();
+    store.read(&ada(), &task_id("t"), Seq::START, 9).await.unwrap();
+    let waits =
+        tokio::time::timeout(std::time::Duration::from_millis(50), store.get(&ada(), &task_id("whole")))
+            .await;
+    assert!(waits.is_err(), "a damaged task was not held back");
+    let waits = tokio::time::timeout(std::time::Duration::from_millis(50), store.list(everything())).await;
+    assert!(waits.is_err(), "a list was not held back");
+}

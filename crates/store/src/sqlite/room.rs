@@ -1,0 +1,199 @@
+//! The free space of the disk that holds the file.
+//!
+//! The write-ahead log must never take the space that its own copy needs: then nothing could be written any more, and a restart
+//! would not help. So the log may take only a share of the space. A reserve file is deleted when the disk is full nevertheless,
+//! because of other programs: the log can then be copied, and the gateway can start.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use longshore_meter::Metrics;
+use longshore_meter::label::{Label as _, Limit};
+use longshore_model::{Error, ErrorKind, Result};
+
+use super::schema::PRIVATE;
+
+/// How old the known free space may be. Asking the system takes a microsecond.
+const FRESH: Duration = Duration::from_millis(100);
+
+/// How often a missing reserve is made again, if there is room for it.
+const RESTORE_EVERY: Duration = Duration::from_mins(1);
+
+/// The size of the reserve: a share of the free space, but not more than the log usually needs.
+const RESERVE_SHARE: u64 = 8;
+const MAX_RESERVE: u64 = 16 * MIB;
+/// A smaller reserve would not help.
+const MIN_RESERVE: u64 = 128 * 1024;
+
+/// With less than this, and the size of the log, a start gives up the reserve.
+pub(super) const START_ROOM: u64 = MIB / 2;
+
+/// With more than this the disk is not watched closely.
+const PLENTY: u64 = 512 * MIB;
+
+/// When a refused caller should try again.
+const RETRY_AFTER: Duration = Duration::from_mins(1);
+
+const MIB: u64 = 1024 * 1024;
+
+/// How the store learns about its disk.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DiskRules {
+    /// The free bytes of the disk that holds the path. `None`: the system does not say. Without this function, the store does
+    /// not watch its disk.
+    pub free_space: Option<fn(&Path) -> Option<u64>>,
+    /// With less free space than this, no new task is created. 0: no limit.
+    pub floor: u64,
+}
+
+pub(super) struct Room {
+    path: PathBuf,
+    free_space: fn(&Path) -> Option<u64>,
+    floor: u64,
+    metrics: Arc<Metrics>,
+    state: Mutex<State>,
+}
+
+struct State {
+    looked: Option<(Instant, Space)>,
+    /// When the reserve was last made, or could not be made.
+    restored: Option<Instant>,
+}
+
+/// The space of the disk at some moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Space {
+    pub(super) free: u64,
+    /// The size of the log's file.
+    pub(super) log: u64,
+    /// The size of the database's file.
+    pub(super) file: u64,
+}
+
+impl Space {
+    /// The space for the log and its copy.
+    pub(super) fn for_log(self) -> u64 {
+        self.free.saturating_add(self.log)
+    }
+
+    pub(super) fn is_plenty(self) -> bool {
+        self.free >= PLENTY
+    }
+}
+
+impl Room {
+    /// `None`: the store does not watch its disk.
+    pub(super) fn new(path: &Path, rules: DiskRules, metrics: Arc<Metrics>) -> Option<Arc<Self>> {
+        let state = Mutex::new(State { looked: None, restored: None });
+        let free_space = rules.free_space?;
+        Some(Arc::new(Self { path: path.to_owned(), free_space, floor: rules.floor, metrics, state }))
+    }
+
+    /// The space now, or a moment ago. `None`: unknown.
+    pub(super) fn space(&self) -> Option<Space> {
+        let now = Instant::now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, space)) = state.looked
+            && now.saturating_duration_since(at) < FRESH
+        {
+            return Some(space);
+        }
+        let size = |suffix| fs::metadata(self.beside(suffix)).map_or(0, |file| file.len());
+        // The file may not exist yet.
+        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let free = (self.free_space)(directory.unwrap_or(Path::new(".")))?;
+        let space = Space { free, log: size("-wal"), file: size("") };
+        state.looked = Some((now, space));
+        Some(space)
+    }
+
+    /// The space now.
+    pub(super) fn space_now(&self) -> Option<Space> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).looked = None;
+        self.space()
+    }
+
+    /// Fails if there is too little space for new work.
+    pub(super) fn check_new_work(&self) -> Result<()> {
+        if self.floor == 0 || self.space().is_none_or(|space| space.free >= self.floor) {
+            return Ok(());
+        }
+        let limit = Limit::MinFreeDisk;
+        self.metrics.refused.of(limit).increment();
+        let text = "The disk that holds the gateway's store is nearly full, so the gateway accepts no new work; running work goes \
+                    on. The operator can free some space, or set data.min_free_disk. Try again later.";
+        Err(Error::new(ErrorKind::Unavailable, text)
+            .detail("limit", Limit::VALUES[limit.index()])
+            .detail("min", self.floor.to_string())
+            .after(RETRY_AFTER))
+    }
+
+    /// Before the file is opened: gives up the reserve if there is too little space to open it and to copy its log.
+    pub(super) fn prepare_start(&self) {
+        if let Some(space) = self.space_now()
+            && space.free < space.log.saturating_add(START_ROOM)
+        {
+            self.give_up_reserve();
+        }
+    }
+
+    /// Returns whether there was a reserve.
+    pub(super) fn give_up_reserve(&self) -> bool {
+        if fs::remove_file(self.beside("-reserve")).is_err() {
+            return false;
+        }
+        tracing::warn!("the disk of the store is full; gave up the reserve to recover");
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.looked, state.restored) = (None, Some(Instant::now()));
+        true
+    }
+
+    /// Makes the reserve if it is missing and there is room, from time to time.
+    pub(super) fn restore_reserve(&self) {
+        let Some(space) = self.space() else { return };
+        {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.restored.is_some_and(|at| at.elapsed() < RESTORE_EVERY) {
+                return;
+            }
+            state.restored = Some(Instant::now());
+        }
+        let (path, size) = (self.beside("-reserve"), (space.free / RESERVE_SHARE).min(MAX_RESERVE));
+        let is_low = self.floor > 0 && space.free < self.floor.saturating_add(size);
+        if size < MIN_RESERVE || is_low || path.exists() {
+            return;
+        }
+        if let Err(error) = write_zeros(&path, size) {
+            tracing::warn!(%error, "the store has no reserve for a full disk");
+            // A part of it would only take space.
+            let _ = fs::remove_file(&path);
+        }
+    }
+
+    fn beside(&self, suffix: &str) -> PathBuf {
+        let mut name = OsString::from(&self.path);
+        name.push(suffix);
+        name.into()
+    }
+}
+
+/// Written and not only sized: a file with holes reserves nothing.
+fn write_zeros(path: &Path, size: u64) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path)?;
+    let piece = vec![0; 256 * 1024];
+    let mut left = usize::try_from(size).unwrap_or(usize::MAX);
+    while left > 0 {
+        let length = left.min(piece.len());
+        file.write_all(&piece[..length])?;
+        left -= length;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! `longshore repair`: puts a new store with everything that is whole in the place of a damaged one, and keeps the damaged one.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, bail};
+use longshore_engine::end_of_repaired;
+use longshore_engine::port::{Clock as _, SystemClock};
+use longshore_store::Repaired;
+
+use crate::config::Plan;
+use crate::config::plan::StorePlan;
+use crate::data_dir::DataDir;
+use crate::{commands, disk, output};
+
+/// The exit code of a repair with losses.
+const EXIT_LOSSES: u8 = 3;
+
+/// The files of a store, the database first: without it a start is refused, so that no start sees a part of the change.
+const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
+
+pub(crate) fn repair(plan: &Plan) -> anyhow::Result<ExitCode> {
+    let StorePlan::Sqlite { path, .. } = &plan.store else {
+        bail!("tasks are kept in memory only (--store memory), so there is nothing to repair");
+    };
+    commands::check_exists(path)?;
+    let data_dir = DataDir::take(&plan.data_dir)?;
+    data_dir.check_store(path)?;
+    check_room(path)?;
+    let (now, draft) = (SystemClock.now(), with_suffix(path, ".repaired"));
+    // Left by a repair that was killed.
+    for suffix in SUFFIXES {
+        remove(&with_suffix(&draft, suffix))?;
+    }
+    let repaired = longshore_store::repair(path, &draft, now, &end_of_repaired(now)).with_context(|| {
+        format!("cannot repair the store {}; nothing was changed; restore it from a backup", path.display())
+    })?;
+    let Some(repaired) = repaired else {
+        output::print(format_args!("The store {} is whole; nothing was changed.", path.display()));
+        return Ok(ExitCode::SUCCESS);
+    };
+    let report = report(&repaired);
+    let kept = set_aside(path, now.0 / 1000, &report)?;
+    fs::rename(&draft, path).and_then(|()| sync(&parent(path))).with_context(|| {
+        format!("cannot move the repaired store from {} to {}", draft.display(), path.display())
+    })?;
+    output::print(report.trim_end());
+    output::print(format_args!(
+        "The damaged store is in {}; delete it when nothing in it is needed.",
+        kept.display()
+    ));
+    Ok(if repaired.has_losses() { ExitCode::from(EXIT_LOSSES) } else { ExitCode::SUCCESS })
+}
+
+/// The repaired store is written beside the damaged one, and is not larger.
+fn check_room(store: &Path) -> anyhow::Result<()> {
+    let needed: u64 = SUFFIXES
+        .iter()
+        .filter_map(|suffix| fs::metadata(with_suffix(store, suffix)).ok())
+        .map(|file| file.len())
+        .sum();
+    match disk::free_space(&parent(store)) {
+        Some(free) if free < needed => bail!(
+            "the disk of {} has {free} bytes free, and a repair needs {needed}, because it keeps the damaged store; free some \
+             space, or copy the data directory to another disk and repair it there with --data-dir",
+            store.display()
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Moves the damaged store to a new directory beside it, with the report.
+fn set_aside(store: &Path, seconds: i64, report: &str) -> anyhow::Result<PathBuf> {
+    let kept = with_suffix(store, &format!(".damaged-{seconds}"));
+    let done = || -> io::Result<()> {
+        DirBuilder::new().mode(0o700).create(&kept)?;
+        fs::write(kept.join("report.txt"), report)?;
+        for suffix in SUFFIXES {
+            let file = with_suffix(store, suffix);
+            if let Some(name) = file.file_name()
+                && file.exists()
+            {
+                fs::rename(&file, kept.join(name))?;
+            }
+        }
+        sync(&kept)?;
+        sync(&parent(store))
+    };
+    done().with_context(|| format!("cannot move the damaged store to {}", kept.display()))?;
+    Ok(kept)
+}
+
+/// Names everything that was lost.
+fn report(repaired: &Repaired) -> String {
+    let Repaired { damage, tasks, events, without_log, ended, lost, rows_lost, approvals_forgotten } =
+        repaired;
+    let mut text = format!("Kept {tasks} tasks with {events} events as they were.\n");
+    let mut list = |label: &str, names: &mut dyn Iterator<Item = String>| {
+        for name in names {
+            text.push_str(&format!("{label}: {name}\n"));
+        }
+    };
+    list("damaged", &mut damage.structure.iter().cloned());
+    list("kept without its events", &mut without_log.iter().map(|task| format!("task {task}")));
+    list("ended as failed, with what was left", &mut ended.iter().map(|task| format!("task {task}")));
+    list("lost", &mut lost.iter().map(|name| format!("task {name}")));
+    if *rows_lost > 0 {
+        text.push_str(&format!("lost: {rows_lost} other records (sessions, asks, keys of sends, files)\n"));
+    }
+    if *approvals_forgotten > 0 {
+        text.push_str(&format!("forgotten: {approvals_forgotten} answers `always`; the agent asks again\n"));
+    }
+    text
+}
+
+fn remove(file: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", file.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+/// A bare name has an empty parent.
+fn parent(path: &Path) -> PathBuf {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+}
+
+fn sync(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
