@@ -20,6 +20,7 @@ use longshore_model::Json;
 use serde::Serialize;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::timeout;
 
@@ -34,8 +35,9 @@ use crate::schema::{
 };
 use crate::translate::{Replay, TurnEnd};
 
-/// How many lines may wait to be written. Then requests wait, within their time limits.
-const OUTBOX: usize = 64;
+/// How many lines may wait to be written. Then requests wait, within their time limits, and prompts, answers and cancels fail: an
+/// agent with so many unread lines does not read.
+const OUTBOX: usize = 1024;
 
 /// How many events of a turn may wait to be read. Then the agent waits.
 const TURN_EVENTS: usize = 256;
@@ -203,67 +205,59 @@ impl Connection {
 
     /// Sends a prompt, and returns the queue of the turn's events. Fails with [`CallError::Busy`] while another prompt runs in the
     /// session: each agent does something else with a second one.
-    pub async fn prompt(
+    pub fn prompt(
         &self,
         session: &str,
         prompt: &[impl Serialize],
     ) -> Result<queue::Receiver<Queued>, CallError> {
-        let (events, receiver) = queue::channel(TURN_EVENTS);
-        let (id, outbox) = {
-            let mut state = self.lock();
-            let outbox = state.outbox()?;
-            let route = state.sessions.get_mut(session).ok_or(CallError::NoSession)?;
-            if !matches!(route.phase, Phase::Idle) {
-                return Err(CallError::Busy);
-            }
-            route.phase = Phase::Turn { events, is_cancelled: false };
-            (state.register(Pending::Prompt { session: session.to_owned() }), outbox)
-        };
-        let line = frame::request(id, "session/prompt", &json!({"sessionId": session, "prompt": prompt}));
-        let sent = timeout(self.0.limits.call, outbox.send(line)).await;
-        if matches!(sent, Ok(Ok(()))) {
-            return Ok(receiver);
-        }
         let mut state = self.lock();
-        state.pending.remove(&id);
-        if let Some(route) = state.sessions.get_mut(session) {
-            route.phase = Phase::Idle;
+        match state.sessions.get(session) {
+            None => return Err(state.why_closed().unwrap_or(CallError::NoSession)),
+            Some(Route { phase: Phase::Idle, .. }) => {}
+            Some(_) => return Err(CallError::Busy),
         }
-        Err(state
-            .why_closed()
-            .unwrap_or(CallError::TimedOut { method: "session/prompt", after: self.0.limits.call }))
+        let id = state.register(Pending::Prompt { session: session.to_owned() });
+        let line = frame::request(id, "session/prompt", &json!({"sessionId": session, "prompt": prompt}));
+        if let Err(error) = state.send(line) {
+            state.pending.remove(&id);
+            return Err(error);
+        }
+        let (events, receiver) = queue::channel(TURN_EVENTS);
+        if let Some(route) = state.sessions.get_mut(session) {
+            route.phase = Phase::Turn { events, is_cancelled: false };
+        }
+        Ok(receiver)
     }
 
     /// Asks the agent to stop the session's turn. First answers its open permission requests with `cancelled`: two agents wait for
     /// that. Later requests of the turn are answered so too. Does nothing if no turn runs.
-    pub async fn cancel(&self, session: &str) -> Result<(), CallError> {
-        let (lines, outbox) = {
-            let mut state = self.lock();
-            let outbox = state.outbox()?;
-            match state.sessions.get_mut(session).map(|route| &mut route.phase) {
-                Some(Phase::Turn { is_cancelled, .. }) => *is_cancelled = true,
-                _ => return Ok(()),
-            }
-            let mut lines = state.cancel_asks(session);
-            lines.extend(frame::notification("session/cancel", &json!({"sessionId": session})));
-            (lines, outbox)
-        };
+    pub fn cancel(&self, session: &str) -> Result<(), CallError> {
+        let mut state = self.lock();
+        if !matches!(state.sessions.get(session), Some(Route { phase: Phase::Turn { .. }, .. })) {
+            return Ok(());
+        }
         // One item, so that no other line comes between them.
-        self.send(&outbox, lines, "session/cancel").await
+        let asks: Vec<_> = state.asks_of(session);
+        let cancelled = asks.iter().flat_map(|id| frame::result(id, &Choice::Cancelled.outcome()));
+        let notice = frame::notification("session/cancel", &json!({"sessionId": session}));
+        state.send(cancelled.chain(notice).collect())?;
+        for id in asks {
+            state.open_asks.remove(&id);
+        }
+        if let Some(Route { phase: Phase::Turn { is_cancelled, .. }, .. }) = state.sessions.get_mut(session) {
+            *is_cancelled = true;
+        }
+        Ok(())
     }
 
     /// Answers a permission request. Returns whether it was still open; each is answered once.
-    pub async fn answer(&self, id: &AgentRequestId, choice: Choice<'_>) -> Result<bool, CallError> {
-        let outbox = {
-            let mut state = self.lock();
-            let outbox = state.outbox()?;
-            if state.open_asks.remove(id).is_none() {
-                return Ok(false);
-            }
-            outbox
-        };
-        self.send(&outbox, frame::result(id, &choice.outcome()), "the answer to a permission request")
-            .await?;
+    pub fn answer(&self, id: &AgentRequestId, choice: Choice<'_>) -> Result<bool, CallError> {
+        let mut state = self.lock();
+        if !state.open_asks.contains_key(id) {
+            return Ok(false);
+        }
+        state.send(frame::result(id, &choice.outcome()))?;
+        state.open_asks.remove(id);
         Ok(true)
     }
 
@@ -285,20 +279,6 @@ impl Connection {
     /// How often something came that was not expected or not understood, by name.
     pub fn counted(&self) -> BTreeMap<String, u64> {
         self.lock().counted.clone()
-    }
-
-    async fn send(
-        &self,
-        outbox: &queue::Sender<Vec<u8>>,
-        line: Vec<u8>,
-        method: &'static str,
-    ) -> Result<(), CallError> {
-        let after = self.0.limits.call;
-        match timeout(after, outbox.send(line)).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(self.lock().why_closed().unwrap_or_else(CallError::shut)),
-            Err(_) => Err(CallError::TimedOut { method, after }),
-        }
     }
 
     /// Sends a request and waits for its answer.
@@ -384,10 +364,18 @@ impl State {
         self.last_id
     }
 
-    /// Closes the open permission requests of a session, and returns the lines that tell the agent.
-    fn cancel_asks(&mut self, session: &str) -> Vec<u8> {
-        let asks = self.open_asks.extract_if(|_, of| of == session);
-        asks.flat_map(|(id, _)| frame::result(&id, &Choice::Cancelled.outcome())).collect()
+    /// Queues a line. If it fails, nothing was sent.
+    fn send(&self, line: Vec<u8>) -> Result<(), CallError> {
+        self.outbox()?.try_send(line).map_err(|error| match error {
+            TrySendError::Full(_) => CallError::Deaf,
+            TrySendError::Closed(_) => self.why_closed().unwrap_or_else(CallError::shut),
+        })
+    }
+
+    /// The open permission requests of a session.
+    fn asks_of(&self, session: &str) -> Vec<AgentRequestId> {
+        let asks = self.open_asks.iter().filter(|(_, of)| *of == session);
+        asks.map(|(id, _)| id.clone()).collect()
     }
 
     fn count(&mut self, name: &str) {

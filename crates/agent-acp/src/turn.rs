@@ -33,14 +33,14 @@ pub enum Reply<'a> {
 }
 
 impl Turn {
-    pub async fn start(
+    pub fn start(
         connection: &Connection,
         session: SessionId,
         prompt: &PromptId,
         content: &[impl Serialize],
     ) -> std::result::Result<Self, CallError> {
         let facts = connection.facts(session.as_str()).ok_or(CallError::NoSession)?;
-        let events = connection.prompt(session.as_str(), content).await?;
+        let events = connection.prompt(session.as_str(), content)?;
         let translator = Translator::new(session.clone(), prompt, facts.totals);
         let (connection, asks) = (connection.clone(), HashMap::new());
         Ok(Self { connection, session, translator, events, asks, is_over: false })
@@ -61,7 +61,7 @@ impl Turn {
                 return None;
             }
             let event = self.events.recv().await.map_or_else(|| self.lost(), |queued| queued.event);
-            self.take(event).await;
+            self.take(event);
         }
     }
 
@@ -71,7 +71,7 @@ impl Turn {
         TurnEvent::Ended(TurnEnd::Lost(why))
     }
 
-    async fn take(&mut self, event: TurnEvent) {
+    fn take(&mut self, event: TurnEvent) {
         match event {
             TurnEvent::Update(update) => self.translator.update(&update),
             TurnEvent::LostUpdate => self.translator.lost_update(),
@@ -82,7 +82,7 @@ impl Turn {
                         self.asks.insert(ask, (id, options));
                     }
                     // An error means that the connection is over, which the next event says.
-                    None => drop(self.connection.answer(&id, Choice::Cancelled).await),
+                    None => drop(self.connection.answer(&id, Choice::Cancelled)),
                 }
             }
             TurnEvent::Ended(end) => {
@@ -94,7 +94,7 @@ impl Turn {
     }
 
     /// Answers an ask. Fails with `InterruptNotFound` if it is not open, and for an option that the agent does not offer.
-    pub async fn reply(&mut self, ask: &RequestId, reply: Reply<'_>) -> Result<()> {
+    pub fn reply(&mut self, ask: &RequestId, reply: Reply<'_>) -> Result<()> {
         let gone = || {
             Error::new(
                 ErrorKind::InterruptNotFound,
@@ -107,7 +107,7 @@ impl Turn {
             Reply::Option(word) => Choice::Selected(options.named(word)?),
         };
         let is_rejection = choice.is_rejection();
-        let answered = self.connection.answer(id, choice).await;
+        let answered = self.connection.answer(id, choice);
         let was_open = answered.map_err(|cause| cause.into_error("take the answer"))?;
         self.asks.remove(ask);
         if !was_open {
@@ -118,8 +118,8 @@ impl Turn {
     }
 
     /// Asks the agent to stop. The turn goes on until the agent says that it ended.
-    pub async fn cancel(&mut self) -> std::result::Result<(), CallError> {
-        self.connection.cancel(self.session.as_str()).await?;
+    pub fn cancel(&mut self) -> std::result::Result<(), CallError> {
+        self.connection.cancel(self.session.as_str())?;
         self.asks.clear();
         self.translator.stopped();
         Ok(())

@@ -53,7 +53,7 @@ async fn prompted(script: &str) -> (Running, Turn) {
     let session = running.connection.new_session("/", &[]).await.unwrap();
     let blocks = [PromptBlock::Text { text: "hi".to_owned() }];
     let id = SessionId::parse(&session.id).unwrap();
-    let turn = Turn::start(&running.connection, id, &PromptId::parse("p").unwrap(), &blocks).await.unwrap();
+    let turn = Turn::start(&running.connection, id, &PromptId::parse("p").unwrap(), &blocks).unwrap();
     (running, turn)
 }
 
@@ -186,10 +186,10 @@ async fn an_agent_that_ignores_cancel_stays_busy_and_is_killed_with_its_children
         prompted("trap '' TERM; sleep 1000 & text $!; cat >/dev/null; while :; do sleep 1000; done").await;
     let Some(events) = timeout(PATIENCE, turn.next()).await.unwrap() else { panic!("the turn is over") };
     let AgentEvent::Text { text: child, .. } = &events[0] else { panic!("{events:?}") };
-    turn.cancel().await.unwrap();
+    turn.cancel().unwrap();
     drop(turn);
     let blocks = [PromptBlock::Text { text: "again".to_owned() }];
-    assert_eq!(running.connection.prompt("s", &blocks).await.err(), Some(CallError::Busy));
+    assert_eq!(running.connection.prompt("s", &blocks).err(), Some(CallError::Busy));
     drop(running);
     let stat = format!("/proc/{child}/stat");
     let is_gone = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z"));

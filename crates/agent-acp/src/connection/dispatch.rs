@@ -31,8 +31,6 @@ pub(super) struct EarlyUpdates {
 /// Why the connection cannot go on.
 type Fatal = String;
 
-const DEAF: &str = "The agent does not read its input.";
-
 impl Connection {
     pub(super) async fn take_line(&self, line: &[u8]) -> Result<(), Fatal> {
         match frame::parse(line) {
@@ -84,7 +82,7 @@ impl Connection {
     }
 
     async fn take_answer(&self, id: Option<u64>, outcome: Result<Json, CallError>, bytes: usize) {
-        let (events, lines) = {
+        let events = {
             let mut state = self.lock();
             // If nobody waits for an answer any more, nobody needs it.
             match id.and_then(|id| state.pending.remove(&id)) {
@@ -98,14 +96,15 @@ impl Connection {
                 }
                 Some(Pending::Prompt { session }) => {
                     let Some(events) = state.end_turn(&session) else { return };
-                    (events, state.cancel_asks(&session))
+                    for id in state.asks_of(&session) {
+                        // An agent that does not read this has ended the turn anyway.
+                        let _ = state.send(frame::result(&id, &Choice::Cancelled.outcome()));
+                        state.open_asks.remove(&id);
+                    }
+                    events
                 }
             }
         };
-        if !lines.is_empty() {
-            // An agent that does not read this has ended the turn anyway.
-            let _ = self.try_send(lines);
-        }
         let end = match outcome {
             Ok(answer) => TurnEnd::Answered(schema::read(&answer).unwrap_or_default()),
             Err(CallError::Rpc(error)) => TurnEnd::Refused(error),
@@ -200,10 +199,12 @@ impl Connection {
         let _ = events.send(Queued { event, _bytes: permit }).await;
     }
 
+    /// Answers at once. An agent that reads no answers is cut off; one that is about to end needs none.
     fn try_send(&self, line: Vec<u8>) -> Result<(), Fatal> {
-        let outbox = self.lock().outbox.clone();
-        // Without an outbox the agent is about to end.
-        outbox.map_or(Ok(()), |outbox| outbox.try_send(line).map_err(|_| DEAF.to_owned()))
+        match self.lock().send(line) {
+            Err(CallError::Deaf) => Err("The agent does not read its input.".to_owned()),
+            _ => Ok(()),
+        }
     }
 }
 

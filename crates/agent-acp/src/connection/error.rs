@@ -38,6 +38,8 @@ pub enum CallError {
     NoSession,
     /// A prompt runs in the session.
     Busy,
+    /// The agent does not read its input.
+    Deaf,
     /// The connection is over: why, in a sentence.
     Closed(String),
 }
@@ -61,9 +63,11 @@ impl CallError {
             Self::NoSuchChoice { .. } => ErrorKind::InvalidParams,
             Self::Unsupported(_) => ErrorKind::UnsupportedOperation,
             Self::Rpc(_) | Self::Unreadable | Self::TooLong { .. } => ErrorKind::InvalidAgentResponse,
-            Self::AuthRequired(_) | Self::WrongVersion(_) | Self::TimedOut { .. } | Self::Closed(_) => {
-                ErrorKind::AgentUnavailable
-            }
+            Self::AuthRequired(_)
+            | Self::WrongVersion(_)
+            | Self::TimedOut { .. }
+            | Self::Deaf
+            | Self::Closed(_) => ErrorKind::AgentUnavailable,
         };
         let error = Error::new(kind, format!("The agent could not {what}: {self}"));
         // Only a person can log in, or install another version.
@@ -109,6 +113,7 @@ impl fmt::Display for CallError {
             }
             Self::NoSession => f.write_str("it does not know the session."),
             Self::Busy => f.write_str("another turn runs in the session."),
+            Self::Deaf => f.write_str("it does not read its input."),
             Self::Closed(why) => f.write_str(why),
         }
     }

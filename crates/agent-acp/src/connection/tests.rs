@@ -96,9 +96,9 @@ fn say(text: &str) -> Vec<PromptBlock> {
     vec![PromptBlock::Text { text: text.to_owned() }]
 }
 
-async fn turn(connection: &Connection, session: &str) -> Turn {
+fn turn(connection: &Connection, session: &str) -> Turn {
     let prompt = PromptId::parse("p").unwrap();
-    Turn::start(connection, SessionId::parse(session).unwrap(), &prompt, &say("hi")).await.unwrap()
+    Turn::start(connection, SessionId::parse(session).unwrap(), &prompt, &say("hi")).unwrap()
 }
 
 /// All events until the end.
@@ -219,8 +219,8 @@ async fn an_advertised_method_that_is_missing_counts_as_absent_and_load_takes_it
 #[tokio::test]
 async fn the_events_of_a_turn_end_with_the_answer_to_its_prompt() {
     let (connection, mut peer, _tasks) = with_session().await;
-    let mut turn = turn(&connection, "s").await;
-    assert_eq!(connection.prompt("s", &say("again")).await.err(), Some(CallError::Busy));
+    let mut turn = turn(&connection, "s");
+    assert_eq!(connection.prompt("s", &say("again")).err(), Some(CallError::Busy));
     let request = peer.get().await;
     assert_eq!(request["params"]["prompt"], json!([{"type": "text", "text": "hi"}]));
     peer.text("s", "a").await;
@@ -237,13 +237,13 @@ async fn the_events_of_a_turn_end_with_the_answer_to_its_prompt() {
     let counted = connection.counted();
     assert_eq!((counted["answer to no request"], counted["update outside of a turn"]), (1, 1));
     assert_eq!(counted["permission request outside of a turn"], 1);
-    assert!(connection.prompt("s", &say("next")).await.is_ok());
+    assert!(connection.prompt("s", &say("next")).is_ok());
 }
 
 #[tokio::test]
 async fn a_permission_request_is_answered_once_with_the_agents_own_option() {
     let (connection, mut peer, _tasks) = with_session().await;
-    let mut turn = turn(&connection, "s").await;
+    let mut turn = turn(&connection, "s");
     let prompt = peer.get().await;
     peer.ask("s", json!(0)).await;
     peer.ask("s", json!("a-1")).await;
@@ -255,11 +255,11 @@ async fn a_permission_request_is_answered_once_with_the_agents_own_option() {
             _ => None,
         }));
     }
-    let refused = turn.reply(&asks[0], Reply::Option("perhaps")).await.unwrap_err();
+    let refused = turn.reply(&asks[0], Reply::Option("perhaps")).unwrap_err();
     assert!(refused.message().contains("Name one of: y (Yes), cancel (No)."), "{refused}");
-    turn.reply(&asks[1], Reply::Word(PermissionReply::Reject)).await.unwrap();
-    turn.reply(&asks[0], Reply::Word(PermissionReply::Always)).await.unwrap();
-    let again = turn.reply(&asks[0], Reply::Word(PermissionReply::Once)).await.unwrap_err();
+    turn.reply(&asks[1], Reply::Word(PermissionReply::Reject)).unwrap();
+    turn.reply(&asks[0], Reply::Word(PermissionReply::Always)).unwrap();
+    let again = turn.reply(&asks[0], Reply::Word(PermissionReply::Once)).unwrap_err();
     assert_eq!(again.kind(), ErrorKind::InterruptNotFound);
     for (id, option) in [(json!("a-1"), "cancel"), (json!(0), "y")] {
         let answer = peer.get().await;
@@ -277,11 +277,11 @@ async fn a_permission_request_is_answered_once_with_the_agents_own_option() {
 #[tokio::test]
 async fn cancel_first_answers_the_open_permission_requests() {
     let (connection, mut peer, _tasks) = with_session().await;
-    let mut turn = turn(&connection, "s").await;
+    let mut turn = turn(&connection, "s");
     let prompt = peer.get().await;
     peer.ask("s", json!(0)).await;
     turn.next().await.unwrap();
-    turn.cancel().await.unwrap();
+    turn.cancel().unwrap();
     let cancelled = json!({"outcome": {"outcome": "cancelled"}});
     let answer = peer.get().await;
     assert_eq!((&answer["id"], &answer["result"]), (&json!(0), &cancelled));
@@ -298,8 +298,8 @@ async fn cancel_first_answers_the_open_permission_requests() {
     assert!(
         matches!(outcome(&rest(&mut turn).await), Outcome::Canceled { reason } if reason == "The turn was stopped.")
     );
-    connection.cancel("s").await.unwrap();
-    connection.cancel("nobody").await.unwrap();
+    connection.cancel("s").unwrap();
+    connection.cancel("nobody").unwrap();
 }
 
 #[tokio::test]
@@ -334,7 +334,7 @@ async fn a_request_without_an_answer_fails_after_its_limit_and_a_late_answer_is_
 #[tokio::test]
 async fn a_connection_that_ends_ends_its_turns_and_requests() {
     let (connection, mut peer, _tasks) = with_session().await;
-    let mut turn = turn(&connection, "s").await;
+    let mut turn = turn(&connection, "s");
     peer.get().await;
     peer.text("s", "half").await;
     let playing = async {
@@ -348,7 +348,7 @@ async fn a_connection_that_ends_ends_its_turns_and_requests() {
     assert!(
         matches!(outcome(&events), Outcome::Failed(failure) if failure.message.starts_with("The agent ended, or closed its output."))
     );
-    assert!(matches!(connection.prompt("s", &say("x")).await, Err(CallError::Closed(_))));
+    assert!(matches!(connection.prompt("s", &say("x")), Err(CallError::Closed(_))));
 }
 
 #[tokio::test]
@@ -356,7 +356,7 @@ async fn a_line_that_is_too_long_concerns_only_the_request_or_turn_it_belongs_to
     let (connection, mut peer, _tasks) = connect_with(Limits { line_bytes: 10_000, ..Limits::default() });
     open(&connection, &mut peer, "s", json!({})).await;
     open(&connection, &mut peer, "t", json!({})).await;
-    let (mut first, mut second) = (turn(&connection, "s").await, turn(&connection, "t").await);
+    let (mut first, mut second) = (turn(&connection, "s"), turn(&connection, "t"));
     let (prompt_s, prompt_t) = (peer.get().await, peer.get().await);
     let long = "x".repeat(20_000);
     peer.text("s", &long).await;
@@ -385,7 +385,7 @@ async fn a_line_that_is_too_long_concerns_only_the_request_or_turn_it_belongs_to
 #[tokio::test]
 async fn events_that_nobody_reads_make_the_agent_wait() {
     let (connection, mut peer, _tasks) = with_session().await;
-    let mut turn = turn(&connection, "s").await;
+    let mut turn = turn(&connection, "s");
     let prompt = peer.get().await;
     let done = std::sync::atomic::AtomicUsize::new(0);
     let flood = async {
@@ -418,7 +418,7 @@ async fn events_that_nobody_reads_make_the_agent_wait() {
 #[tokio::test]
 async fn a_turn_that_nobody_reads_any_more_does_not_stop_the_others() {
     let (connection, mut peer, _tasks) = with_session().await;
-    let abandoned = turn(&connection, "s").await;
+    let abandoned = turn(&connection, "s");
     let prompt = peer.get().await;
     drop(abandoned);
     for _ in 0..5000 {
@@ -426,10 +426,10 @@ async fn a_turn_that_nobody_reads_any_more_does_not_stop_the_others() {
     }
     peer.ask("s", json!(3)).await;
     assert_eq!(peer.get().await["result"]["outcome"]["outcome"], "cancelled");
-    assert_eq!(connection.prompt("s", &say("x")).await.err(), Some(CallError::Busy));
+    assert_eq!(connection.prompt("s", &say("x")).err(), Some(CallError::Busy));
     peer.say(&json!({"id": prompt["id"], "result": {"stopReason": "end_turn"}})).await;
     open(&connection, &mut peer, "t", json!({})).await;
-    assert!(connection.prompt("s", &say("x")).await.is_ok());
+    assert!(connection.prompt("s", &say("x")).is_ok());
 }
 
 #[tokio::test]
@@ -487,7 +487,7 @@ async fn modes_and_models_are_set_in_the_way_that_the_agent_has() {
 async fn two_sessions_on_one_connection_do_not_mix() {
     let (connection, mut peer, _tasks) = with_session().await;
     open(&connection, &mut peer, "t", json!({})).await;
-    let (mut first, mut second) = (turn(&connection, "s").await, turn(&connection, "t").await);
+    let (mut first, mut second) = (turn(&connection, "s"), turn(&connection, "t"));
     let prompts = [peer.get().await, peer.get().await];
     for number in 0..50 {
         peer.text("s", &format!("s{number} ")).await;

@@ -34,9 +34,10 @@ pub struct LastTurn {
 }
 
 impl LastTurn {
-    /// Whether the agent did more for this prompt than `heard`, the text that the gateway had got before the turn broke off.
+    /// Whether the agent did more for this prompt than `heard`, the text that the gateway had got before the turn broke off. An
+    /// agent may drop white space at the end of a text that it keeps.
     pub fn went_on(&self, heard: &str) -> bool {
-        self.reply.len() > heard.len() && self.reply.starts_with(heard)
+        self.reply.trim_end().strip_prefix(heard.trim_end()).is_some_and(|more| !more.is_empty())
     }
 }
 

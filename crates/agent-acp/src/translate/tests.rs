@@ -405,5 +405,7 @@ fn a_repeated_history_shows_how_its_last_turn_ended() {
         (2, "second", "two three")
     );
     assert_eq!(replay.last.calls["c"], "failed");
-    assert!(replay.last.went_on("two") && !replay.last.went_on("two three") && !replay.last.went_on("other"));
+    assert!(
+        replay.last.went_on("two") && !replay.last.went_on("two three ") && !replay.last.went_on("other")
+    );
 }
