@@ -179,6 +179,7 @@ impl SummaryEntry {
             tool: self.tool,
             status: if is_error { ToolStatus::Error } else { ToolStatus::Completed },
             title: self.state.title,
+            subtitle: None,
             input: None,
             output: None,
             error: is_error.then(|| "The tool failed; the agent does not report why.".to_owned()),

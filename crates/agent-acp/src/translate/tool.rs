@@ -175,6 +175,7 @@ impl Call {
             tool,
             status: ToolStatus::Pending,
             title: None,
+            subtitle: None,
             input: None,
             output: None,
             error: None,
