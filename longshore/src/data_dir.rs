@@ -399,6 +399,19 @@ mod tests {
     }
 
     #[test]
+    fn a_store_does_not_take_the_name_of_another_file_of_the_directory() {
+        let parent = tempfile::tempdir().unwrap();
+        let data_dir = DataDir::take(&parent.path().join("data")).unwrap();
+        for name in ["store", "store.new", "token", "lock", "kind", "workspace", ".gitignore"] {
+            let refused = data_dir.check_store(&data_dir.path().join(name)).unwrap_err().to_string();
+            assert!(refused.contains("choose another name with --database"), "{name}: {refused}");
+        }
+        for path in [data_dir.path().join("longshore.db"), parent.path().join("store")] {
+            data_dir.check_store(&path).unwrap();
+        }
+    }
+
+    #[test]
     fn a_refused_start_leaves_the_data_directory_unchanged() {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("data");

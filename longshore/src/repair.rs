@@ -48,7 +48,7 @@ pub(crate) fn repair(plan: &Plan) -> anyhow::Result<ExitCode> {
     fs::rename(&draft, path).and_then(|()| sync(&parent(path))).with_context(|| {
         format!("cannot move the repaired store from {} to {}", draft.display(), path.display())
     })?;
-    output::print(report.trim_end());
+    output::print(&report);
     output::print(format_args!(
         "The damaged store is in {}; delete it when nothing in it is needed.",
         kept.display()
@@ -98,23 +98,18 @@ fn set_aside(store: &Path, seconds: i64, report: &str) -> anyhow::Result<PathBuf
 fn report(repaired: &Repaired) -> String {
     let Repaired { damage, tasks, events, without_log, ended, lost, rows_lost, approvals_forgotten } =
         repaired;
-    let mut text = format!("Kept {tasks} tasks with {events} events as they were.\n");
-    let mut list = |label: &str, names: &mut dyn Iterator<Item = String>| {
-        for name in names {
-            text.push_str(&format!("{label}: {name}\n"));
-        }
-    };
-    list("damaged", &mut damage.structure.iter().cloned());
-    list("kept without its events", &mut without_log.iter().map(|task| format!("task {task}")));
-    list("ended as failed, with what was left", &mut ended.iter().map(|task| format!("task {task}")));
-    list("lost", &mut lost.iter().map(|name| format!("task {name}")));
+    let mut lines = vec![format!("Kept {tasks} tasks with {events} events as they were.")];
+    lines.extend(damage.structure.iter().map(|message| format!("damaged: {message}")));
+    lines.extend(without_log.iter().map(|task| format!("kept without its events: task {task}")));
+    lines.extend(ended.iter().map(|task| format!("ended as failed, with what was left: task {task}")));
+    lines.extend(lost.iter().map(|name| format!("lost: task {name}")));
     if *rows_lost > 0 {
-        text.push_str(&format!("lost: {rows_lost} other records (sessions, asks, keys of sends, files)\n"));
+        lines.push(format!("lost: {rows_lost} other records (sessions, asks, keys of sends, files)"));
     }
     if *approvals_forgotten > 0 {
-        text.push_str(&format!("forgotten: {approvals_forgotten} answers `always`; the agent asks again\n"));
+        lines.push(format!("forgotten: {approvals_forgotten} answers `always`; the agent asks again"));
     }
-    text
+    lines.join("\n")
 }
 
 fn remove(file: &Path) -> anyhow::Result<()> {

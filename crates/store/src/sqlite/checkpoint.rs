@@ -14,7 +14,7 @@ use std::fs::File;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use longshore_engine::RareLine;
 use longshore_model::{Error, Result};
@@ -48,14 +48,11 @@ impl Thresholds {
     }
 }
 
-/// How often a checkpoint is tried while another one runs.
-const CHECKPOINT_POLL: Duration = Duration::from_millis(2);
-
 /// A page with its header in the log.
 pub(super) const FRAME_BYTES: u64 = 4096 + 24;
 
 /// A shorter log would be restarted all the time.
-const MIN_LOG_PAGES: i64 = 32;
+const MIN_LOG_PAGES: i64 = 128;
 
 impl Default for Thresholds {
     /// A sync every 4 MB, a copy every 16 MB, and a restart at 64 MB. Rare copies are cheaper: each event of a task writes the
@@ -166,18 +163,13 @@ impl Checkpoints {
 
     /// Copies the whole log and empties its file, on the writer's connection, between two groups. Waits for a checkpoint that runs.
     pub(super) fn empty(&self, writer: &Connection, patience: Duration) -> Outcome<()> {
-        let deadline = Instant::now() + patience;
-        let emptied = loop {
-            let emptied = run(writer, "TRUNCATE")?;
-            // SQLite does not wait for another checkpoint, and then knows nothing about the log.
-            if emptied.pages >= 0 {
-                break emptied;
-            }
-            if Instant::now() > deadline {
-                return Ok(());
-            }
-            std::thread::sleep(CHECKPOINT_POLL);
-        };
+        // SQLite does not wait for another checkpoint, and then says nothing about the log.
+        let is_busy = |state: &mut State| state.is_thread_busy || state.action == NextAction::Sync;
+        drop(self.shared.changed.wait_timeout_while(self.shared.lock(), patience, is_busy));
+        let emptied = run(writer, "TRUNCATE")?;
+        if emptied.pages < 0 {
+            return Ok(());
+        }
         self.shared.pages.store(emptied.pages, Ordering::Relaxed);
         let mut state = self.shared.lock();
         state.pages = emptied.pages;
@@ -288,6 +280,7 @@ impl Shared {
     fn is_due(&self) -> bool {
         let mut state = self.lock();
         state.is_thread_busy = false;
+        self.changed.notify_all();
         let mut state = self.wait_while(state, |state| state.action == NextAction::Wait);
         if state.action == NextAction::Sync {
             state.action = NextAction::Wait;

@@ -61,7 +61,10 @@ pub(super) fn inspect(db: &Connection) -> Outcome<Damage> {
             }
             Ok(())
         });
-        db.execute_batch("ROLLBACK")?;
+        // SQLite ends the transaction itself when it finds the file damaged.
+        if !db.is_autocommit() {
+            db.execute_batch("ROLLBACK")?;
+        }
         checked?;
     }
     // Only the log itself says where the log of an unfinished task ends, so a loss of its last events would not be noticed.

@@ -53,7 +53,10 @@ fn in_read_transaction<T>(db: &Connection, work: impl FnOnce(&Connection) -> Out
     // There is nothing to commit, but an open read transaction would keep the write-ahead log from being reset.
     if let Err(error) = db.prepare_cached("COMMIT").and_then(|mut end| end.execute([])) {
         tracing::error!(%error, "a store thread could not end its read transaction");
-        db.execute_batch("ROLLBACK")?;
+        // SQLite ends the transaction itself when it finds the file damaged.
+        if !db.is_autocommit() {
+            db.execute_batch("ROLLBACK")?;
+        }
     }
     outcome
 }

@@ -142,8 +142,8 @@ impl Repair<'_> {
                 continue;
             }
             let Some((owner, id)) = names.of(ordinal) else {
-                let named = self.found.damage.tasks.get(&ordinal).and_then(|task| task.id.as_ref());
-                let name = named.map_or_else(|| format!("number {ordinal}"), ToString::to_string);
+                let id = self.found.damage.tasks.get(&ordinal).and_then(|task| task.id.as_ref());
+                let name = id.map_or_else(|| format!("number {ordinal}"), ToString::to_string);
                 self.found.lost.push(name);
                 continue;
             };

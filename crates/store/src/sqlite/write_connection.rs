@@ -154,8 +154,11 @@ impl WriteConnection {
         let Some(room) = self.room.clone() else { return Ok(()) };
         let Some(space) = room.space() else { return Ok(()) };
         self.checkpoints.fit(space.for_log());
-        let is_too_long = |space: Space, log: u64| log.saturating_mul(2) > space.for_log();
-        if self.was_full || is_too_long(space, self.checkpoints.log_bytes()) {
+        // Emptying a short log would free next to nothing, and the reserve has room to copy it.
+        let is_too_long =
+            |space: Space, log: u64| log >= START_ROOM && log.saturating_mul(2) > space.for_log();
+        let is_worth_it = self.was_full && space.log >= START_ROOM;
+        if is_worth_it || is_too_long(space, self.checkpoints.log_bytes()) {
             let mut emptied = self.empty_log();
             let is_full =
                 |room: &Room| room.space_now().is_none_or(|space| space.free < space.log.max(START_ROOM));

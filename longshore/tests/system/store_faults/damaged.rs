@@ -75,7 +75,11 @@ async fn a_damaged_task_fails_with_a_reason_and_the_others_continue() {
 
 /// `longshore check`: its exit code, and all that it printed.
 fn check(data_dir: &DataDir) -> (Option<i32>, String) {
-    let output = longshore(data_dir, "check").output().expect("longshore can be run");
+    run(data_dir, "check")
+}
+
+fn run(data_dir: &DataDir, subcommand: &str) -> (Option<i32>, String) {
+    let output = longshore(data_dir, subcommand).output().expect("longshore can be run");
     let printed =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     (output.status.code(), printed)
@@ -98,17 +102,7 @@ async fn an_overwritten_byte_is_noticed_and_named_and_what_is_whole_is_served() 
 
     // The text stays JSON, and SQLite's own check finds nothing.
     let file = data_dir.path().join("longshore.db");
-    let mut bytes = std::fs::read(&file).expect("the file can be read");
-    let places: Vec<usize> = bytes
-        .windows(18)
-        .enumerate()
-        .filter_map(|(place, text)| (text == b"an ordinary answer").then_some(place))
-        .collect();
-    assert!(!places.is_empty(), "the answer is in the file");
-    for place in places {
-        bytes[place + 3] = b'O';
-    }
-    std::fs::write(&file, bytes).expect("the file can be written");
+    overwrite(&file, b"an ordinary answer");
     let (code, printed) = check(&data_dir);
     assert_eq!(code, Some(1), "{printed}");
     assert!(printed.contains(&format!("damaged: task {}", tasks[0])), "{printed}");
@@ -150,4 +144,63 @@ async fn an_overwritten_byte_is_noticed_and_named_and_what_is_whole_is_served() 
             "{ended:?}"
         );
     }
+}
+
+/// Overwrites a byte of each place in the store that has this text. The text stays JSON.
+fn overwrite(file: &std::path::Path, text: &[u8]) {
+    let mut bytes = std::fs::read(file).expect("the file can be read");
+    let found = bytes.windows(text.len()).enumerate().filter(|(_, found)| *found == text);
+    let places: Vec<usize> = found.map(|(place, _)| place).collect();
+    assert!(!places.is_empty(), "the text is in the file");
+    for place in places {
+        bytes[place + 1] ^= 1;
+    }
+    std::fs::write(file, bytes).expect("the file can be written");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_names_the_damage_keeps_the_damaged_store_and_needs_room_for_both() {
+    let (data_dir, fake) = (DataDir::small_disk(), FakeOpenCode::start());
+    let gateway = Gateway::start(&data_dir, &fake).await;
+    let mut tasks = Vec::new();
+    for text in ["an ordinary answer", "another answer"] {
+        fake.queue(Turn::new().text(text, 1).finish("stop"));
+        tasks.push(task_of(&rest(gateway.stream(&text.replace(' ', "-"), text).await).await));
+    }
+    let log = gateway.log_of(&tasks[1]).await;
+    let (code, printed) = run(&data_dir, "repair");
+    assert_eq!(code, Some(1), "{printed}");
+    assert!(printed.contains("already uses the data directory"), "{printed}");
+    gateway.terminate().await;
+    let (code, printed) = run(&data_dir, "repair");
+    assert!(code == Some(0) && printed.contains("is whole"), "{printed}");
+
+    let directory = data_dir.reachable_path();
+    overwrite(&directory.join("longshore.db"), b"an ordinary answer");
+    let damaged = std::fs::read(directory.join("longshore.db")).expect("the file can be read");
+    if data_dir.is_own_disk() {
+        data_dir.fill_but(8192);
+        let (code, printed) = run(&data_dir, "repair");
+        assert!(code == Some(1) && printed.contains("bytes free, and a repair needs"), "{printed}");
+        assert_eq!(std::fs::read(directory.join("longshore.db")).expect("it is there"), damaged);
+        data_dir.free(None);
+    }
+    let (code, printed) = run(&data_dir, "repair");
+    assert_eq!(code, Some(3), "{printed}");
+    assert!(printed.contains(&tasks[0]) && !printed.contains(&tasks[1]), "{printed}");
+    let entries = std::fs::read_dir(&directory).expect("the directory is there");
+    let paths: Vec<_> = entries.map(|entry| entry.expect("it can be listed").path()).collect();
+    let kept = paths.iter().find(|path| path.to_string_lossy().contains(".damaged-")).expect("it is kept");
+    assert_eq!(std::fs::read(kept.join("longshore.db")).expect("it is there"), damaged);
+    let report = std::fs::read_to_string(kept.join("report.txt")).expect("there is a report");
+    assert!(printed.contains(&report), "{report}");
+
+    let gateway = Gateway::start(&data_dir, &fake).await;
+    gateway.until_store_is("up").await;
+    assert_eq!(gateway.log_of(&tasks[1]).await, log);
+    let spoiled = gateway.client.task(&tasks[0]).await;
+    assert_eq!(spoiled["status"]["state"], "TASK_STATE_FAILED", "{spoiled:#}");
+    assert!(spoiled["status"]["message"].to_string().contains("damaged"), "{spoiled:#}");
+    gateway.terminate().await;
+    assert_eq!(check(&data_dir).0, Some(0));
 }

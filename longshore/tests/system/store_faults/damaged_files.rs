@@ -163,7 +163,7 @@ async fn check_repair(path: &Path, originals: &[Original], how: &str) -> bool {
 fn check_prefix(left: &Task, original: &Task, how: &str) {
     let text = |task: &Task| {
         let parts = task.artifacts.iter().flat_map(|artifact| &artifact.parts);
-        parts.map(|part| format!("{:?}", part.content)).collect::<String>()
+        parts.fold(String::new(), |text, part| text + &format!("{:?}", part.content))
     };
     let (left, original) = (text(left), text(original));
     let left = left.trim_end_matches("\")");

@@ -151,7 +151,11 @@ impl Reads<'_> {
                 continue;
             };
             let is_same = original.log.is_none() || task["status"] == original.task["status"];
-            self.accept(is_same || says_damaged(task), || format!("in the list: {task:#}"));
+            if is_same {
+                self.right += 1;
+            } else {
+                self.accept(says_damaged(task), || format!("in the list: {task:#}"));
+            }
         }
     }
 

@@ -9,8 +9,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -32,7 +31,8 @@ pub(crate) struct DataDir {
 
 /// Fills a disk again and again: the gateway may give space back.
 struct Filler {
-    stopped: Arc<AtomicBool>,
+    /// The thread ends when this is dropped.
+    stop: SyncSender<()>,
     thread: JoinHandle<()>,
 }
 
@@ -169,15 +169,13 @@ impl DataDir {
         if !self.is_own_disk() {
             return;
         }
-        let (path, stopped) = (self.ballast(), Arc::<AtomicBool>::default());
-        let stop = stopped.clone();
+        let (path, (stop, stopped)) = (self.ballast(), sync_channel(1));
         let thread = std::thread::spawn(move || {
-            while !stop.load(Ordering::Relaxed) {
+            while stopped.recv_timeout(Duration::from_millis(10)) == Err(RecvTimeoutError::Timeout) {
                 fill_up(&path);
-                std::thread::sleep(Duration::from_millis(10));
             }
         });
-        *self.filler.borrow_mut() = Some(Filler { stopped, thread });
+        *self.filler.borrow_mut() = Some(Filler { stop, thread });
     }
 
     /// Removes the reserve of the store.
@@ -193,8 +191,8 @@ impl DataDir {
     }
 
     fn stop_filler(&self) {
-        if let Some(Filler { stopped, thread }) = self.filler.take() {
-            stopped.store(true, Ordering::Relaxed);
+        if let Some(Filler { stop, thread }) = self.filler.take() {
+            drop(stop);
             let _ = thread.join();
         }
     }

@@ -155,21 +155,6 @@ impl Gateway {
     }
 }
 
-impl Gateway {
-    /// Waits until the gateway has given up what it can: two checks in a row, each a real write, fail.
-    pub(crate) async fn until_store_stays_down(&self) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        let mut downs = 0;
-        while downs < 2 {
-            let health = self.client.rest("GET", "/health", None).await.body;
-            downs = if health["parts"]["store"]["status"] == "down" { downs + 1 } else { 0 };
-            assert!(tokio::time::Instant::now() < deadline, "the store writes on a full disk: {health}");
-            // A result is reused for two seconds.
-            tokio::time::sleep(Duration::from_millis(2100)).await;
-        }
-    }
-}
-
 impl Drop for Gateway {
     fn drop(&mut self) {
         let _ = self.child.kill();

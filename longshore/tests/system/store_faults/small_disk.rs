@@ -3,6 +3,9 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use longshore_engine::Tasks;
 use longshore_testkit::chaos::ClientProtocol;
 use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
 use longshore_testkit::raw::Frame;
@@ -32,17 +35,16 @@ async fn ten_streams_do_not_fill_a_small_disk_with_their_log() {
     fake.answer_others_with(vec![
         Turn::new().paced("text", &"word ".repeat(1200), 1200, piece).finish("stop"),
     ]);
-    let mut streams = tokio::task::JoinSet::new();
+    let (tasks, mut streams) = (Tasks::new(), FuturesUnordered::new());
     for number in 0..10 {
         let stream = gateway.stream(&format!("stream-{number}"), "many words").await;
-        streams.spawn(rest(stream));
+        streams.push(tasks.spawn("stream", rest(stream)));
     }
     let mut longest = 0;
     while let Some(frames) = loop {
         longest = longest.max(size_of(&data_dir, "longshore.db-wal"));
-        match tokio::time::timeout(Duration::from_millis(20), streams.join_next()).await {
-            Ok(ended) => break ended,
-            Err(_) => {}
+        if let Ok(ended) = tokio::time::timeout(Duration::from_millis(20), streams.next()).await {
+            break ended;
         }
     } {
         let frames = frames.expect("the stream goes on");
