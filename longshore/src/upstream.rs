@@ -133,12 +133,11 @@ impl Upstream {
         let version = loop {
             let back = self.agent.until_back();
             let mut checking = pin!(self.agent.version());
-            let checked = match timeout(FIRST_RESPONSE, checking.as_mut()).await {
-                Ok(checked) => checked,
-                Err(_) => {
-                    report("OpenCode does not respond.");
-                    checking.await
-                }
+            let checked = if let Ok(checked) = timeout(FIRST_RESPONSE, checking.as_mut()).await {
+                checked
+            } else {
+                report("OpenCode does not respond.");
+                checking.await
             };
             match checked {
                 Ok(version) => break version,

@@ -156,7 +156,8 @@ impl DirectoryKeeper {
                 Entered::Later => closed.await,
                 Entered::Full(full) => {
                     let mut is_closed = false;
-                    for candidate in full.candidates.iter().take(MAX_TRIED) {
+                    let idle = full.candidates.iter().filter(|candidate| self.watch.is_idle(candidate));
+                    for candidate in idle.take(MAX_TRIED) {
                         is_closed = self.close(candidate).await;
                         if is_closed {
                             break;
@@ -244,7 +245,12 @@ impl DirectoryKeeper {
             let is_old = |found: &OpenDirectory| found.used.elapsed() >= idle;
             let old = self.lock().oldest(is_old);
             for directory in old.into_iter().filter(|directory| !self.watch.watches(directory)) {
-                self.close(&directory).await;
+                if self.watch.is_idle(&directory) {
+                    self.close(&directory).await;
+                } else if let Some(found) = self.lock().by_path.get_mut(&directory) {
+                    // A turn runs there.
+                    found.used = Instant::now();
+                }
             }
         }
     }

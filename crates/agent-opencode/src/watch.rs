@@ -151,6 +151,11 @@ impl Watch {
         self.failed.find(prompt)
     }
 
+    /// Whether no turn runs in a directory, as far as the gateway knows.
+    pub(crate) fn is_idle(&self, directory: &str) -> bool {
+        lock(&self.directories).is_idle(directory, &self.readers)
+    }
+
     /// Stops watching a directory that is idle, so that it can be closed. Returns false if a turn runs or may run there. Its
     /// sessions are watched again when a caller uses one of them.
     pub(crate) fn release(&self, directory: &str) -> bool {

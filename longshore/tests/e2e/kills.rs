@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::time::Duration;
 
+use longshore_engine::Tasks;
 use longshore_testkit::chaos::measured::report;
 use longshore_testkit::gateway::{OpenCodeApi, Record, TOKEN, kill};
 use rand::rngs::StdRng;
@@ -85,7 +86,7 @@ impl Harness {
                 self.opencode = self.gateway.opencode().await;
                 assert_eq!(self.opencode.get("/global/health").await["healthy"], true);
                 back = Some(killed.elapsed());
-                own = Some(tokio::spawn(first_turn(self.opencode.clone(), killed)));
+                own = Some(Tasks::new().spawn("first-turn", first_turn(self.opencode.clone(), killed)));
             }
             if let Some(turn) = own.take_if(|turn| turn.is_finished()) {
                 own_turn = Some(turn.await.expect("OpenCode completes a turn"));

@@ -46,7 +46,8 @@ async fn an_unreachable_opencode_is_waited_for_and_a_blocking_send_says_so() {
     insta::assert_snapshot!("unreachable", waiting);
 
     let card = format!("{}/.well-known/agent-card.json", installation.url());
-    assert!(reqwest::get(card).await.expect("the card is served").status().is_success());
+    let card = reqwest::Client::new().get(card).timeout(PATIENCE).send().await.expect("the card is served");
+    assert!(card.status().is_success());
     let message = json!({"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "go"}]});
     let sent = call(&installation, "SendMessage", json!({"message": message})).await;
     assert_eq!(sent["task"]["status"]["state"], "TASK_STATE_SUBMITTED", "{sent:#}");
