@@ -165,7 +165,7 @@ impl Engine {
         let counted = self.ctx().live.unfinished.count(&owner, &task.context_id, bytes);
         let registered = self.ctx().live.registry.register(Some(counted), task.id.clone(), seq);
         let snapshot = Snapshot { task, seq, epoch };
-        ActorParts { ticket, resumed, open_asks, is_unloaded, ..ActorParts::new(owner, registered, snapshot) }
+        ActorParts { ticket, resumed, is_unloaded, open_asks, ..ActorParts::new(owner, registered, snapshot) }
     }
 
     /// Ends the task of a sub-agent whose root task has no running turn: the gateway stopped between the end of the turn

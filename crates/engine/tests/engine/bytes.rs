@@ -19,8 +19,8 @@ fn large(text: &str) -> SendMessage {
 }
 
 fn metadata(bytes: usize) -> Option<Metadata> {
-    let json = Json::parse(&format!("{{\"a\":\"{}\"}}", "x".repeat(bytes - 8))).unwrap();
-    Metadata::try_from(json).ok()
+    let json = Json::parse(&format!("{{\"a\":\"{}\"}}", "x".repeat(bytes - 8)));
+    json.and_then(|json| Metadata::try_from(json).ok())
 }
 
 fn limit_of(error: &Error) -> Vec<&str> {

@@ -36,7 +36,7 @@ async fn bytes_are_counted_with_each_write_and_again_after_a_start_and_freed_by_
     assert!(before.of_owner > 0 && before.in_all > before.of_owner, "{before:?}");
     let text = "x".repeat(50_000);
     store.append(append("t", 1, vec![status(TaskState::Working, 2), chunk(&text)])).await.unwrap();
-    store.put_file(file("t", "f", &[7; 30_000])).await.unwrap();
+    store.put_file(file("t", "f", &vec![7; 30_000])).await.unwrap();
     store.append(append("t", 3, vec![status(TaskState::Completed, 3)])).await.unwrap();
     let bytes = store.stored_bytes(&ada());
     assert!((80_000..85_000).contains(&(bytes.of_owner - before.of_owner)), "{bytes:?}");
