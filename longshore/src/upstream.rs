@@ -228,7 +228,7 @@ async fn demo_model(plan: &Plan, home: &Path, tasks: &Tasks) -> anyhow::Result<D
 async fn manage(config: ManagedConfig, tasks: &Tasks, model: Option<DemoModel>) -> anyhow::Result<Connected> {
     output::print("Starting OpenCode ...");
     let log = config.data_dir.join("opencode.log");
-    let managed = Managed::start(config).await.map_err(|error| start_failure(error, &log))?;
+    let managed = Managed::start(config).await.map_err(|error| start_failure(&error, &log))?;
     let version = managed.version();
     let description = format!(
         "OpenCode {version}{}{}",
@@ -250,7 +250,7 @@ fn warn_if_untested(version: &str) {
 }
 
 /// What a person can do about an OpenCode that does not start.
-fn start_failure(error: longshore_model::Error, log: &Path) -> anyhow::Error {
+fn start_failure(error: &longshore_model::Error, log: &Path) -> anyhow::Error {
     if error.details().iter().any(|(name, _)| name == managed::MISSING_PROGRAM) {
         return anyhow::anyhow!(
             "{error} Install it with `npm install -g opencode-ai@{}`, give its path with --opencode, or attach to a running \

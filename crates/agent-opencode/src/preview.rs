@@ -58,6 +58,8 @@ fn redacted(name: &str, value: Value) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -65,10 +67,12 @@ mod tests {
         let event = br#"{"type":"message.part.updated","properties":{"part":{"id":"prt_1","sessionID":"ses_1",
             "type":"tool","tool":"bash","state":{"status":"running","input":{"sk-secret":"rm"},"title":"sk-secret"},
             "time":{"start":7}},"delta":"sk-secret"}}"#;
-        assert_eq!(
-            preview(event),
-            r#"{"properties":{"delta":"[9 characters]","part":{"id":"prt_1","sessionID":"ses_1","state":{"input":"[1 fields]","status":"running","title":"[9 characters]"},"time":{"start":7},"tool":"bash","type":"tool"}},"type":"message.part.updated"}"#
-        );
+        let expected = json!({"type": "message.part.updated", "properties": {
+            "part": {"id": "prt_1", "sessionID": "ses_1", "type": "tool", "tool": "bash",
+                "state": {"status": "running", "input": "[1 fields]", "title": "[9 characters]"}, "time": {"start": 7}},
+            "delta": "[9 characters]",
+        }});
+        assert_eq!(serde_json::from_str::<Value>(&preview(event)).unwrap(), expected);
         let id = "sk-secret ".repeat(20);
         assert_eq!(preview(format!(r#"{{"id":"{id}"}}"#).as_bytes()), r#"{"id":"[200 characters]"}"#);
         assert_eq!(preview(b"sk-secret"), "[9 bytes that are not JSON]");

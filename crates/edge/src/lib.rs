@@ -6,7 +6,7 @@
 //! JSON body or a stream of events (`log`, `sse`). Besides the bindings, `documents` serves cards, the `OpenAPI` document and
 //! health, `file` serves the files of tasks, and `audit` counts calls of extension methods and logs those that change something.
 //!
-//! Errors are encoded in the format of the binding and logged once, in `reply`.
+//! Errors are encoded in the format of the binding and logged once, in `reply`. `request_line` logs each request once.
 
 mod audit;
 pub mod auth;

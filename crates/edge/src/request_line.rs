@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longshore_model::{TaskId, TaskState};
+use longshore_model::{ErrorKind, TaskId, TaskState};
 use tokio::time::Instant;
 use tracing::{Level, Span};
 
@@ -69,7 +69,7 @@ impl RequestLine {
     pub(crate) fn set_response(&self, response: &Response) {
         self.note(|facts| {
             facts.status = Some(response.status().as_u16());
-            facts.error = count::error_of(response).map(|kind| kind.label());
+            facts.error = count::error_of(response).map(ErrorKind::label);
         });
     }
 

@@ -7,6 +7,9 @@
 //! The commands find the gateway on the documented port through curl's own configuration file. `longshore serve` is stopped when it
 //! has printed its first request.
 
+#![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
+
+use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -113,7 +116,8 @@ fn script(blocks: &[Block], out: &Path) -> String {
     let mut script = "set -e\n".to_owned();
     for (index, block) in blocks.iter().enumerate().filter(|(_, block)| block.not_run.is_none()) {
         let file = out.join(index.to_string());
-        script += &format!("echo '{}' >&2\n{{\n{}\n}} > '{}'\n", block.place, block.commands, file.display());
+        let Block { place, commands, .. } = block;
+        let _ = write!(script, "echo '{place}' >&2\n{{\n{commands}\n}} > '{}'\n", file.display());
     }
     script
 }

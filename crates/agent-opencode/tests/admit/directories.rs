@@ -297,3 +297,29 @@ async fn without_any_workspaces_an_id_is_refused_as_unknown() {
         fixture.stop().await;
     }
 }
+
+#[tokio::test]
+async fn a_root_that_the_operator_opened_is_allowed_with_everything_below_it() {
+    let mut fixture = Fixture::new();
+    let (open, closed) = (fixture.outside("open"), fixture.outside("open-not"));
+    for directory in [&format!("{open}/below"), &closed] {
+        make(directory);
+    }
+    assert!(fixture.in_directory(&open).await.is_err(), "no root is opened yet");
+    fixture.agent = fixture.agent.with_roots(vec![open.clone().into()]);
+    for directory in [open.clone(), format!("{open}/below"), format!("{open}/below/..")] {
+        let expected = std::fs::canonicalize(&directory).unwrap();
+        assert_eq!(fixture.in_directory(&directory).await.unwrap(), expected.to_str().unwrap());
+    }
+    for directory in [closed, format!("{open}/.."), format!("{open}/missing")] {
+        refusal(&fixture, fixture.in_directory(&directory).await);
+    }
+    fixture.stop().await;
+
+    let mut fixture = Fixture::with(false, PromptOptions::default());
+    let open = fixture.outside("open");
+    make(&open);
+    fixture.agent = fixture.agent.with_roots(vec![open.clone().into()]);
+    assert!(fixture.in_directory(&open).await.is_err(), "with the override off only the root is allowed");
+    fixture.stop().await;
+}

@@ -25,9 +25,10 @@ fn the_credentials_of_iac_code_are_accepted() {
 
 #[test]
 fn the_password_of_opencodes_own_server_is_used_when_attached() {
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, Option<&'a str>);
+
     let url = ("OPENCODE_BASE_URL", "http://127.0.0.1:4096");
     let (name, password) = (("OPENCODE_SERVER_USERNAME", "ada"), ("OPENCODE_SERVER_PASSWORD", "theirs"));
-    type Case<'a> = (&'a [(&'a str, &'a str)], &'a str, Option<&'a str>);
     let cases: [Case<'_>; 3] = [
         (&[url], "opencode", None),
         (&[url, name, password], "ada", Some("theirs")),
@@ -36,7 +37,7 @@ fn the_password_of_opencodes_own_server_is_used_when_attached() {
     for (variables, expected_name, expected_password) in cases {
         let plan = Sources { variables, ..Sources::default() }.plan();
         let AgentPlan::Attached { username, password, .. } = plan.agent else { panic!("not attached") };
-        let found = password.as_ref().map(|password| password.expose_secret());
+        let found = password.as_ref().map(ExposeSecret::expose_secret);
         assert_eq!((username.as_str(), found), (expected_name, expected_password));
     }
     // A managed OpenCode has a password of its own, and the variable may be there for another server.
