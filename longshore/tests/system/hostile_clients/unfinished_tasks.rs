@@ -38,7 +38,8 @@ async fn campaign_two_thousand_maximal_unfinished_tasks_wait_on_disk() {
     const ALLOWED_KILOBYTES: u64 = 256 * 1024;
     let (tasks, fake, gate) = (tasks(), FakeOpenCode::start(), Gate::new());
     fake.answer_others_with(vec![Turn::new().hold(&gate).text("Done.", 1)]);
-    let flags = ["--max-turns", "4", "--rate-limit", "off"];
+    // The turns that run wait for as long as the test takes.
+    let flags = ["--max-turns", "4", "--turn-silence", "0", "--turn-timeout", "0"];
     let mut run =
         Run::start_with(fake, &flags, |setup| setup.env("A2A_STATIC_AUTH_CREDENTIALS", OTHER)).await;
     let bytes = 1024 * 1024 * 1024 / 2_000;
