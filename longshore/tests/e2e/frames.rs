@@ -66,14 +66,14 @@ pub(crate) fn explanation(task: &Value) -> &str {
     task.pointer("/status/message/parts/0/text").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Fails unless the log is numbered from 1 without gaps, begins with the task, and ends with its only terminal state.
+/// Fails unless the numbers of the log grow from 1 on, it begins with the task, and ends with its only terminal state. An update
+/// that only repeats the status is not sent, and its number is missing.
 pub(crate) fn check_log(name: &str, frames: &[Frame]) {
     let ids: Vec<u64> = frames.iter().map(id).collect();
-    let expected: Vec<u64> = (1..).take(frames.len()).collect();
-    assert_eq!(ids, expected, "{name}: the ids are not gapless from 1");
+    assert!(ids.first() == Some(&1) && ids.is_sorted_by(|one, next| one < next), "{name}: {ids:?}");
     assert!(frames.first().is_some_and(|first| first.json.get("task").is_some()), "{name}: {frames:#?}");
     let ends: Vec<u64> = frames.iter().filter(|frame| is_terminal(frame)).map(id).collect();
-    assert_eq!(ends, [ids.len() as u64], "{name}: exactly one terminal event, the last: {frames:#?}");
+    assert_eq!(ends, [ids[ids.len() - 1]], "{name}: exactly one terminal event, the last: {frames:#?}");
 }
 
 fn field(frame: &Frame, pointers: [&str; 3]) -> String {

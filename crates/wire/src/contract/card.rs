@@ -140,8 +140,8 @@ fn extensions_with(
         // In 0.3 all extensions count as activated, so a client cannot be required to activate one.
         entry.required = version == ProtocolVersion::V1 && required.contains(&extension);
         if audience == Audience::Authenticated {
-            entry.params = params::full(deployment, version, base, extension, offers)
-                .map(|params| Json::from_value(&params));
+            let params = params::full(deployment, version, base, extension, offers);
+            entry.params = Some(Json::from_value(&params));
         }
         Some(entry)
     };

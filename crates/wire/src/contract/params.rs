@@ -51,7 +51,7 @@ pub(super) fn full(
     base: Base,
     extension: Extension,
     offers: Option<&Offers>,
-) -> Option<Value> {
+) -> Value {
     let own = match extension {
         Extension::SessionBinding => session_binding(deployment),
         Extension::ModelSelection => model_selection(),
@@ -61,8 +61,8 @@ pub(super) fn full(
         Extension::ProviderDiscovery => provider_discovery::params(deployment, version),
         Extension::WorkspaceControl => workspace_control::params(deployment, version),
         Extension::InterruptRecovery => interrupt_recovery(deployment, version),
-        Extension::CompatibilityProfile => return Some(compatibility_profile(deployment, version, base)),
-        Extension::WireContract => return Some(wire_contract(deployment, version, base)),
+        Extension::CompatibilityProfile => return compatibility_profile(deployment, version, base),
+        Extension::WireContract => return wire_contract(deployment, version, base),
         Extension::ArtifactMetadata => artifact_metadata(version),
         Extension::ThinkingExposure => thinking_exposure(deployment, version),
     };
@@ -81,7 +81,7 @@ pub(super) fn full(
     if has_profile {
         params["profile"] = profile::summary(deployment, version);
     }
-    Some(params)
+    params
 }
 
 /// Adds the fields of one object to another, recursively.

@@ -41,12 +41,12 @@ pub(crate) struct Details<'a> {
 
 struct ToolDetails<'a> {
     status: &'static str,
-    call: Call<'a>,
+    call: LoggedCall<'a>,
 }
 
 /// A tool call as the log has it.
 #[derive(Deserialize)]
-struct Call<'a> {
+struct LoggedCall<'a> {
     #[serde(borrow)]
     call_id: Cow<'a, str>,
     #[serde(borrow)]
@@ -147,7 +147,7 @@ impl<'a> ToolDetails<'a> {
     /// `None`: `iac-code` has no name for the state. This is so for the output of a tool that still runs.
     fn of(part: &'a Part) -> Option<Self> {
         let PartContent::Data(data) = &part.content else { return None };
-        let call: Call<'a> = serde_json::from_str(data.get()).ok()?;
+        let call: LoggedCall<'a> = serde_json::from_str(data.get()).ok()?;
         let status = match &*call.status {
             "pending" => STARTED,
             "running" if call.output.is_none() => INPUT_COMPLETE,
@@ -159,7 +159,7 @@ impl<'a> ToolDetails<'a> {
     }
 
     fn write(&self, object: &mut ObjectWriter<'_>) {
-        let Call { call_id, tool, input, output, error, .. } = &self.call;
+        let LoggedCall { call_id, tool, input, output, error, .. } = &self.call;
         object.text("status", self.status);
         object.text("toolUseId", call_id);
         object.text("name", tool);

@@ -225,9 +225,8 @@ pub(crate) fn end_of(frames: &[Frame]) -> &str {
     last["statusUpdate"]["status"]["state"].as_str().unwrap_or_default()
 }
 
-/// Fails unless the log has every number once, in order.
+/// Fails unless the log has each number at most once, in order, from 1 on. An update that only repeats the status is not sent.
 pub(crate) fn check_numbers(frames: &[Frame]) {
     let ids: Vec<_> = frames.iter().map(|frame| frame.id.expect("a frame has a number")).collect();
-    let expected: Vec<_> = (1..=frames.len() as u64).collect();
-    assert_eq!(ids, expected, "lost, doubled or out of order");
+    assert!(ids.first() == Some(&1) && ids.is_sorted_by(|one, next| one < next), "{ids:?}");
 }
