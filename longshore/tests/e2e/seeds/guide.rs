@@ -200,8 +200,11 @@ pub(super) fn a_stream_has_chunks_and_an_end(gateway: &mut SeedGateway) {
         let message = json!({"messageId": id, "role": "ROLE_USER", "content": [{"text": prompt}]});
         let arguments = format!("{JSON} -d '{}'", json!({ "message": message }));
         let frames = gateway.ask("/v1/message:stream", &arguments).frames();
-        let chunks: Vec<&Value> =
-            frames.iter().filter_map(|frame| frame.pointer("/artifactUpdate/artifact")).collect();
+        let updates: Vec<&Value> = frames.iter().filter_map(|frame| frame.get("artifactUpdate")).collect();
+        let (last, updates) = updates.split_last().expect("a stream has chunks");
+        assert_eq!((&last["lastChunk"], &last["append"]), (&json!(true), &json!(true)), "{last:#}");
+        assert!(updates.iter().all(|update| update["lastChunk"] == false), "{frames:#?}");
+        let chunks: Vec<&Value> = updates.iter().map(|update| &update["artifact"]).collect();
         let hints: Vec<&Value> = chunks.iter().map(|chunk| &chunk["metadata"]["shared"]["stream"]).collect();
         for block in blocks {
             assert!(hints.iter().any(|hint| hint["block_type"] == block), "no {block} in {frames:#?}");
