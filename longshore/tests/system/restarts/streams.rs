@@ -217,10 +217,8 @@ fn check_events(client: &Client, by: Return, uncut: &[Frame], name: &str) {
         assert_eq!(client.frames, uncut, "{name}");
     }
     let all = numbers(uncut);
-    // In 0.3 some events have no frame.
-    if client.speaker.version.as_str() == "1.0" {
-        assert_eq!(all, (1..=all.len() as u64).collect::<Vec<_>>(), "{name}");
-    }
+    // Events that a reader does not see have no frame.
+    assert!(all.is_sorted_by(|one, next| one < next), "{name}: {all:?}");
     let (before, after) = client.frames.split_at(client.before);
     let (before, after) = (numbers(before), numbers(after));
     assert_eq!(before, all[..before.len()], "{name}: before the stop");
@@ -231,6 +229,7 @@ fn check_events(client: &Client, by: Return, uncut: &[Frame], name: &str) {
     }
 }
 
+/// The numbers of the events. The last chunk of the stream artifact of 0.3 is not an event and has no number.
 fn numbers(frames: &[Frame]) -> Vec<u64> {
-    frames.iter().map(|frame| frame.id.expect("events have numbers")).collect()
+    frames.iter().filter_map(|frame| frame.id).collect()
 }

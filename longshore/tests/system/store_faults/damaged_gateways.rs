@@ -181,7 +181,7 @@ impl Reads<'_> {
     /// A refusal says that something is damaged. A task that is not found was named by the repair.
     fn check_refusal(&mut self, answer: &Value, id: &str) {
         let text = answer.to_string();
-        let is_lost = text.contains("There is no task") && self.is_reported(id);
+        let is_lost = text.contains("was not found") && self.is_reported(id);
         self.accept(text.contains("damaged") || is_lost, || format!("the refusal of {id}: {answer:#}"));
     }
 
