@@ -50,7 +50,7 @@ async fn start(plan: &Plan, locked: &mut Option<DataDir>) -> anyhow::Result<()> 
             return Ok(());
         }
     };
-    let served = run(plan, prepared, &upstream, &mut signals).await;
+    let served = Box::pin(run(plan, prepared, &upstream, &mut signals)).await;
     upstream.end(*served.as_ref().unwrap_or(&Ended::BySystem)).await;
     served.map(drop)
 }
