@@ -54,7 +54,7 @@ async fn campaign_two_thousand_maximal_unfinished_tasks_wait_on_disk() {
             peak = run.memory().max(peak);
         }
     }
-    let (sent, full) = (begun.elapsed(), run.memory());
+    let (sending, full) = (begun.elapsed(), run.memory());
     // One more is refused: by the number of tasks, or by their bytes.
     if tasks == 2_000 {
         let refused = call(run.address, "POST", "/message:send", Some(TOKEN), &message(tasks)).await.0;
@@ -88,7 +88,7 @@ async fn campaign_two_thousand_maximal_unfinished_tasks_wait_on_disk() {
             full / 1024,
             after / 1024,
             disk / 1024 / 1024,
-            sent.as_secs_f64(),
+            sending.as_secs_f64(),
             restart.as_secs_f64(),
         ),
     )
