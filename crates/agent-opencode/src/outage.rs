@@ -19,7 +19,7 @@ use crate::reader::Readers;
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);
 
 /// An OpenCode that is busy for longer than this loses its open calls: they are looked up, not repeated.
-const LONGEST_BUSY: Duration = Duration::from_mins(1);
+pub(crate) const LONGEST_BUSY: Duration = Duration::from_mins(1);
 
 const UNREACHABLE: &str = "OpenCode cannot be reached.";
 

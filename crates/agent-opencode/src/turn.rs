@@ -42,6 +42,7 @@ use self::watchdog::{Limits, Silence};
 use crate::api::EventKind;
 use crate::clear;
 use crate::client::Client;
+use crate::directories::DirectoryUse;
 use crate::outcome;
 use crate::reader::{InvalidResponseAlarm, Lease, Routed};
 use crate::reconcile::{self, Depth, Reading};
@@ -59,6 +60,8 @@ const MAX_TEXT_BATCH: usize = 64;
 
 #[derive(Debug)]
 struct Driver {
+    /// The first field: it is dropped before the receiver of the events sees the end of the queue.
+    _in_use: Option<DirectoryUse>,
     client: Client,
     session: Session,
     lease: Lease,
