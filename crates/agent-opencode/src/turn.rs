@@ -60,8 +60,6 @@ const MAX_TEXT_BATCH: usize = 64;
 
 #[derive(Debug)]
 struct Driver {
-    /// The first field: it is dropped before the receiver of the events sees the end of the queue.
-    _in_use: Option<DirectoryUse>,
     client: Client,
     session: Session,
     lease: Lease,
@@ -119,6 +117,7 @@ impl Driver {
         joiner: Box<Joiner>,
         invalid_alarm: InvalidResponseAlarm,
         stop: CancellationToken,
+        _in_use: Option<DirectoryUse>,
     ) {
         let events = self.events.clone();
         // These futures are rarely ready, so they are polled only when they are woken: some turns have a thousand events a second.
@@ -536,7 +535,7 @@ mod tests {
     use super::*;
 
     /// The size of the future that a method returns.
-    fn size_of_future<A, B, C, D, F: Future>(_: impl Fn(A, B, C, D) -> F) -> usize {
+    fn size_of_future<A, B, C, D, E, F: Future>(_: impl Fn(A, B, C, D, E) -> F) -> usize {
         size_of::<F>()
     }
 

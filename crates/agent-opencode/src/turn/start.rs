@@ -181,7 +181,6 @@ pub(crate) async fn start(
     });
     let invalid_alarm = lease.invalid_alarm();
     let driver = Box::new(Driver {
-        _in_use: in_use,
         client,
         session,
         lease,
@@ -205,7 +204,7 @@ pub(crate) async fn start(
         is_catching_up: resume.is_some(),
     });
     // In a box, because spawning moves the future more than once, and each move would need space for it on the stack.
-    let running = Box::pin(driver.run(joiner, invalid_alarm, with.tasks.stopping().clone()));
+    let running = Box::pin(driver.run(joiner, invalid_alarm, with.tasks.stopping().clone(), in_use));
     with.tasks.spawn("opencode-turn", running);
     Ok(Turn { steering, events, refusal: None })
 }
