@@ -4,7 +4,7 @@
 //! A directory is idle when the gateway has no call and no turn there, and OpenCode no busy session. A turn that waits for an answer
 //! counts as running. The workspace root is always open, and is not counted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -219,19 +219,16 @@ impl DirectoryKeeper {
         {
             return Entered::Full(full);
         }
-        if !open.by_path.contains_key(directory) {
-            let max = limits.total;
-            if max > 0 && open.by_path.len() >= max {
-                let candidates = open.oldest(|_| true);
+        let known = open.by_path.get(directory);
+        if known.is_none_or(|found| found.calls == 0 && found.users.is_empty()) {
+            let (others, max) = (open.by_path.len() - usize::from(known.is_some()), limits.total);
+            if max > 0 && others >= max {
+                let mut candidates = open.oldest(|_| true);
+                candidates.retain(|candidate| candidate != directory);
                 return Entered::Full(Full { limit: "directories", max, candidates });
             }
         }
-        let found = open.by_path.entry(directory.to_owned()).or_insert_with(|| OpenDirectory {
-            users: HashMap::new(),
-            used: now,
-            calls: 0,
-            is_closing: false,
-        });
+        let found = open.by_path.entry(directory.to_owned()).or_insert_with(|| OpenDirectory::new(now));
         (found.used, found.calls) = (now, found.calls + 1);
         if let Some(principal) = principal {
             let unused = DirectoryUser { used: now, calls: 0 };
@@ -239,6 +236,16 @@ impl DirectoryKeeper {
             (user.used, user.calls) = (now, user.calls + 1);
         }
         Entered::Yes
+    }
+
+    /// Counts the directories that are open because they are watched. After a start of the gateway no caller has used them yet.
+    pub(crate) fn count_watched(&self, directories: HashSet<String>) {
+        let is_counted = |directory: &String| *directory != self.root && self.watch.watches(directory);
+        let watched: Vec<_> = directories.into_iter().filter(is_counted).collect();
+        let (mut open, now) = (self.lock(), Instant::now());
+        for directory in watched {
+            open.by_path.entry(directory).or_insert_with(|| OpenDirectory::new(now));
+        }
     }
 
     /// Closes a directory if it is idle. Returns whether it was closed in time. The close goes on when nobody waits for it any
@@ -275,6 +282,12 @@ impl DirectoryKeeper {
             open.by_path.retain(|_, found| found.calls > 0 || found.is_closing);
         }
         open
+    }
+}
+
+impl OpenDirectory {
+    fn new(used: Instant) -> Self {
+        Self { users: HashMap::new(), used, calls: 0, is_closing: false }
     }
 }
 

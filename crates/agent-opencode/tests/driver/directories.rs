@@ -228,3 +228,17 @@ async fn a_shared_directory_counts_for_a_caller_while_its_turn_runs_there() {
     bench.admit("ada", "c").await.expect("there is room");
     bench.stop().await;
 }
+
+/// As after a restart of the gateway: OpenCode has the directory open, and no caller has used it yet.
+#[tokio::test]
+async fn a_directory_that_is_only_watched_is_counted_and_closed_for_another() {
+    let bench = bench(1, 0, None);
+    let _external_turns = bench.agent.external_turns();
+    bench.fake.add_session("ses_a", &bench.path("a"));
+    let session = Session { id: SessionId::parse("ses_a").unwrap(), directory: bench.path("a") };
+    bench.agent.watch(vec![session]);
+    bench.fake.wait_for_streams(1).await;
+    bench.admit("ada", "b").await.expect("there is room");
+    assert_eq!(bench.closed(), [bench.path("a")]);
+    bench.stop().await;
+}
