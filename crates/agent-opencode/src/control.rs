@@ -135,7 +135,9 @@ impl Control for OpenCode {
     }
 
     fn watch(&self, sessions: Vec<Session>) {
+        let directories = sessions.iter().map(|session| session.directory.clone()).collect();
         self.watch.watch(sessions);
+        self.directories.count_watched(directories);
     }
 
     fn external_turns(&self) -> mpsc::Receiver<ExternalTurn> {

@@ -4,7 +4,7 @@
 //! A directory is idle when the gateway has no call and no turn there, and OpenCode no busy session. A turn that waits for an answer
 //! counts as running. The workspace root is always open, and is not counted.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -13,13 +13,14 @@ use longshore_engine::Tasks;
 use longshore_engine::port::caller;
 use longshore_model::{Error, ErrorKind, Principal, Result};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::client::{CallError, Client};
+use crate::outage::LONGEST_BUSY;
 use crate::reader::lock;
 use crate::watch::Watch;
 
-/// How long the close of one directory may take. After that it stays open.
+/// How long a caller waits for the close of a directory. The close itself goes on.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many directories are tried when another needs the room. If none of them can be closed, the caller is refused.
@@ -56,6 +57,7 @@ pub(crate) struct DirectoryKeeper {
     watch: Arc<Watch>,
     root: String,
     limits: DirectoryLimits,
+    tasks: Tasks,
     open: Mutex<OpenDirectories>,
     /// A directory was closed, or could not be.
     closed: Notify,
@@ -70,11 +72,17 @@ struct OpenDirectories {
 
 #[derive(Debug)]
 struct OpenDirectory {
-    /// When each principal used the directory last.
-    users: HashMap<Principal, Instant>,
+    users: HashMap<Principal, DirectoryUser>,
     used: Instant,
+    /// The calls and turns of the gateway there.
     calls: usize,
     is_closing: bool,
+}
+
+#[derive(Debug)]
+struct DirectoryUser {
+    used: Instant,
+    calls: usize,
 }
 
 /// A directory in use: it is not closed before this is dropped.
@@ -82,11 +90,20 @@ struct OpenDirectory {
 pub(crate) struct DirectoryUse {
     keeper: Arc<DirectoryKeeper>,
     directory: String,
+    principal: Option<Principal>,
+}
+
+/// Why a caller cannot use a directory now.
+#[derive(Debug)]
+enum Refused {
+    Full(Full),
+    /// The directory is being closed, and that takes long.
+    Closing,
 }
 
 /// There are too many directories.
 #[derive(Debug)]
-pub(crate) struct Full {
+struct Full {
     limit: &'static str,
     max: usize,
     /// The directories to close, the one that was not used for the longest time first.
@@ -113,6 +130,7 @@ impl DirectoryKeeper {
             watch: Arc::clone(watch),
             root: root.to_owned(),
             limits,
+            tasks: tasks.clone(),
             open: Mutex::default(),
             closed: Notify::new(),
         });
@@ -130,30 +148,44 @@ impl DirectoryKeeper {
 
     /// Uses a directory for a message, which is refused if there are too many.
     pub(crate) async fn enter(self: &Arc<Self>, directory: &str) -> Result<Option<DirectoryUse>> {
-        let refusal = |full: Full| full.refusal(ErrorKind::TooManyRequests);
-        self.try_enter(directory).await.map_err(refusal)
+        let entered = self.try_enter(directory, self.limits).await;
+        entered.map_err(|refused| refused.into_error(ErrorKind::TooManyRequests))
     }
 
     /// The same for a call with the error of a call that finds no room. With that error a task that was accepted waits.
     pub(crate) async fn enter_for_call(self: &Arc<Self>, directory: &str) -> Result<Option<DirectoryUse>> {
-        let refusal = |full: Full| full.refusal(ErrorKind::UpstreamBackpressure);
-        self.try_enter(directory).await.map_err(refusal)
+        let entered = self.try_enter(directory, self.limits).await;
+        entered.map_err(|refused| refused.into_error(ErrorKind::UpstreamBackpressure))
     }
 
-    async fn try_enter(self: &Arc<Self>, directory: &str) -> Result<Option<DirectoryUse>, Full> {
+    /// The same for a turn that already runs there: it is counted, and no limit applies to it.
+    pub(crate) async fn enter_running(self: &Arc<Self>, directory: &str) -> Result<Option<DirectoryUse>> {
+        let limits = DirectoryLimits { total: 0, per_principal: 0, ..self.limits };
+        let entered = self.try_enter(directory, limits).await;
+        entered.map_err(|refused| refused.into_error(ErrorKind::UpstreamBackpressure))
+    }
+
+    async fn try_enter(
+        self: &Arc<Self>,
+        directory: &str,
+        limits: DirectoryLimits,
+    ) -> Result<Option<DirectoryUse>, Refused> {
         if directory == self.root {
             return Ok(None);
         }
-        let (principal, deadline) = (caller(), Instant::now() + ROOM_PATIENCE);
+        let (principal, begun) = (caller(), Instant::now());
         loop {
             let mut closed = pin!(self.closed.notified());
             closed.as_mut().enable();
-            match self.note_use(directory, principal.as_ref()) {
+            match self.note_use(directory, principal.as_ref(), limits) {
                 Entered::Yes => {
                     let (keeper, directory) = (Arc::clone(self), directory.to_owned());
-                    return Ok(Some(DirectoryUse { keeper, directory }));
+                    return Ok(Some(DirectoryUse { keeper, directory, principal }));
                 }
-                Entered::Later => closed.await,
+                Entered::Later => {
+                    let closed = timeout_at(begun + CLOSE_TIMEOUT, closed).await;
+                    closed.map_err(|_| Refused::Closing)?;
+                }
                 Entered::Full(full) => {
                     let mut is_closed = false;
                     let idle = full.candidates.iter().filter(|candidate| self.watch.is_idle(candidate));
@@ -164,8 +196,8 @@ impl DirectoryKeeper {
                         }
                     }
                     if !is_closed {
-                        if Instant::now() + ROOM_PAUSE >= deadline {
-                            return Err(full);
+                        if begun.elapsed() + ROOM_PAUSE >= ROOM_PATIENCE {
+                            return Err(Refused::Full(full));
                         }
                         sleep(ROOM_PAUSE).await;
                     }
@@ -174,7 +206,7 @@ impl DirectoryKeeper {
         }
     }
 
-    fn note_use(&self, directory: &str, principal: Option<&Principal>) -> Entered {
+    fn note_use(&self, directory: &str, principal: Option<&Principal>, limits: DirectoryLimits) -> Entered {
         let mut open = self.lock();
         let now = Instant::now();
         if open.by_path.get(directory).is_some_and(|found| found.is_closing) {
@@ -183,63 +215,49 @@ impl DirectoryKeeper {
         let is_user = |found: &OpenDirectory| principal.is_some_and(|user| found.users.contains_key(user));
         let is_known_user = open.by_path.get(directory).is_some_and(is_user);
         if let Some(principal) = principal.filter(|_| !is_known_user)
-            && let Err(full) = open.make_room_for(principal, self.limits.per_principal)
+            && let Err(full) = open.make_room_for(principal, limits.per_principal)
         {
             return Entered::Full(full);
         }
-        if !open.by_path.contains_key(directory) {
-            let max = self.limits.total;
-            if max > 0 && open.by_path.len() >= max {
-                let candidates = open.oldest(|_| true);
+        let known = open.by_path.get(directory);
+        if known.is_none_or(|found| found.calls == 0 && found.users.is_empty()) {
+            let (others, max) = (open.by_path.len() - usize::from(known.is_some()), limits.total);
+            if max > 0 && others >= max {
+                let mut candidates = open.oldest(|_| true);
+                candidates.retain(|candidate| candidate != directory);
                 return Entered::Full(Full { limit: "directories", max, candidates });
             }
         }
-        let found = open.by_path.entry(directory.to_owned()).or_insert_with(|| OpenDirectory {
-            users: HashMap::new(),
-            used: now,
-            calls: 0,
-            is_closing: false,
-        });
+        let found = open.by_path.entry(directory.to_owned()).or_insert_with(|| OpenDirectory::new(now));
         (found.used, found.calls) = (now, found.calls + 1);
         if let Some(principal) = principal {
-            found.users.insert(principal.clone(), now);
+            let unused = DirectoryUser { used: now, calls: 0 };
+            let user = found.users.entry(principal.clone()).or_insert(unused);
+            (user.used, user.calls) = (now, user.calls + 1);
         }
         Entered::Yes
     }
 
-    /// Closes a directory if it is idle. Returns whether it was closed.
-    async fn close(&self, directory: &str) -> bool {
-        let Some(mut closing) = Closing::begin(self, directory) else { return false };
-        if !self.watch.release(directory) {
-            return false;
-        }
-        let closed = timeout(CLOSE_TIMEOUT, self.close_if_idle(directory)).await;
-        match closed.unwrap_or(Err(CallError::NoAnswer)) {
-            Ok(is_closed) => {
-                closing.is_closed = is_closed;
-                if is_closed {
-                    tracing::info!(directory, "closed an idle directory of OpenCode");
-                }
-                is_closed
-            }
-            Err(cause) => {
-                tracing::debug!(directory, %cause, "could not close a directory of OpenCode");
-                false
-            }
+    /// Counts the directories that are open because they are watched. After a start of the gateway no caller has used them yet.
+    pub(crate) fn count_watched(&self, directories: HashSet<String>) {
+        let is_counted = |directory: &String| *directory != self.root && self.watch.watches(directory);
+        let watched: Vec<_> = directories.into_iter().filter(is_counted).collect();
+        let (mut open, now) = (self.lock(), Instant::now());
+        for directory in watched {
+            open.by_path.entry(directory).or_insert_with(|| OpenDirectory::new(now));
         }
     }
 
-    /// Another client of OpenCode may have a turn there, which the close would abort.
-    async fn close_if_idle(&self, directory: &str) -> Result<bool, CallError> {
-        if !self.client.unshared_statuses(directory).await?.is_empty() {
-            return Ok(false);
-        }
-        self.client.dispose(directory).await?;
-        Ok(true)
+    /// Closes a directory if it is idle. Returns whether it was closed in time. The close goes on when nobody waits for it any
+    /// more, and nobody enters the directory before its end: OpenCode would abort the turn.
+    async fn close(self: &Arc<Self>, directory: &str) -> bool {
+        let Some(closing) = Closing::begin(self, directory) else { return false };
+        let closed = self.tasks.spawn("opencode-close", closing.run());
+        matches!(timeout(CLOSE_TIMEOUT, closed).await, Ok(Ok(true)))
     }
 
     /// Closes directories that were not used for so long. A watched directory stays open.
-    async fn close_idle(&self, idle: Duration) {
+    async fn close_idle(self: Arc<Self>, idle: Duration) {
         loop {
             sleep(idle / 4).await;
             let is_old = |found: &OpenDirectory| found.used.elapsed() >= idle;
@@ -261,9 +279,15 @@ impl DirectoryKeeper {
         if open.process != process {
             // The next process has opened none yet.
             open.process = process;
-            open.by_path.retain(|_, found| found.calls > 0);
+            open.by_path.retain(|_, found| found.calls > 0 || found.is_closing);
         }
         open
+    }
+}
+
+impl OpenDirectory {
+    fn new(used: Instant) -> Self {
+        Self { users: HashMap::new(), used, calls: 0, is_closing: false }
     }
 }
 
@@ -276,15 +300,18 @@ impl OpenDirectories {
         free.into_iter().map(|(directory, _)| directory.clone()).collect()
     }
 
-    /// Another directory for this principal. A directory that others use too is left to them.
+    /// Makes room for another directory of this principal: leaves a directory to others who use it too, unless a call or a turn of
+    /// the principal runs there.
     fn make_room_for(&mut self, principal: &Principal, max: usize) -> Result<(), Full> {
         let count = self.by_path.values().filter(|found| found.users.contains_key(principal)).count();
         if max == 0 || count < max {
             return Ok(());
         }
         let shared = self.by_path.values_mut().filter(|found| found.users.len() > 1);
-        let own_time = |found: &&mut OpenDirectory| found.users.get(principal).copied();
-        let oldest = shared.filter(|found| found.users.contains_key(principal)).min_by_key(own_time);
+        let is_left =
+            |found: &&mut OpenDirectory| found.users.get(principal).is_some_and(|user| user.calls == 0);
+        let own_time = |found: &&mut OpenDirectory| found.users.get(principal).map(|user| user.used);
+        let oldest = shared.filter(is_left).min_by_key(own_time);
         if let Some(oldest) = oldest {
             oldest.users.remove(principal);
             return Ok(());
@@ -294,9 +321,13 @@ impl OpenDirectories {
     }
 }
 
-impl Full {
-    fn refusal(self, kind: ErrorKind) -> Error {
-        let Self { limit, max, .. } = self;
+impl Refused {
+    /// `kind`: of the error if there are too many directories.
+    fn into_error(self, kind: ErrorKind) -> Error {
+        let Self::Full(Full { limit, max, .. }) = self else {
+            let text = "The agent is closing this directory, which was idle. Try again in a few seconds.";
+            return Error::new(ErrorKind::UpstreamBackpressure, text).after(RETRY_AFTER);
+        };
         let whose = if limit == "directories" { "The agent's" } else { "Your" };
         let text = format!(
             "{whose} limit of open directories ({max}) is reached, and none of them is idle. Try again when a task there has ended, \
@@ -309,35 +340,92 @@ impl Full {
 impl Drop for DirectoryUse {
     fn drop(&mut self) {
         let mut open = lock(&self.keeper.open);
-        if let Some(found) = open.by_path.get_mut(&self.directory) {
-            (found.used, found.calls) = (Instant::now(), found.calls.saturating_sub(1));
+        let Some(found) = open.by_path.get_mut(&self.directory) else { return };
+        let now = Instant::now();
+        (found.used, found.calls) = (now, found.calls.saturating_sub(1));
+        if let Some(user) = self.principal.as_ref().and_then(|principal| found.users.get_mut(principal)) {
+            (user.used, user.calls) = (now, user.calls.saturating_sub(1));
         }
     }
 }
 
 /// A directory that is being closed. Nobody enters it meanwhile.
-struct Closing<'a> {
-    keeper: &'a DirectoryKeeper,
-    directory: &'a str,
-    is_closed: bool,
+struct Closing {
+    keeper: Arc<DirectoryKeeper>,
+    directory: String,
+    state: CloseState,
 }
 
-impl<'a> Closing<'a> {
-    fn begin(keeper: &'a DirectoryKeeper, directory: &'a str) -> Option<Self> {
+enum CloseState {
+    Open,
+    /// OpenCode may close the directory at any time.
+    Requested,
+    Closed,
+}
+
+impl Closing {
+    fn begin(keeper: &Arc<DirectoryKeeper>, directory: &str) -> Option<Self> {
         let mut open = keeper.lock();
         let found = open.by_path.get_mut(directory).filter(|found| found.calls == 0 && !found.is_closing)?;
         found.is_closing = true;
-        Some(Self { keeper, directory, is_closed: false })
+        Some(Self { keeper: Arc::clone(keeper), directory: directory.to_owned(), state: CloseState::Open })
+    }
+
+    /// Returns whether the directory was closed.
+    async fn run(mut self) -> bool {
+        let stop = self.keeper.tasks.stopping().clone();
+        let closed = tokio::select! {
+            biased;
+            closed = self.close_if_idle() => closed,
+            () = stop.cancelled() => return false,
+        };
+        let directory = &self.directory;
+        match closed {
+            Ok(true) => tracing::info!(directory, "closed an idle directory of OpenCode"),
+            Ok(false) => {}
+            Err(cause) => tracing::debug!(directory, %cause, "could not close a directory of OpenCode"),
+        }
+        matches!(self.state, CloseState::Closed)
+    }
+
+    async fn close_if_idle(&mut self) -> Result<bool, CallError> {
+        let DirectoryKeeper { client, watch, .. } = &*self.keeper;
+        // Another client of OpenCode may have a turn there, which the close would abort.
+        let statuses = timeout(CLOSE_TIMEOUT, client.unshared_statuses(&self.directory)).await;
+        let is_idle = statuses.unwrap_or(Err(CallError::NoAnswer))?.is_empty();
+        let was_watched = watch.watches(&self.directory);
+        if !is_idle || !watch.release(&self.directory) {
+            return Ok(false);
+        }
+        self.state = CloseState::Requested;
+        let closed = client.dispose(&self.directory, LONGEST_BUSY).await;
+        if let Err(CallError::Cut(_) | CallError::Ended | CallError::NoAnswer) | Ok(()) = &closed {
+            // Without a response, OpenCode has probably closed it too. If not, its next use counts it again.
+            self.state = CloseState::Closed;
+        } else {
+            self.state = CloseState::Open;
+            if was_watched {
+                watch.watch_again(&self.directory);
+            }
+        }
+        closed.map(|()| true)
     }
 }
 
-impl Drop for Closing<'_> {
+impl Drop for Closing {
     fn drop(&mut self) {
         let mut open = lock(&self.keeper.open);
-        if self.is_closed {
-            open.by_path.remove(self.directory);
-        } else if let Some(found) = open.by_path.get_mut(self.directory) {
-            found.is_closing = false;
+        match self.state {
+            CloseState::Open => {
+                if let Some(found) = open.by_path.get_mut(&self.directory) {
+                    found.is_closing = false;
+                }
+            }
+            // The gateway stops.
+            CloseState::Requested => return,
+            CloseState::Closed => {
+                open.by_path.remove(&self.directory);
+            }
         }
         drop(open);
         self.keeper.closed.notify_waiters();

@@ -315,9 +315,13 @@ impl Agent for OpenCode {
 
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
         Box::pin(async move {
-            // From then on the turn itself keeps the directory open.
-            let _in_use = self.directories.enter_for_call(&request.session.directory).await?;
-            turn::start(&self.starter, request).await
+            let directory = &request.session.directory;
+            let in_use = if request.resume.is_some() {
+                self.directories.enter_running(directory).await?
+            } else {
+                self.directories.enter_for_call(directory).await?
+            };
+            turn::start(&self.starter, request, in_use).await
         })
     }
 

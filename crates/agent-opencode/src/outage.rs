@@ -19,7 +19,7 @@ use crate::reader::Readers;
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);
 
 /// An OpenCode that is busy for longer than this loses its open calls: they are looked up, not repeated.
-const LONGEST_BUSY: Duration = Duration::from_mins(1);
+pub(crate) const LONGEST_BUSY: Duration = Duration::from_mins(1);
 
 const UNREACHABLE: &str = "OpenCode cannot be reached.";
 
@@ -108,8 +108,10 @@ async fn probe_until_up<F: Future<Output = Probe>>(address: &Address, probe: imp
             biased;
             late = first.as_mut(), if may_be_busy => {
                 may_be_busy = false;
-                if late == Probe::Response {
-                    return;
+                match late {
+                    Probe::Response => return,
+                    Probe::Unreachable => address.set_down(UNREACHABLE),
+                    Probe::NoResponse => {}
                 }
                 continue;
             }
@@ -172,6 +174,20 @@ mod tests {
             let (runs, took) = probed(Duration::from_secs(busy), swallows).await;
             assert_eq!(runs, new_runs, "busy for {busy} s, swallows: {swallows}");
             assert!(took <= Duration::from_secs(within), "{took:?}");
+        }
+    }
+
+    /// The attempt to connect takes longer than a busy OpenCode is waited for, and later probes give up before it fails.
+    #[tokio::test(start_paused = true)]
+    async fn an_opencode_whose_first_probe_finds_no_connection_late_is_down() {
+        let address: Address = "http://host".parse().unwrap();
+        let probing = probe_until_up(&address, |patience| async move {
+            sleep(patience.min(BUSY_PATIENCE * 2)).await;
+            if patience == LONGEST_BUSY { Probe::Unreachable } else { Probe::NoResponse }
+        });
+        tokio::select! {
+            () = probing => panic!("nothing responds"),
+            down = timeout(LONGEST_BUSY, address.until_down()) => assert!(down.is_ok(), "the outage is noticed"),
         }
     }
 }

@@ -42,6 +42,7 @@ use self::watchdog::{Limits, Silence};
 use crate::api::EventKind;
 use crate::clear;
 use crate::client::Client;
+use crate::directories::DirectoryUse;
 use crate::outcome;
 use crate::reader::{InvalidResponseAlarm, Lease, Routed};
 use crate::reconcile::{self, Depth, Reading};
@@ -116,6 +117,7 @@ impl Driver {
         joiner: Box<Joiner>,
         invalid_alarm: InvalidResponseAlarm,
         stop: CancellationToken,
+        _in_use: Option<DirectoryUse>,
     ) {
         let events = self.events.clone();
         // These futures are rarely ready, so they are polled only when they are woken: some turns have a thousand events a second.
@@ -533,7 +535,7 @@ mod tests {
     use super::*;
 
     /// The size of the future that a method returns.
-    fn size_of_future<A, B, C, D, F: Future>(_: impl Fn(A, B, C, D) -> F) -> usize {
+    fn size_of_future<A, B, C, D, E, F: Future>(_: impl Fn(A, B, C, D, E) -> F) -> usize {
         size_of::<F>()
     }
 

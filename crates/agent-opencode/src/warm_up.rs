@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore_model::{Error, ErrorKind, Result};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::client::CallError;
 use crate::{OpenCode, outage};
@@ -27,21 +27,32 @@ impl OpenCode {
     /// Makes OpenCode load what it would load with the first message: the workspace with its configuration and its providers.
     /// With a `prompt` also the rest, by a turn in a session that is deleted at once. The prompt costs a call of the model.
     pub async fn warm_up(&self, prompt: Option<&str>) {
-        let warmed = timeout(PATIENCE, self.load(prompt)).await.unwrap_or(Err(CallError::NoAnswer));
-        if let Err(cause) = warmed {
+        if let Err(cause) = self.load(prompt).await {
             tracing::debug!(%cause, "OpenCode did not load everything before the first turn");
         }
     }
 
     async fn load(&self, prompt: Option<&str>) -> Result<(), CallError> {
-        let root = self.access.root.as_str();
-        self.access.catalog.load(root).await?;
-        // The stream stays open for the first turn.
-        self.readers.attached(root, PATIENCE).await?;
+        let (root, deadline) = (self.access.root.as_str(), Instant::now() + PATIENCE);
+        let workspace = async {
+            self.access.catalog.load(root).await?;
+            // The stream stays open for the first turn.
+            self.readers.attached(root, PATIENCE).await?;
+            Ok::<_, CallError>(())
+        };
+        timeout_at(deadline, workspace).await.unwrap_or(Err(CallError::NoAnswer))?;
         let Some(prompt) = prompt else { return Ok(()) };
+        // Not ended at the deadline: without the response nobody could delete the session.
         let session = self.client.create_session(root).await?;
-        let played = self.client.play_turn(root, &session.id, prompt).await;
-        self.client.delete_session(root, &session.id).await?;
+        let playing = self.client.play_turn(root, &session.id, prompt);
+        let played = timeout_at(deadline, playing).await.unwrap_or(Err(CallError::NoAnswer));
+        let client = self.client.for_cleanup();
+        if played.is_err()
+            && let Err(cause) = client.abort(root, &session.id).await
+        {
+            tracing::debug!(%cause, "could not abort the first turn of OpenCode");
+        }
+        client.delete_session(root, &session.id).await?;
         played
     }
 

@@ -162,6 +162,15 @@ impl Watch {
         lock(&self.directories).release(directory, &self.readers)
     }
 
+    /// Watches the sessions of a released directory again.
+    pub(crate) fn watch_again(&self, directory: &str) {
+        let mut directories = lock(&self.directories);
+        let now = directories.now();
+        if let WatchSlot::New { queue, is_active } = directories.take(directory, now, &self.readers) {
+            self.spawn_watcher(directory.to_owned(), queue, is_active);
+        }
+    }
+
     /// Whether external turns in this directory are reported.
     pub(crate) fn watches(&self, directory: &str) -> bool {
         lock(&self.directories).contains(directory)

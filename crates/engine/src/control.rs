@@ -67,7 +67,8 @@ impl Engine {
     ) -> Result<ControlResult> {
         let mut done = ResultCallback(Some(done));
         if let Call::Query(query) = &request.control {
-            let result = self.query(caller, query, &request.location).await;
+            let work = self.query(caller, query, &request.location);
+            let result = with_caller(caller.principal.clone(), work).await;
             done.report(&result);
             return result;
         }

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::port::{
     BoxFuture, Control, ExternalTurn, Input, KnownSession, Session, WorkspaceContents, WorkspaceSession,
+    caller,
 };
 use longshore_model::{
     AgentMessageId, Catalog, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers,
-    Project, PromptOptions, RequestedLocation, Result, Role, SessionId, SessionInfo, SessionStatus,
-    StoredMessage, Timestamp, Workspace, WorkspaceId, Worktree, WorktreeRef,
+    Principal, Project, PromptOptions, RequestedLocation, Result, Role, SessionId, SessionInfo,
+    SessionStatus, StoredMessage, Timestamp, Workspace, WorkspaceId, Worktree, WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -45,6 +46,8 @@ struct State {
     refused_looks: VecDeque<Error>,
     forks: usize,
     calls: Vec<Call>,
+    /// For whom each call was made. `None`: for the gateway itself.
+    callers: Vec<Option<Principal>>,
     watched: Vec<Session>,
 }
 
@@ -152,8 +155,15 @@ impl ScriptedControl {
         self.lock().watched.clone()
     }
 
+    /// The callers of all calls since the last time.
+    pub fn take_callers(&self) -> Vec<Option<Principal>> {
+        std::mem::take(&mut self.lock().callers)
+    }
+
     fn note_call(&self, call: Call) {
-        self.lock().calls.push(call);
+        let mut state = self.lock();
+        state.calls.push(call);
+        state.callers.push(caller());
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

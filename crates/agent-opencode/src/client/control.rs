@@ -223,8 +223,9 @@ impl Client {
     }
 
     /// Closes a directory. Aborts what runs there.
-    pub(crate) async fn dispose(&self, directory: &str) -> Result<()> {
-        let closed: Result<bool> = self.change(Method::POST, "instance/dispose", directory, None).await;
+    pub(crate) async fn dispose(&self, directory: &str, limit: Duration) -> Result<()> {
+        let request = self.request(Method::POST, "instance/dispose", directory, "")?;
+        let closed: Result<bool> = self.json_within(Call::Control, request, limit).await;
         closed.map(drop).map_err(without_session)
     }
 

@@ -25,6 +25,7 @@ use crate::api::control::Command;
 use crate::catalog::{Catalog, PURPOSE};
 use crate::client::{CallError, CallSlot, Client};
 use crate::control::references::{Bounds, SentCommand};
+use crate::directories::DirectoryUse;
 use crate::outcome;
 use crate::prompt::{PromptDraft, Prompts};
 use crate::reader::{Lease, Readers, Routed};
@@ -76,7 +77,12 @@ pub(super) enum SendResult {
     Refused(Outcome, Error),
 }
 
-pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> {
+/// `in_use`: the use of the session's directory, which lasts until the turn is over.
+pub(crate) async fn start(
+    with: &Starter,
+    request: TurnRequest,
+    in_use: Option<DirectoryUse>,
+) -> Result<Turn> {
     let TurnRequest { session, prompt, input, options, order, is_adopted, resume, prompting, trace, .. } =
         request;
     let limits = with.watchdog.limits(is_adopted);
@@ -198,7 +204,7 @@ pub(crate) async fn start(with: &Starter, request: TurnRequest) -> Result<Turn> 
         is_catching_up: resume.is_some(),
     });
     // In a box, because spawning moves the future more than once, and each move would need space for it on the stack.
-    let running = Box::pin(driver.run(joiner, invalid_alarm, with.tasks.stopping().clone()));
+    let running = Box::pin(driver.run(joiner, invalid_alarm, with.tasks.stopping().clone(), in_use));
     with.tasks.spawn("opencode-turn", running);
     Ok(Turn { steering, events, refusal: None })
 }

@@ -198,3 +198,24 @@ async fn calls_and_events_are_counted() {
     assert_eq!(sample("opencode_event_queue_depth"), 0);
     assert_eq!(sample("opencode_stream_retries_total"), 1);
 }
+
+#[tokio::test]
+async fn a_warm_up_turn_that_takes_too_long_is_aborted_and_its_session_deleted() {
+    let bench = Bench::on(FakeOpenCode::start(), None, PATIENCE);
+    let gate = Gate::new();
+    bench.fake.queue(Script::new().hold(&gate));
+    let mut warming_up = Box::pin(bench.agent.warm_up(Some("hello")));
+    tokio::select! {
+        () = warming_up.as_mut() => panic!("the turn is held"),
+        () = gate.reached() => {}
+    }
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(31)).await;
+    tokio::time::resume();
+    warming_up.await;
+    let log = bench.fake.log();
+    let calls: Vec<_> = log.iter().rev().map(|call| (call.method.as_str(), call.path.as_str())).collect();
+    assert!(calls[0].0 == "DELETE" && calls[1].1.ends_with("/abort"), "{calls:?}");
+    assert_eq!(bench.fake.sessions(), [""; 0]);
+    bench.stop().await;
+}

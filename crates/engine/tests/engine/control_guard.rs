@@ -311,3 +311,17 @@ async fn an_agent_without_a_control_surface_says_so() {
     assert_eq!(error.kind(), ErrorKind::UnsupportedOperation);
     assert_eq!(*h.engine.offers().await, longshore_model::Offers::default());
 }
+
+/// The limits for each caller, such as that of directories, apply only to calls with a caller.
+#[tokio::test]
+async fn every_query_and_command_reaches_the_agent_with_its_caller() {
+    let s = stage(SessionGuard::Owner);
+    s.owned("alice", "ses_a").await;
+    let calls = queries("ses_a").into_iter().chain([share("ses_a")]);
+    for call in calls {
+        s.call(&ada(), call.clone()).await.unwrap_or_else(|error| panic!("{call:?}: {error:?}"));
+        let callers = s.control.take_callers();
+        assert!(!callers.is_empty());
+        assert!(callers.iter().all(|caller| *caller == Some(ada().principal)), "{call:?}: {callers:?}");
+    }
+}
