@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::header::{ALLOW, AUTHORIZATION, WWW_AUTHENTICATE};
+use http::header::{ALLOW, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode};
 use longshore_engine::{Engine, Tasks};
@@ -22,13 +22,12 @@ use longshore_wire::extension::{self, Activated};
 use longshore_wire::jsonrpc::Id;
 use longshore_wire::methods;
 use longshore_wire::surface::Access;
-use longshore_wire::v1::card::API_KEY_HEADER;
 use longshore_wire::v03::Dialect;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
-use crate::auth::{Caller, Credentials};
+use crate::auth::{self, Caller, Credentials};
 use crate::body::BodyLimits;
 use crate::compress;
 use crate::count;
@@ -251,13 +250,12 @@ impl Dispatcher {
             return Ok(None);
         }
         let access = incoming.route().map_or(Access::Credential, Route::access);
-        let has_none = || !headers.contains_key(AUTHORIZATION) && !headers.contains_key(API_KEY_HEADER);
         match access {
             Access::Anybody => Ok(None),
             // On such a path a credential is optional, but a wrong one is still refused.
-            Access::Graded if has_none() => Ok(None),
+            Access::Graded if auth::has_none(headers) => Ok(None),
             // A request without a credential guesses nothing, so it is not counted as a failed login.
-            Access::Credential if has_none() => self.credentials.authenticate(headers).map(Some),
+            Access::Credential if auth::has_none(headers) => self.credentials.authenticate(headers).map(Some),
             Access::Graded | Access::Credential => {
                 self.rate_limiter.check_login(incoming.peer)?;
                 let found = self.credentials.authenticate(headers);
