@@ -72,17 +72,17 @@ impl Files {
                 }
             };
             out.push(match attached(attachment) {
-                Ok(Attached::File(file)) => match named_paths(state.input.as_deref()) {
-                    Some(paths) => {
+                Ok(Attached::File(file)) => {
+                    if let Some(paths) = named_paths(state.input.as_deref()) {
                         self.sources.insert(id, paths);
                         AgentEvent::File { block, file }
-                    }
-                    None => {
+                    } else {
                         tracing::warn!(id, "a file of a tool was withheld: its call has too many arguments");
-                        let reason = "A file of the agent was withheld: its tool call has too many arguments to check.";
+                        let reason =
+                            "A file of the agent was withheld: its tool call has too many arguments to check.";
                         AgentEvent::WithheldFile { block, name: file.name, reason: reason.to_owned() }
                     }
-                },
+                }
                 Ok(Attached::Remote(file)) => AgentEvent::RemoteFile { block, file },
                 Err(why) => {
                     tracing::warn!(id, why, "a file of a tool was left out");
