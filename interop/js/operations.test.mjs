@@ -173,7 +173,7 @@ function operations(adapter, binding) {
 
   it('reports a wrong token', async () => {
     const client = await connect({ token: 'not-the-token' });
-    await assert.rejects(adapter.send(client, 'hello'), /needs a valid credential/);
+    await assert.rejects(adapter.send(client, 'hello'), /credential is not valid/);
   });
 }
 

@@ -57,8 +57,11 @@ impl Banner<'_> {
         let mut text = String::new();
         if let Some(reason) = waiting {
             let _ = writeln!(text, "Longshore {} is waiting for {}.", env!("CARGO_PKG_VERSION"), self.agent);
-            let _ =
-                writeln!(text, "{reason} Requests are accepted; their tasks begin when OpenCode responds.");
+            let _ = writeln!(
+                text,
+                "{reason} Check that OpenCode runs and that its URL is right. When OpenCode responds, Longshore goes on by \
+                 itself and says that it is ready. Until then requests are accepted, and their tasks wait."
+            );
         } else {
             let _ = writeln!(text, "{READY}");
         }
@@ -73,12 +76,13 @@ impl Banner<'_> {
         text
     }
 
-    /// The first request as one `curl` command on one line, so that it works when it is pasted, however the terminal wraps it.
+    /// The first request as one `curl` command on one line, so that it works when it is pasted, however the terminal wraps it. A
+    /// line before it takes a configured secret, which is not shown, because its owner knows it.
     fn curl(&self) -> String {
+        let (before, authorization) = self.authorization();
         format!(
-            "curl -sS {} {} -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d '{}'\n",
+            "{before}curl -sS {} {authorization} -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d '{}'\n",
             quoted(&format!("{}/", self.local_url)),
-            self.authorization(),
             format_args!(
                 r#"{{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{{"message":{{"messageId":"{}","role":"ROLE_USER","parts":[{{"text":"Say hello."}}]}}}}}}"#,
                 self.message_id
@@ -86,27 +90,17 @@ impl Banner<'_> {
         )
     }
 
-    /// The option of `curl` that authenticates. A configured secret is not shown, because its owner knows it. The command takes the
-    /// secret from the environment or asks for it.
-    fn authorization(&self) -> String {
+    /// The line before the command, if one is needed, and the option of `curl` that authenticates.
+    fn authorization(&self) -> (&'static str, String) {
         match (self.token, self.credentials.first().map(|credential| &credential.login)) {
-            (Some(token), _) => format!("-H \"Authorization: Bearer {}\"", token.texts().1),
-            (None, Some(Login::Basic { username, .. })) => {
-                format!("-u {}", quoted(username))
-            }
+            (Some(token), _) => ("", format!("-H \"Authorization: Bearer {}\"", token.texts().1)),
+            (None, Some(Login::Basic { username, .. })) => ("", format!("-u {}", quoted(username))),
             (None, Some(Login::ApiKey { .. })) => {
-                format!("-H \"X-API-Key: {}\"", asked("API_KEY", "API key"))
+                ("API_KEY=your-api-key\n", "-H \"X-API-Key: $API_KEY\"".to_owned())
             }
-            (None, _) => {
-                format!("-H \"Authorization: Bearer {}\"", asked("A2A_BEARER_TOKEN", "bearer token"))
-            }
+            (None, _) => ("TOKEN=your-token\n", "-H \"Authorization: Bearer $TOKEN\"".to_owned()),
         }
     }
-}
-
-/// A part of a text in double quotes for a shell: the value of a variable, or else what its user types.
-fn asked(variable: &str, what: &str) -> String {
-    format!("${{{variable}:-$(printf 'Your {what}: ' >&2; read -r typed; printf %s \"$typed\")}}")
 }
 
 #[cfg(test)]
@@ -159,33 +153,24 @@ mod tests {
     }
 
     #[test]
-    fn the_first_request_takes_a_configured_secret_from_the_environment_or_asks_for_it() {
+    fn the_first_request_uses_the_token_in_the_line_before_it() {
         let bearer = Login::Bearer { token: SecretString::from("s3cret"), principal: "p".into() };
         let credential = Credential { login: bearer, rights: Rights::default() };
-        let command = banner(None, std::slice::from_ref(&credential)).curl();
-        let script = format!("curl() {{ printf '%s\\n' \"$@\"; }}; {command}");
-        for (variable, typed) in [(Some("s3cret"), ""), (None, "s3cret\n")] {
-            let mut shell = std::process::Command::new("sh");
-            shell.args(["-c", &script]).env_remove("A2A_BEARER_TOKEN");
-            shell.envs(variable.map(|value| ("A2A_BEARER_TOKEN", value)));
-            let piped = std::process::Stdio::piped;
-            let mut shell = shell.stdin(piped()).stdout(piped()).stderr(piped()).spawn().unwrap();
-            std::io::Write::write_all(&mut shell.stdin.take().unwrap(), typed.as_bytes()).unwrap();
-            let output = shell.wait_with_output().unwrap();
-            let sent = String::from_utf8(output.stdout).unwrap();
-            assert!(sent.contains("\nAuthorization: Bearer s3cret\n"), "{sent}");
-            let prompt = if variable.is_some() { "" } else { "Your bearer token: " };
-            assert_eq!(String::from_utf8(output.stderr).unwrap(), prompt);
-        }
+        let commands = banner(None, std::slice::from_ref(&credential)).curl();
+        let script =
+            format!("curl() {{ printf '%s\\n' \"$@\"; }}\n{}", commands.replace("your-token", "s3cret"));
+        let printed = std::process::Command::new("sh").args(["-c", &script]).output().unwrap().stdout;
+        let sent = String::from_utf8(printed).unwrap();
+        assert!(sent.contains("\nAuthorization: Bearer s3cret\n"), "{sent}");
     }
 
     #[test]
     fn a_configured_secret_is_not_shown() {
         let secret = || SecretString::from("s3cret");
         let cases = [
-            (Login::Bearer { token: secret(), principal: "p".into() }, "Bearer ${A2A_BEARER_TOKEN:-"),
+            (Login::Bearer { token: secret(), principal: "p".into() }, "\nTOKEN=your-token\ncurl "),
             (Login::Basic { username: "ada".into(), password: secret() }, "-u 'ada'"),
-            (Login::ApiKey { key: secret(), principal: "p".into() }, "X-API-Key: ${API_KEY:-"),
+            (Login::ApiKey { key: secret(), principal: "p".into() }, "\nAPI_KEY=your-api-key\ncurl "),
         ];
         for (login, expected) in cases {
             let credential = Credential { login, rights: Rights::default() };

@@ -71,11 +71,11 @@ impl DataDir {
         }
         let demo = matches!(plan.agent, AgentPlan::Demo { .. });
         let data_dir = Self::locked(lock, path).check_owner(demo, &plan.workspace)?;
-        if plan.data_dir_is_in_workspace {
+        if plan.agent_reaches_data_dir {
             // With this file, git and OpenCode's snapshots leave out everything in the directory, the file itself included.
             let ignore = path.join(".gitignore");
             // A `.gitignore` of the project stays as it is.
-            if !ignore.exists() && *path != plan.workspace {
+            if !ignore.exists() && *path != plan.workspace && !plan.allowed_roots.contains(path) {
                 write_private(&ignore, "*").with_context(|| cannot_write(&ignore))?;
             }
         }

@@ -83,7 +83,7 @@ impl Upstream {
                     username: username.clone(),
                     password: password.clone(),
                 },
-                description: format!("OpenCode at {base_url}"),
+                description: format!("OpenCode at {}", base_url.as_str().trim_end_matches('/')),
                 is_adopted: false,
                 model: None,
             },
@@ -243,24 +243,36 @@ async fn manage(config: ManagedConfig, tasks: &Tasks, model: Option<DemoModel>) 
 fn warn_if_untested(version: &str) {
     if !TESTED_OPENCODE.contains(&version) {
         output::warn(format_args!(
-            "OpenCode {version} was not tested with this version of Longshore, which was tested with {}",
-            TESTED_OPENCODE.join(", ")
+            "OpenCode {version} may work, but this version of Longshore was tested with OpenCode {} only; to install that one, \
+             run `{}`",
+            TESTED_OPENCODE.join(", "),
+            install_command()
         ));
     }
+}
+
+/// Installs an OpenCode that was tested.
+fn install_command() -> String {
+    format!("npm install -g opencode-ai@{}", TESTED_OPENCODE[0])
 }
 
 /// What a person can do about an OpenCode that does not start.
 fn start_failure(error: &longshore_model::Error, log: &Path) -> anyhow::Error {
     if error.details().iter().any(|(name, _)| name == managed::MISSING_PROGRAM) {
         return anyhow::anyhow!(
-            "{error} Install it with `npm install -g opencode-ai@{}`, give its path with --opencode, or attach to a running \
+            "{error} Install it with `{}`, give its path with --opencode, or attach to a running \
              OpenCode with --opencode-url",
-            TESTED_OPENCODE[0]
+            install_command()
         );
     }
     let what = error.message().trim_end_matches(" Its output is in opencode.log in the data directory.");
     match error.cause() {
-        Some(cause) => anyhow::anyhow!("{what}\n{cause}\nThe whole output is in {}", log.display()),
+        Some(cause) => anyhow::anyhow!(
+            "{what}\n{cause}\nThe whole output is in {}\nTo find the cause, run `opencode serve` in the workspace. If it fails \
+             there too, repair OpenCode's configuration, or install the tested version with `{}`",
+            log.display(),
+            install_command()
+        ),
         None => anyhow::anyhow!("{what}"),
     }
 }

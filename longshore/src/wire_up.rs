@@ -300,8 +300,12 @@ fn store(plan: &Plan, data_dir: &DataDir, metrics: &Arc<Metrics>) -> anyhow::Res
             let store = longshore_store::sqlite(path, options)
                 .with_context(|| format!("cannot open the store {}", path.display()))?;
             data_dir.note_store(path);
-            let durability = if *survives_power_loss { "power" } else { "process" };
-            tracing::info!(backend = "sqlite", url = %format_args!("sqlite:///{}", path.display()), durability, "tasks are kept");
+            let (durability, words) = if *survives_power_loss {
+                ("power", "tasks are kept: they survive a crash and a power failure")
+            } else {
+                ("process", "tasks are kept: they survive a crash, not a power failure")
+            };
+            tracing::info!(backend = "sqlite", url = %format_args!("sqlite:///{}", path.display()), durability, "{words}");
             Ok(Arc::new(store))
         }
     }

@@ -174,8 +174,8 @@ impl AccessPolicy {
 
     fn refusal(&self, field: &str) -> Error {
         let allowed = if self.allow_override {
-            "The directory must exist, and be in the gateway's workspace or in a worktree or workspace of its project that \
-             OpenCode lists."
+            "The directory must exist, and be in the gateway's workspace, in a directory that its operator allowed, or in a \
+             worktree or workspace of its project that OpenCode lists."
         } else {
             "This gateway works in the root of its workspace only; leave this field out."
         };

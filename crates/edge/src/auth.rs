@@ -75,10 +75,12 @@ impl Credentials {
     /// The caller that the headers of a request authenticate.
     pub fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Caller>, Error> {
         presented(headers).and_then(|digest| self.find(&digest)).ok_or_else(|| {
-            Error::new(
-                ErrorKind::Unauthenticated,
-                "This request needs a valid credential; WWW-Authenticate lists the schemes.",
-            )
+            let problem = if has_none(headers) { "Send a credential" } else { "This credential is not valid" };
+            let text = format!(
+                "{problem}; WWW-Authenticate lists the schemes. The operator of this gateway prints a generated token with \
+                 `longshore token`."
+            );
+            Error::new(ErrorKind::Unauthenticated, text)
         })
     }
 
@@ -265,6 +267,11 @@ fn check(given: &Credential) -> Result<(), &'static str> {
 }
 
 /// The digest of the secret that the request presents. `None`: there is no secret, or the header is malformed.
+/// Whether a request has no credential at all.
+pub(crate) fn has_none(headers: &HeaderMap) -> bool {
+    !headers.contains_key(AUTHORIZATION) && !headers.contains_key(API_KEY_HEADER)
+}
+
 fn presented(headers: &HeaderMap) -> Option<[u8; 32]> {
     if headers.contains_key(AUTHORIZATION) {
         return presented_authorization(single(headers, AUTHORIZATION.as_str())?);

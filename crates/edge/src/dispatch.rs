@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::header::{ALLOW, AUTHORIZATION, WWW_AUTHENTICATE};
+use http::header::{ALLOW, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode};
 use longshore_engine::{Engine, Tasks};
@@ -22,13 +22,12 @@ use longshore_wire::extension::{self, Activated};
 use longshore_wire::jsonrpc::Id;
 use longshore_wire::methods;
 use longshore_wire::surface::Access;
-use longshore_wire::v1::card::API_KEY_HEADER;
 use longshore_wire::v03::Dialect;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
-use crate::auth::{Caller, Credentials};
+use crate::auth::{self, Caller, Credentials};
 use crate::body::BodyLimits;
 use crate::compress;
 use crate::count;
@@ -39,7 +38,7 @@ use crate::guard::Guard;
 use crate::limits::{Bodies, FairThrottle, OpenRequest, RateLimiter, Slots};
 use crate::metrics::MetricsPage;
 use crate::operation::{MAX_BACKGROUND_CALLS, Operations};
-use crate::page;
+use crate::page::{self, Page};
 use crate::payload;
 use crate::reply::{self, Response};
 use crate::request_line::RequestLine;
@@ -61,6 +60,7 @@ pub(crate) struct Dispatcher {
     gzip_minimum: usize,
     metrics: Arc<Metrics>,
     page: MetricsPage,
+    html: Page,
     pub(crate) payload_log: PayloadLog,
     pub(crate) documents: Documents,
     /// The facts about this gateway from which its documents are built, such as the methods that are switched on.
@@ -115,6 +115,7 @@ impl Dispatcher {
             throttle: FairThrottle::for_current_runtime(),
             documents: Documents::new(&config, engine.clone(), closing.clone()),
             page: MetricsPage::new(&config, engine.clone()),
+            html: Page::new(config.gzip_minimum),
             credentials: config.credentials,
             challenge,
             gzip_minimum: config.gzip_minimum,
@@ -163,7 +164,8 @@ impl Dispatcher {
         let trace = trace::from_headers(&parts.headers);
         // At the highest level, so that every log line has the span, whatever level is configured.
         let span = tracing::error_span!("request", trace_id = %trace.trace_id());
-        let line = RequestLine::begin(route::logged_name(&target.resolved), &span);
+        let name = if page::is_wanted(&parts) { Some("page") } else { route::logged_name(&target.resolved) };
+        let line = RequestLine::begin(name, &span);
         let incoming =
             Incoming { peer, open, trace, span: span.clone(), line, parts: &parts, requested, target };
         let answered = AssertUnwindSafe(self.dispatch(&incoming, body)).catch_unwind().instrument(span).await;
@@ -189,10 +191,6 @@ impl Dispatcher {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        if page::is_wanted(incoming.parts) {
-            let checked = self.guard.check(incoming.parts);
-            return checked.map_or_else(|error| incoming.refuse(&error), |()| page::answer());
-        }
         let caller = match self.admit(incoming) {
             Ok(caller) => caller,
             Err(error) => {
@@ -204,6 +202,9 @@ impl Dispatcher {
                 return response;
             }
         };
+        if page::is_wanted(incoming.parts) {
+            return self.html.answer(&incoming.parts.headers);
+        }
         if let Some(caller) = &caller {
             incoming.line.set_caller(caller);
         }
@@ -245,14 +246,16 @@ impl Dispatcher {
     /// The authenticated caller. `None`: the request has no credential and the path needs none.
     fn caller(&self, incoming: &Incoming<'_>) -> Result<Option<Arc<Caller>>> {
         let headers = &incoming.parts.headers;
+        if page::is_wanted(incoming.parts) {
+            return Ok(None);
+        }
         let access = incoming.route().map_or(Access::Credential, Route::access);
-        let has_none = || !headers.contains_key(AUTHORIZATION) && !headers.contains_key(API_KEY_HEADER);
         match access {
             Access::Anybody => Ok(None),
             // On such a path a credential is optional, but a wrong one is still refused.
-            Access::Graded if has_none() => Ok(None),
+            Access::Graded if auth::has_none(headers) => Ok(None),
             // A request without a credential guesses nothing, so it is not counted as a failed login.
-            Access::Credential if has_none() => self.credentials.authenticate(headers).map(Some),
+            Access::Credential if auth::has_none(headers) => self.credentials.authenticate(headers).map(Some),
             Access::Graded | Access::Credential => {
                 self.rate_limiter.check_login(incoming.peer)?;
                 let found = self.credentials.authenticate(headers);

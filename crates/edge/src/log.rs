@@ -137,22 +137,25 @@ impl Log {
 
     /// The last chunk of the stream artifact, which a reader of 0.3 gets once, before the event that ends the task. `None`: it is
     /// not due, or the reader has no such artifact.
-    async fn last_chunk(&mut self, logged: &LogEntry) -> Result<Option<Event>> {
+    async fn last_chunk(&mut self, logged: &LogEntry) -> Option<Event> {
         let LogEntry { entry, .. } = logged;
         if self.has_last_chunk || !entry.event.is_terminal() || entry.seq <= self.snapshot_seq {
-            return Ok(None);
+            return None;
         }
         let (task, context) = (self.reader.task_id(), self.reader.context_id());
-        let Some(v03_stream) = &mut self.v03_stream else { return Ok(None) };
-        if v03_stream.has_artifact() == HasArtifact::Unknown
-            && let Some(before) = Box::pin(self.engine.task_before(&self.caller, task, entry.seq)).await?
-        {
-            v03_stream.locate(&before);
+        let v03_stream = self.v03_stream.as_mut()?;
+        if v03_stream.has_artifact() == HasArtifact::Unknown {
+            match Box::pin(self.engine.task_before(&self.caller, task, entry.seq)).await {
+                Ok(Some(before)) => v03_stream.locate(&before),
+                Ok(None) => {}
+                // The end of the task matters more than this chunk.
+                Err(error) => tracing::debug!(%task, %error, "a stream ends without its last chunk"),
+            }
         }
         self.has_last_chunk = true;
         let is_due = v03_stream.has_artifact() == HasArtifact::Yes;
-        let json = is_due.then(|| v03_stream.last_chunk(task, context));
-        Ok(json.map(|json| Event { id: None, json: Some(json), state: None }))
+        let json = is_due.then(|| v03_stream.last_chunk(task, context, self.reader.output())).flatten()?;
+        Some(Event { id: None, json: Some(json), state: None })
     }
 
     /// The current task, in place of an event that cannot be encoded because earlier events are gone. The snapshot tells the
@@ -185,7 +188,7 @@ impl Source for Log {
             return Ok(Some(self.v1_event(&logged)));
         }
         self.current = Some(logged.clone());
-        if let Some(last_chunk) = self.last_chunk(&logged).await? {
+        if let Some(last_chunk) = self.last_chunk(&logged).await {
             return Ok(Some(last_chunk));
         }
         let event = self.v03_event(&logged).await?;
@@ -306,6 +309,29 @@ mod tests {
         replace(&turn, "Five.").await;
         read_until(&mut late, "Five.").await;
         assert!(is_small(&late), "{:?}", kept(&late));
+    }
+
+    #[tokio::test]
+    async fn a_resumed_reader_gets_the_end_of_a_task_whose_log_cannot_be_read() {
+        let (agent, mut turns) = ScriptedAgent::manual();
+        let store = FaultyStore::over(longshore_store::memory());
+        let engine = engine(store.clone(), agent);
+        let ada = Principal::new("ada");
+        let task = engine.send(&ada, upload("m1", None)).await.unwrap().task;
+        let turn = turns.recv().await.unwrap();
+        let mut first = resumed(&engine, &ada, &task).await;
+        turn.say("a", "One.").await;
+        read_until(&mut first, "One.").await;
+        let mut log = resumed(&engine, &ada, &task).await;
+        turn.complete().await;
+        let mut state = None;
+        while state.is_none_or(|state: TaskState| !state.is_terminal()) {
+            assert!(log.wait().await.unwrap(), "the task has not ended");
+            store.break_logs();
+            while let Some(event) = log.event().await.unwrap() {
+                state = event.state.or(state);
+            }
+        }
     }
 
     #[tokio::test]

@@ -1,10 +1,13 @@
 //! The page for a person who opens the gateway in a browser.
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    ACCEPT, CONTENT_ENCODING, CONTENT_SECURITY_POLICY, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS,
+};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
+use crate::compress;
 use crate::reply::{self, Response};
 
 const PAGE: &str = include_str!("page.html");
@@ -23,13 +26,34 @@ fn accepts_html(headers: &HeaderMap) -> bool {
 }
 
 /// The same page for everybody. It needs no credential, so it says nothing about this gateway.
-pub(crate) fn answer() -> Response {
-    let mut response = reply::full(StatusCode::OK, Bytes::from_static(PAGE.as_bytes()));
-    let headers = response.headers_mut();
+#[derive(Debug)]
+pub(crate) struct Page {
+    plain: Bytes,
+    /// `None`: the page is too short to be compressed.
+    gzip: Option<Bytes>,
+}
+
+impl Page {
+    pub(crate) fn new(gzip_minimum: usize) -> Self {
+        let plain = Bytes::from_static(PAGE.as_bytes());
+        Self { gzip: compress::gzip(&plain, gzip_minimum), plain }
+    }
+
+    pub(crate) fn answer(&self, headers: &HeaderMap) -> Response {
+        let compressed = self.gzip.as_ref().filter(|_| compress::is_accepted(headers));
+        let mut response = reply::full(StatusCode::OK, compressed.unwrap_or(&self.plain).clone());
+        if compressed.is_some() {
+            response.headers_mut().insert(CONTENT_ENCODING, compress::GZIP);
+        }
+        set_headers(response.headers_mut());
+        response
+    }
+}
+
+fn set_headers(headers: &mut HeaderMap) {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
-    headers.insert(VARY, HeaderValue::from_static("accept"));
+    headers.insert(VARY, HeaderValue::from_static("accept, accept-encoding"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let policy = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'";
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
-    response
 }

@@ -21,7 +21,7 @@ pub struct LogEntry {
 
 impl LogEntry {
     /// How many forms of one entry are kept. Any other form is encoded again for each reader.
-    pub const KEPT_FORMS: usize = 21;
+    pub const KEPT_FORMS: usize = 29;
 
     pub(crate) fn new(entry: Entry) -> Self {
         Self { entry, first: OnceLock::new(), others: OnceLock::new() }

@@ -12,6 +12,7 @@ use url::Url;
 
 use super::credentials::{self, Credential};
 use super::limits::{self, Limits};
+use super::placement::Reach;
 use super::problem::{Problem, Source};
 use super::read::{Reader, Written};
 use super::setting::Setting;
@@ -44,8 +45,8 @@ pub struct Plan {
     pub required_extensions: Vec<Extension>,
     pub missing_version: MissingVersion,
     pub data_dir: PathBuf,
-    /// The agent can reach the data directory as a part of its workspace.
-    pub data_dir_is_in_workspace: bool,
+    /// The agent can reach the data directory as a part of its workspace or of an allowed root.
+    pub agent_reaches_data_dir: bool,
     /// Why `serve` must not keep its data where the other settings say.
     pub misplaced: Option<Problem>,
     /// Credentials and conversations of the user's own OpenCode.
@@ -275,7 +276,8 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
     let lock_wait = reader.seconds(&table::LOCK_WAIT);
     let store = store(reader, &context.directory, data_dir.as_deref());
     let min_free_disk = reader.bytes(&table::MIN_FREE_DISK);
-    let misplaced = placement::check(reader, workspace.as_deref(), data_dir.as_deref(), store.as_ref());
+    let reach = workspace.as_deref().map(|workspace| Reach { workspace, allowed_roots: &allowed_roots });
+    let misplaced = placement::check(reader, reach, data_dir.as_deref(), store.as_ref());
     let retention = Retention {
         fold_after: reader.seconds_or_off(&table::FOLD_AFTER),
         keep_tasks: reader.seconds_or_off(&table::KEEP_TASKS),
@@ -289,7 +291,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         config_file: None,
         listen: listen?,
         credentials,
-        data_dir_is_in_workspace: leads_into(data_dir.as_deref()?, workspace.as_deref()?),
+        agent_reaches_data_dir: reach?.contains(data_dir.as_deref()?).is_some(),
         misplaced,
         opencode_secrets: paths::opencode_secrets(&context.environment),
         workspace: workspace?,

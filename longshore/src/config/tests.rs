@@ -443,7 +443,7 @@ fn data_in_the_workspace_needs_a_switch() {
     ];
     for (flags, is_inside, expected) in cases {
         let Checked { plan, warnings } = home.load(flags, None, &[]).unwrap();
-        assert_eq!(plan.data_dir_is_in_workspace, is_inside, "{flags:?}");
+        assert_eq!(plan.agent_reaches_data_dir, is_inside, "{flags:?}");
         assert_eq!(plan.misplaced.map(|problem| problem.0), expected, "{flags:?}");
         assert_eq!(warnings, Vec::<String>::new());
     }
@@ -455,6 +455,40 @@ fn data_in_the_workspace_needs_a_switch() {
 }
 
 #[test]
+fn data_in_an_allowed_root_needs_the_same_switch() {
+    let home = Home::new(&[("roots/a/x", "x"), ("roots/b/x", "x")]);
+    let roots = format!("{}:{}", home.path("roots/a"), home.path("roots/b"));
+    let (inside, outside) = (home.path("roots/b/data"), home.path("data"));
+    let refused = format!(
+        "--data-dir (data.directory): {inside} is in an allowed root (opencode.allowed_roots), where the agent and its \
+         snapshots reach it; choose a place outside and move existing data there, or allow this one with --data-dir-in-workspace"
+    );
+    for (data, switch, is_reached, expected) in [
+        (&outside, "false", false, None),
+        (&inside, "false", true, Some(refused)),
+        (&inside, "true", true, None),
+    ] {
+        let flags: &[_] = &[
+            ("opencode.allowed_roots", roots.as_str()),
+            ("data.directory", data),
+            ("data.directory_in_workspace", switch),
+        ];
+        let Checked { plan, warnings } = home.load(flags, None, &[]).unwrap();
+        assert_eq!(plan.agent_reaches_data_dir, is_reached, "{data} {switch}");
+        assert_eq!(plan.misplaced.map(|problem| problem.0), expected, "{data} {switch}");
+        assert_eq!(warnings, Vec::<String>::new());
+    }
+    let database = home.path("roots/a/x.db");
+    let flags: &[_] = &[
+        ("opencode.allowed_roots", roots.as_str()),
+        ("data.directory", outside.as_str()),
+        ("data.database", database.as_str()),
+    ];
+    let warnings = home.load(flags, None, &[]).unwrap().warnings;
+    assert!(warnings.iter().any(|it| it.contains("roots/a/x.db is in an allowed root")), "{warnings:?}");
+}
+
+#[test]
 fn the_default_data_directory_of_an_earlier_version_is_used_even_in_the_workspace() {
     let home = Home::new(&[]);
     let workspace = home.path("");
@@ -463,7 +497,7 @@ fn the_default_data_directory_of_an_earlier_version_is_used_even_in_the_workspac
     assert!(new.misplaced.unwrap().0.starts_with("default (data.directory): "));
     write(&new.data_dir.join("workspace"), &workspace);
     let Checked { plan, warnings } = home.load(flags, None, &[]).unwrap();
-    assert!(plan.misplaced.is_none() && plan.data_dir_is_in_workspace);
+    assert!(plan.misplaced.is_none() && plan.agent_reaches_data_dir);
     let [warning] = &warnings[..] else { panic!("one warning is expected: {warnings:?}") };
     assert!(
         warning.contains("where an earlier version put it") && warning.contains("--data-dir"),

@@ -126,11 +126,12 @@ fn a_configured_token_is_used_and_not_printed() {
     assert_eq!(sandbox::get(&tasks, Some("another")).status, 401);
     let shown = gateway.stdout();
     assert!(!shown.contains("a-secret-for-this-test"), "{shown}");
-    // The printed command works where the variable is set.
-    let command = shown.lines().find(|line| line.starts_with("curl ")).unwrap();
+    // The printed commands work with the token in its place.
+    let (_, commands) = shown.split_once("A first request:").unwrap();
+    let commands = commands.replacen("TOKEN=your-token", "TOKEN=a-secret-for-this-test", 1);
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", &command.replacen("curl -sS", "curl -sS -o /dev/null -w '%{http_code}' -m 1", 1)]);
-    let sent = shell.env("A2A_BEARER_TOKEN", "a-secret-for-this-test").output().unwrap();
+    shell.args(["-c", &commands.replacen("curl -sS", "curl -sS -o /dev/null -w '%{http_code}' -m 1", 1)]);
+    let sent = shell.output().unwrap();
     let status = String::from_utf8(sent.stdout).unwrap();
     assert!(matches!(status.as_str(), "200" | "000"), "{status}: a wrong credential gets 401");
     let ended = gateway.end(Signal::INT);

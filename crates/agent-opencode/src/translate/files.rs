@@ -25,8 +25,8 @@ const MAX_URL_BYTES: usize = 4096;
 /// The longest path that an operating system accepts. A longer text is no path.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// How many arguments of a tool call are checked. No tool that returns files has more.
-const MAX_PATHS: usize = 16;
+/// How many texts in the arguments of a tool call are checked. The files of a call with more are withheld.
+const MAX_PATHS: usize = 1000;
 
 /// The media type of a file whose type is unknown.
 pub(crate) const ANY_TYPE: &str = "application/octet-stream";
@@ -73,8 +73,15 @@ impl Files {
             };
             out.push(match attached(attachment) {
                 Ok(Attached::File(file)) => {
-                    self.sources.insert(id, named_paths(state.input.as_deref()));
-                    AgentEvent::File { block, file }
+                    if let Some(paths) = named_paths(state.input.as_deref()) {
+                        self.sources.insert(id, paths);
+                        AgentEvent::File { block, file }
+                    } else {
+                        tracing::warn!(id, "a file of a tool was withheld: its call has too many arguments");
+                        let reason =
+                            "A file of the agent was withheld: its tool call has too many arguments to check.";
+                        AgentEvent::WithheldFile { block, name: file.name, reason: reason.to_owned() }
+                    }
                 }
                 Ok(Attached::Remote(file)) => AgentEvent::RemoteFile { block, file },
                 Err(why) => {
@@ -108,8 +115,9 @@ impl Translator {
     }
 
     /// The paths that were named in the tool call that returned a file. They may be relative to the session's directory.
-    pub(crate) fn take_file_sources(&mut self, id: &str) -> Vec<String> {
-        self.blocks.files().sources.remove(id).unwrap_or_default()
+    /// `None`: the file is not known here.
+    pub(crate) fn take_file_sources(&mut self, id: &str) -> Option<Vec<String>> {
+        self.blocks.files().sources.remove(id)
     }
 
     /// Marks a file as reported. Returns whether it was not reported before.
@@ -166,13 +174,36 @@ fn media_type(declared: &[&str]) -> String {
     declared.iter().find(|media_type| !media_type.is_empty()).copied().unwrap_or(ANY_TYPE).to_owned()
 }
 
-/// The texts in the arguments of a tool call that may be paths.
-fn named_paths(input: Option<&RawValue>) -> Vec<String> {
-    let input = input.and_then(|input| serde_json::from_str::<Value>(input.get()).ok());
-    let Some(Value::Object(fields)) = input else { return Vec::new() };
-    let texts = fields.into_iter().filter_map(|(_, value)| match value {
-        Value::String(text) if text.len() <= MAX_PATH_BYTES => Some(text),
-        _ => None,
-    });
-    texts.take(MAX_PATHS).collect()
+/// The texts in the arguments of a tool call that may be paths, however deep they are. `None`: there are too many.
+fn named_paths(input: Option<&RawValue>) -> Option<Vec<String>> {
+    let Some(input) = input else { return Some(Vec::new()) };
+    let mut found = Vec::new();
+    // Parsing fails if the arguments are nested too deep.
+    let is_complete = collect_paths(serde_json::from_str(input.get()).ok()?, &mut found);
+    is_complete.then_some(found)
+}
+
+/// Returns false if there are too many texts.
+fn collect_paths(value: Value, found: &mut Vec<String>) -> bool {
+    match value {
+        Value::String(text) => {
+            let path = path_of_url(&text).unwrap_or(text);
+            if path.len() <= MAX_PATH_BYTES {
+                found.push(path);
+            }
+            found.len() <= MAX_PATHS
+        }
+        Value::Array(items) => items.into_iter().all(|item| collect_paths(item, found)),
+        Value::Object(fields) => fields
+            .into_iter()
+            .all(|(key, value)| collect_paths(Value::String(key), found) && collect_paths(value, found)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+    }
+}
+
+/// The path of a `file:` URL, whatever host it names.
+fn path_of_url(text: &str) -> Option<String> {
+    let scheme = text.trim_start().get(..5)?;
+    let url = scheme.eq_ignore_ascii_case("file:").then(|| Url::parse(text).ok())??;
+    Some(percent_decode_str(url.path()).decode_utf8_lossy().into_owned())
 }

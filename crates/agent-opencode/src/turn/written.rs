@@ -52,7 +52,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Withholds a file that a tool returned if the tool was to read a file of the gateway itself.
+    /// Withholds a file that a tool returned if the tool was to read a file of the gateway itself, or if nobody knows what the tool
+    /// was to read.
     pub(super) async fn unless_protected(
         &mut self,
         member: Option<usize>,
@@ -60,11 +61,13 @@ impl Driver {
         file: AgentFile,
     ) -> AgentEvent {
         let translator = self.translator_mut(member);
-        let sources = translator.map(|translator| translator.take_file_sources(block.id.as_str()));
-        let directory = Path::new(&self.session.directory);
-        let paths = sources.unwrap_or_default().into_iter().map(|path| directory.join(path));
-        if !disk::is_protected(&self.protected, paths).await {
-            return AgentEvent::File { block, file };
+        let sources = translator.and_then(|translator| translator.take_file_sources(block.id.as_str()));
+        if let Some(sources) = sources {
+            let directory = Path::new(&self.session.directory);
+            let paths = sources.into_iter().map(|path| directory.join(path));
+            if !disk::is_protected(&self.protected, paths).await {
+                return AgentEvent::File { block, file };
+            }
         }
         tracing::warn!(session = %self.session.id, id = %block.id, "withheld a file of the gateway that a tool returned");
         let reason = "A file of the agent was withheld: it belongs to the gateway itself.".to_owned();

@@ -88,8 +88,8 @@ async fn a_directory_out_of_bounds_is_refused_without_sending_it_to_opencode() {
     link(&fixture.inside("%41"), "alias");
     link("loop", "loop");
     let (there, sibling) = (fixture.outside("there"), format!("{}-sibling", fixture.fake.directory()));
-    let out = "The directory must exist, and be in the gateway's workspace or in a worktree or workspace of its project that \
-               OpenCode lists.";
+    let out = "The directory must exist, and be in the gateway's workspace, in a directory that its operator allowed, or in a \
+               worktree or workspace of its project that OpenCode lists.";
     let unsafe_path = "A directory's path must not contain control characters, nor a percent sign followed by two hexadecimal \
                digits: OpenCode would read it as another path.";
     let renamed = "OpenCode cannot work in a directory with such a path; choose another, or rename it.";

@@ -372,3 +372,12 @@ async fn responses_are_counted_by_version_binding_and_kind() {
     ];
     assert_eq!(counted, expected);
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_page_counts_for_the_rate_limit() {
+    let dispatcher = dispatcher(Limits { rate: Some(in_a_minute(1)), ..Limits::default() });
+    for expected in [200, 429] {
+        let answer = ask(&dispatcher, HERE, Request::get("/").header("accept", "text/html")).await;
+        assert_eq!(answer.status, expected, "{}", answer.body);
+    }
+}

@@ -303,6 +303,7 @@ async fn each_request_has_one_line_with_its_method_principal_task_state_and_outc
         gateway.call("GET", "/nope"),
         gateway.call("GET", "/tasks").header("authorization", "Bearer wrong"),
         gateway.call("GET", "/.well-known/agent-card.json"),
+        gateway.call("GET", "/").header("accept", "text/html"),
         gateway.rpc("opencode.permissions.list", &json!({})),
         // Probes have no line.
         gateway.call("GET", "/health"),

@@ -23,7 +23,7 @@ async fn a_browser_gets_a_page_and_a_program_gets_an_error() {
     let anonymous = |verb: &str, path: &str| Call::new(gateway.address, verb, path);
     let page = anonymous("GET", "/").header("accept", BROWSER).send().await;
     assert_eq!((page.status.as_u16(), page.header("content-type")), (200, "text/html; charset=utf-8"));
-    assert_eq!((page.header("vary"), page.header("cache-control")), ("accept", "no-store"));
+    assert_eq!((page.header("vary"), page.header("cache-control")), ("accept, accept-encoding", "no-store"));
     insta::assert_snapshot!(str::from_utf8(&page.body).unwrap());
 
     let cases = [

@@ -82,7 +82,7 @@ pub fn stream_entry(
         }
         TaskEvent::Status(update) => {
             frame.object("statusUpdate", |object| {
-                write_status_update(object, position, update, view.activated, output);
+                write_status_update(object, position, update, view, output);
             });
         }
         TaskEvent::Artifact(update) => {
@@ -99,22 +99,23 @@ pub fn stream_entry(
 pub fn is_shown(event: &TaskEvent, view: View, output: &OutputModes) -> bool {
     match event {
         TaskEvent::Submitted { .. } => true,
-        TaskEvent::Status(update) => !update.repeats || shows_notes(update, view.activated),
+        TaskEvent::Status(update) => !update.repeats || shows_notes(update, view),
         TaskEvent::Artifact(update) => is_seen(&update.artifact, view.exposure, output),
     }
 }
 
 /// Whether a client sees any note of a status update.
-fn shows_notes(update: &StatusUpdate, activated: Activated) -> bool {
+fn shows_notes(update: &StatusUpdate, view: View) -> bool {
+    let activated = view.activated;
     let Notes { session, usage, progress, interrupt } = &update.notes;
     session.is_some() && activated.shows_session()
         || (usage.is_some() || progress.is_some()) && activated.shows_stream()
         || interrupt.is_some() && activated.shows_interrupt()
-        || !Details::of_status(update, activated).is_empty()
+        || !Details::of_status(update, view).is_empty()
 }
 
 /// The form number of an event that is hidden from the view. See [`frame_form`].
-pub const HIDDEN: u8 = 16;
+pub const HIDDEN: u8 = 24;
 
 /// The number of the form in which a view shows an event. Two frames of one event with the same form are equal, byte for byte, so
 /// readers share them. All visible forms are below [`HIDDEN`]. The output modes do not matter, because they belong to the task and
@@ -133,15 +134,17 @@ pub fn frame_form(event: &TaskEvent, view: View) -> u8 {
             let details = !Details::of_block(update, activated).is_empty();
             u8::from(stream) | u8::from(details) << 1
         }
-        TaskEvent::Status(update) if update.repeats && !shows_notes(update, activated) => HIDDEN,
+        TaskEvent::Status(update) if update.repeats && !shows_notes(update, view) => HIDDEN,
         TaskEvent::Status(update) => {
             let session = update.notes.session.is_some() && activated.shows_session();
             let interrupt = update.notes.interrupt.is_some() && activated.shows_interrupt();
-            let details = !Details::of_status(update, activated).is_empty();
+            let details = Details::of_status(update, view);
+            // 0 to 2: the exposure may hide the permission, and nothing else of the details.
+            let details = u8::from(!details.is_empty()) + u8::from(details.has_permission());
             u8::from(activated.shows_stream())
                 | u8::from(session) << 1
                 | u8::from(interrupt) << 2
-                | u8::from(details) << 3
+                | details << 3
         }
     }
 }
@@ -180,14 +183,14 @@ fn write_status_update(
     object: &mut ObjectWriter<'_>,
     position: EventPosition<'_>,
     update: &StatusUpdate,
-    activated: Activated,
+    view: View,
     output: &OutputModes,
 ) {
     write_names(object, ["taskId", "contextId"], position.task, position.context);
     object.object("status", |status| write_status(status, &update.status, output, &SPELLING));
-    let shared = Shared::of_status(&update.notes, position, activated);
+    let shared = Shared::of_status(&update.notes, position, view.activated);
     let metadata = negotiation::annotated(update.metadata.as_ref(), output);
-    let metadata = Details::of_status(update, activated).added_to(metadata);
+    let metadata = Details::of_status(update, view).added_to(metadata);
     shared.write(object, metadata.as_deref());
 }
 

@@ -11,7 +11,7 @@ use longshore_model::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::merge;
+use super::{View, merge};
 use crate::extension::Activated;
 use crate::json::{ObjectWriter, on_one_line, text_of, write_text};
 
@@ -68,11 +68,13 @@ struct PermissionDetails {
 }
 
 impl<'a> Details<'a> {
-    pub(crate) fn of_status(update: &'a StatusUpdate, activated: Activated) -> Self {
-        if !activated.shows_tool_details() {
+    /// A reader without the tool trace sees only a permission that is pending, which it may have to answer.
+    pub(crate) fn of_status(update: &'a StatusUpdate, view: View) -> Self {
+        if !view.activated.shows_tool_details() {
             return Self::default();
         }
         let permission = update.notes.interrupt.as_ref().and_then(PermissionDetails::of);
+        let permission = permission.filter(|permission| permission.pending || view.exposure.tool_trace);
         Self { permission, usage: update.notes.usage.as_ref(), ..Self::default() }
     }
 
@@ -97,6 +99,10 @@ impl<'a> Details<'a> {
         }
         let permission = task.open_asks.first().and_then(PermissionDetails::of);
         Self { permission, usage: task.usage.as_ref(), ..Self::default() }
+    }
+
+    pub(crate) fn has_permission(&self) -> bool {
+        self.permission.is_some()
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -14,8 +14,8 @@ pub const DATA_DIR: Setting = Setting {
         "a directory per workspace under $XDG_DATA_HOME/longshore or ~/.local/share/longshore",
     ),
     help: "The directory of the store, the token and the files of a managed OpenCode. Only the owner can read it, and \
-           it serves only one workspace. It must be outside the workspace, unless data.directory_in_workspace allows \
-           one inside.",
+           it serves only one workspace. It must be outside the workspace and the allowed roots, unless \
+           data.directory_in_workspace allows one inside.",
 };
 
 pub const DATA_DIR_IN_WORKSPACE: Setting = Setting {
@@ -24,9 +24,9 @@ pub const DATA_DIR_IN_WORKSPACE: Setting = Setting {
     env: Some("LONGSHORE_DATA_DIR_IN_WORKSPACE"),
     kind: Kind::Switch,
     fallback: Value("false"),
-    help: "Allow a data directory or a database in the workspace. The start then writes a .gitignore into the data \
-           directory, so that git and OpenCode's snapshots leave it out. Callers never reach the data, but the agent \
-           does: its tools can read every file in the workspace.",
+    help: "Allow a data directory in the workspace or in one of opencode.allowed_roots. The start then writes a .gitignore \
+           into the data directory, so that git and OpenCode's snapshots leave it out. Callers never reach the data, but \
+           the agent does: its tools can read every file there.",
 };
 
 pub const LOCK_WAIT: Setting = Setting {

@@ -85,6 +85,45 @@ fn a_file_that_is_not_handed_over_is_reported_with_the_reason() {
 }
 
 #[test]
+fn every_path_that_a_tool_call_names_is_a_source_of_its_files() {
+    let mut many: serde_json::Map<String, Value> =
+        (0..40).map(|nth| (format!("a{nth:02}"), json!("x"))).collect();
+    many.insert("z".to_owned(), json!("/data/token"));
+    for input in [
+        json!({"filePath": "/data/token"}),
+        Value::Object(many),
+        json!({"files": ["a.png", {"path": "/data/token"}]}),
+        json!({"files": {"/data/token": true}}),
+        json!(["/data/token"]),
+        json!({"url": "file:///data/token"}),
+        json!({"url": " FILE://localhost/data/to%6ben"}),
+        json!({"url": "file://elsewhere/data/token"}),
+    ] {
+        let mut translator = step();
+        let mut more = attached("data:image/png;base64,AP8H");
+        more["input"] = input.clone();
+        tool(&mut translator, "view", "completed", &more);
+        assert_eq!(files(&translator.take()).len(), 1, "{input}");
+        let sources = translator.take_file_sources("prt_t.file.0").unwrap();
+        assert!(sources.iter().any(|path| path == "/data/token"), "{input}: {sources:?}");
+        assert_eq!(translator.take_file_sources("prt_t.file.0"), None, "nothing is known of another file");
+    }
+}
+
+#[test]
+fn a_file_of_a_tool_call_that_names_too_much_is_withheld() {
+    let many: Vec<String> = (0..2_000).map(|nth| format!("{nth}.png")).collect();
+    let mut translator = step();
+    let mut more = attached("data:image/png;base64,AP8H");
+    more["input"] = json!({"files": many});
+    tool(&mut translator, "view", "completed", &more);
+    let events = translator.take();
+    assert_eq!(files(&events), [""; 0]);
+    let is_withheld = |event: &AgentEvent| matches!(event, AgentEvent::WithheldFile { .. });
+    assert!(events.iter().any(is_withheld), "{events:?}");
+}
+
+#[test]
 fn a_file_at_an_https_url_is_reported_with_its_url() {
     let mut translator = step();
     for _ in 0..2 {

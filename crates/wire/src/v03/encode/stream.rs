@@ -151,8 +151,9 @@ impl Stream {
         }
     }
 
-    /// The last chunk of the stream artifact, for a reader that has the artifact.
-    pub fn last_chunk(&self, task: &TaskId, context: &ContextId) -> Bytes {
+    /// The last chunk of the stream artifact, for a reader that has the artifact. `None`: the chunk is a text, and the task's output
+    /// modes exclude texts.
+    pub fn last_chunk(&self, task: &TaskId, context: &ContextId, output: &OutputModes) -> Option<Bytes> {
         let block = Artifact {
             id: ArtifactId::parse("end").expect("letters are an id"),
             kind: BlockKind::Text,
@@ -163,6 +164,9 @@ impl Stream {
             extensions: Vec::new(),
             metadata: None,
         };
+        if !is_seen(&block, self.view.exposure, output) {
+            return None;
+        }
         let kind = PartKinds::for_update(&block, self.dialect).written(block.kind);
         let parts = block.parts.iter().map(|part| PartView { part, as_text: false, block: kind });
         let mut out = Vec::with_capacity(320);
@@ -174,7 +178,7 @@ impl Stream {
             object.boolean("append", true);
             object.boolean("lastChunk", true);
         });
-        out.into()
+        Some(out.into())
     }
 
     fn know(&mut self, task: &Task) {

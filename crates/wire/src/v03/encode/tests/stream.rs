@@ -174,8 +174,10 @@ fn a_reader_that_has_the_artifact_gets_its_last_chunk() {
         assert_eq!(late.has_artifact(), expected, "{event:?}");
     }
     in_both("last_chunk", |dialect| {
-        let task = bare_task();
-        Stream::from_start(View::default(), dialect).last_chunk(&task.id, &task.context_id)
+        let (task, stream) = (bare_task(), Stream::from_start(View::default(), dialect));
+        let only_data = OutputModes::new(["application/json"]);
+        assert_eq!(stream.last_chunk(&task.id, &task.context_id, &only_data), None);
+        stream.last_chunk(&task.id, &task.context_id, &OutputModes::default()).unwrap()
     });
 }
 

@@ -151,6 +151,27 @@ fn a_permission_says_who_decided() {
 }
 
 #[test]
+fn a_reader_without_the_tool_trace_sees_only_pending_permissions() {
+    let read = |notes: Notes, repeats: bool| -> Option<Value> {
+        let entry = Entry { seq: Seq(7), epoch: Epoch(1), event: noted(notes, repeats) };
+        let exposure = Exposure { tool_trace: false, ..Exposure::default() };
+        let view = View { activated: BOTH.into_iter().collect(), exposure, ..View::default() };
+        let task = bare_task();
+        let frame = stream_entry(&task.id, &task.context_id, &entry, view, &OutputModes::default())?;
+        let frame: Value = serde_json::from_slice(&frame).unwrap();
+        Some(frame["statusUpdate"]["metadata"]["iac_code"].clone())
+    };
+    let asked = ask(AskKind::Permission, InterruptPhase::Asked, None);
+    let approved = ask(AskKind::Permission, InterruptPhase::Resolved(Resolution::Approved), None);
+    let pending = json!({"permission": {"autoApproved": false, "pending": true}});
+    assert_eq!(read(asked, true), Some(pending));
+    assert_eq!(read(approved.clone(), false), Some(Value::Null));
+    assert_eq!(read(approved.clone(), true), None, "such a reader does not learn that a tool was approved");
+    let used = read(Notes { usage: Some(Usage::default()), ..approved }, true).unwrap();
+    assert_eq!((used.get("permission"), used["usage"]["totalTokens"].as_u64()), (None, Some(0)));
+}
+
+#[test]
 fn usage_is_on_the_last_status_and_on_the_task() {
     let usage = Usage { input: 10, output: 20, total: 30, ..Usage::default() };
     let expected = json!({"usage": {"inputTokens": 10, "outputTokens": 20, "totalTokens": 30}});
