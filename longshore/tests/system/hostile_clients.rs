@@ -204,6 +204,17 @@ async fn call(
     token: Option<&str>,
     body: &str,
 ) -> (String, Duration) {
+    call_within(PATIENCE, address, verb, path, token, body).await
+}
+
+async fn call_within(
+    patience: Duration,
+    address: SocketAddr,
+    verb: &str,
+    path: &str,
+    token: Option<&str>,
+    body: &str,
+) -> (String, Duration) {
     let begun = Instant::now();
     let credential = token.map(|token| format!("authorization: Bearer {token}\r\n")).unwrap_or_default();
     let request = format!(
@@ -218,8 +229,8 @@ async fn call(
         stream.read_to_string(&mut answer).await?;
         std::io::Result::Ok(answer)
     };
-    let answer = tokio::time::timeout(PATIENCE, exchange).await;
-    let answer = answer.unwrap_or_else(|_| panic!("{verb} {path} was not answered in {PATIENCE:?}"));
+    let answer = tokio::time::timeout(patience, exchange).await;
+    let answer = answer.unwrap_or_else(|_| panic!("{verb} {path} was not answered in {patience:?}"));
     (answer.unwrap_or_else(|error| panic!("{verb} {path}: {error}")), begun.elapsed())
 }
 
