@@ -228,11 +228,11 @@ impl Store for SqliteStore {
                 room.check_new_work()?;
             }
             let new = NewTask::prepare(create, self.epoch)?;
-            let (owner, bytes) = (new.owner.clone(), new.first.body.len() + new.snapshot.len());
+            let (owner, bytes) = (new.owner.clone(), to_i64(new.stored_bytes()));
             let created =
                 self.writer.run(Owner::Principal(owner.clone()), move |db| write::create(db, &new)).await;
             if let Ok(Created::New) = created {
-                self.bytes.add(&owner, bytes as u64);
+                self.bytes.add(&owner, bytes);
             }
             created
         })
@@ -333,10 +333,10 @@ impl Store for SqliteStore {
             let _took = self.metrics.store_append.time();
             let owner = append.owner.clone();
             let batch = Batch::prepare(append, self.epoch)?;
-            let bytes = batch.stored_bytes();
+            let bytes = to_i64(batch.stored_bytes());
             let appended = self.writer.append(Owner::Principal(owner.clone()), batch).await;
             if let Ok(Appended::Head(_)) = appended {
-                self.bytes.add(&owner, bytes as u64);
+                self.bytes.add(&owner, bytes);
             }
             appended
         })
@@ -491,9 +491,10 @@ impl Store for SqliteStore {
 
     fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let (owner, bytes) = (file.owner.clone(), file.facts.size);
-            files::put(&self.writer, file).await?;
-            self.bytes.add(&owner, bytes);
+            let (owner, bytes) = (file.owner.clone(), to_i64(file.bytes.len()));
+            if files::put(&self.writer, file).await? {
+                self.bytes.add(&owner, bytes);
+            }
             Ok(())
         })
     }
@@ -520,7 +521,7 @@ impl Store for SqliteStore {
         Box::pin(async move {
             let (step, freed) = retain::retain(&self.lists, &self.writer, retention).await?;
             for (owner, bytes) in freed {
-                self.bytes.subtract(&owner, bytes);
+                self.bytes.add(&owner, -bytes);
             }
             Ok(step)
         })
@@ -548,6 +549,10 @@ impl Store for SqliteStore {
             self.writer.run(Owner::Health, |db| write::probe(db)).await
         })
     }
+}
+
+fn to_i64(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 /// SQLite's integers are signed, so a larger number becomes the largest one. No event has that number or comes after it.
