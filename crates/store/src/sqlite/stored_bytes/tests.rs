@@ -2,7 +2,9 @@ use std::path::Path;
 
 use longshore_engine::port::{Append, Retention, Store as _};
 use longshore_model::{TaskState, Timestamp};
-use longshore_testkit::store_suite::make::{ada, append, chunk, create, create_in, file, owner, status, task_id};
+use longshore_testkit::store_suite::make::{
+    ada, append, chunk, create, create_in, file, owner, status, task_id,
+};
 
 use super::*;
 use crate::{Durability, SqliteStore};
