@@ -27,11 +27,14 @@ pub(crate) fn repair(plan: &Plan) -> anyhow::Result<ExitCode> {
     let StorePlan::Sqlite { path, .. } = &plan.store else {
         bail!("tasks are kept in memory only (--store memory), so there is nothing to repair");
     };
+    let (now, draft) = (SystemClock.now(), with_suffix(path, ".repaired"));
+    if !path.exists() && draft.exists() {
+        return finish(plan, path, &draft, now.0 / 1000);
+    }
     commands::check_exists(path)?;
     let data_dir = DataDir::take(&plan.data_dir)?;
     data_dir.check_store(path)?;
     check_room(path)?;
-    let (now, draft) = (SystemClock.now(), with_suffix(path, ".repaired"));
     // Left by a repair that was killed.
     for suffix in SUFFIXES {
         remove(&with_suffix(&draft, suffix))?;
@@ -45,15 +48,36 @@ pub(crate) fn repair(plan: &Plan) -> anyhow::Result<ExitCode> {
     };
     let report = report(&repaired);
     let kept = set_aside(path, now.0 / 1000, &report)?;
-    fs::rename(&draft, path).and_then(|()| sync(&parent(path))).with_context(|| {
-        format!("cannot move the repaired store from {} to {}", draft.display(), path.display())
-    })?;
+    put_in_place(&draft, path)?;
     output::print(&report);
     output::print(format_args!(
         "The damaged store is in {}; delete it when nothing in it is needed.",
         kept.display()
     ));
     Ok(if repaired.has_losses() { ExitCode::from(EXIT_LOSSES) } else { ExitCode::SUCCESS })
+}
+
+/// An earlier repair was killed after it had moved the damaged store away.
+fn finish(plan: &Plan, path: &Path, draft: &Path, seconds: i64) -> anyhow::Result<ExitCode> {
+    let _data_dir = DataDir::take(&plan.data_dir)?;
+    if !longshore_store::find_damage(draft)?.is_none() {
+        bail!("the repaired store {} is damaged; restore the store from a backup", draft.display());
+    }
+    // The rest of the damaged store must not be taken for a part of the repaired one.
+    set_aside(path, seconds, "The rest of a damaged store; an earlier repair was interrupted.")?;
+    put_in_place(draft, path)?;
+    output::print(format_args!(
+        "Finished an earlier repair: {} is the repaired store. The directories {}.damaged-* have the damaged one and a report.",
+        path.display(),
+        path.display()
+    ));
+    Ok(ExitCode::from(EXIT_LOSSES))
+}
+
+fn put_in_place(draft: &Path, path: &Path) -> anyhow::Result<()> {
+    fs::rename(draft, path).and_then(|()| sync(&parent(path))).with_context(|| {
+        format!("cannot move the repaired store from {} to {}", draft.display(), path.display())
+    })
 }
 
 /// The repaired store is written beside the damaged one, and is not larger.

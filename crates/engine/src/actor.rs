@@ -413,7 +413,12 @@ impl Actor {
     async fn wait_for_context(&mut self) -> Result<(), StopReason> {
         let Some(mut ticket) = self.ticket.take() else { return Ok(()) };
         if ticket.ready().now_or_never().is_none() {
-            self.rest();
+            if self.resumed.is_some() {
+                // The agent needs the content to continue, and the turn may run already.
+                self.report_queued();
+            } else {
+                self.rest();
+            }
         }
         let ready = self.unless_stopped(async {
             ticket.ready().await;
@@ -429,9 +434,28 @@ impl Actor {
         self.writer.unload();
     }
 
-    /// Reads the content of a task that has waited.
+    /// Reads the content of a task that has waited. While the store cannot be reached, the task can be canceled.
     async fn load(&mut self) -> Result<(), StopReason> {
-        self.writer.load().await.map_err(|error| log_lost(&self.writer, &error))
+        let mut backoff = Backoff::new();
+        while let Some(loading) = self.writer.loading() {
+            match self.unless_stopped(loading).await? {
+                Ok(stored) => {
+                    self.writer.loaded(stored).map_err(|error| log_lost(&self.writer, &error))?;
+                }
+                Err(error) if error.retry() == Retry::Later => {
+                    self.writer.note_store_failure(&error);
+                    self.unless_stopped(tokio::time::sleep(backoff.next_pause())).await?;
+                }
+                Err(error) => {
+                    let ended = Box::pin(self.writer.end_refused(&error)).await;
+                    return Err(match ended {
+                        Ok(()) => StopReason::TaskEnded,
+                        Err(error) => log_lost(&self.writer, &error),
+                    });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Runs `work`, unless the task is canceled or the gateway stops in the meantime. If a turn runs, answers and joining
@@ -517,7 +541,8 @@ impl Actor {
     }
 
     async fn flush(&mut self, turn: Option<TurnRecord>) -> Result<(), StopReason> {
-        self.writer.flush(turn).await.map_err(|error| log_lost(&self.writer, &error))
+        self.writer.flush(turn).await.map_err(|error| log_lost(&self.writer, &error))?;
+        if self.writer.was_refused() { Err(StopReason::TaskEnded) } else { Ok(()) }
     }
 }
 

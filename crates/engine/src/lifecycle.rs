@@ -207,6 +207,14 @@ pub(crate) fn is_settled(status: &TaskStatus) -> bool {
         || (status.state == TaskState::Submitted && metadata.is_some_and(waits_for_agent))
 }
 
+/// Whether the status says already that the task waits, and for the same kind of reason: the texts may differ.
+pub(crate) fn says_the_same(status: &TaskStatus, waiting: &TaskEvent) -> bool {
+    waiting.status().is_some_and(|next| {
+        let is_same = status.state == next.state && is_settled(status) == is_settled(next);
+        status.message.is_some() && is_same
+    })
+}
+
 /// The task waits until somebody decides that it may begin.
 pub(crate) fn held(task: &Task) -> TaskEvent {
     with_message_metadata(waiting(task, task.status.at, held::WHY.to_owned()), held::metadata())

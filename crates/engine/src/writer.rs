@@ -14,7 +14,7 @@ use longshore_model::{
 use crate::engine_context::EngineContext;
 use crate::live::LiveLog;
 use crate::log_entry::Events;
-use crate::port::{Append, Appended, AskChange, Clock, IdempotencyKey, Store, TurnRecord};
+use crate::port::{Append, Appended, AskChange, Clock, IdempotencyKey, Store, StoredTask, TurnRecord};
 use crate::rare_line::RareLine;
 use crate::retry::Backoff;
 use crate::simulation::Flaw;
@@ -54,8 +54,8 @@ pub(crate) struct Writer {
     /// replaced.
     bytes: Arc<CountedBytes>,
     max_bytes: u64,
-    /// The store could not hold the task, and it was ended.
-    has_outgrown: bool,
+    /// The store refused the log for good, and the task was ended.
+    was_refused: bool,
     head: Seq,
     /// The epoch in which the newest event was written.
     epoch: Epoch,
@@ -102,7 +102,7 @@ impl Writer {
             is_unloaded: false,
             bytes,
             max_bytes: ctx.config.task_bytes,
-            has_outgrown: false,
+            was_refused: false,
             head,
             epoch,
             snapshot_at: head,
@@ -139,8 +139,8 @@ impl Writer {
         self.bytes.get() > self.max_bytes
     }
 
-    pub(crate) fn has_outgrown(&self) -> bool {
-        self.has_outgrown
+    pub(crate) fn was_refused(&self) -> bool {
+        self.was_refused
     }
 
     /// The task waits: drops its content, if that is large.
@@ -160,21 +160,11 @@ impl Writer {
     /// and again. Fails when the store no longer has the task as it was, or when the gateway stops.
     pub(crate) async fn load(&mut self) -> Result<()> {
         let mut backoff = Backoff::starting_at(FIRST_PAUSE);
-        while self.is_unloaded {
-            match self.store.load(&self.owner, &self.task.id).await {
-                Ok(Some(stored)) if stored.seq == self.head => {
-                    self.task = stored.task;
-                    for event in &self.pending {
-                        self.task.apply(event);
-                    }
-                    self.is_unloaded = false;
-                }
-                Ok(_) => {
-                    let text = format!("the store has {} no longer as it was", self.task.id);
-                    return Err(Error::internal(text));
-                }
+        while let Some(loading) = self.loading() {
+            match loading.await {
+                Ok(stored) => self.loaded(stored)?,
                 Err(error) if error.retry() == Retry::Later => {
-                    tracing::warn!(task = %self.task.id, error = ?error, "a waiting task cannot be read; will try again");
+                    self.note_store_failure(&error);
                     if !backoff.pause(&self.tasks).await {
                         return Err(Error::new(ErrorKind::Unavailable, "The gateway is shutting down."));
                     }
@@ -183,6 +173,34 @@ impl Writer {
             }
         }
         Ok(())
+    }
+
+    /// The call that reads the content of the task. `None`: the writer has it.
+    pub(crate) fn loading(&self) -> Option<impl Future<Output = Result<Option<StoredTask>>> + Send + use<>> {
+        let (store, owner, task) = (Arc::clone(&self.store), self.owner.clone(), self.task.id.clone());
+        self.is_unloaded.then(|| async move { store.load(&owner, &task).await })
+    }
+
+    /// Fails when the store no longer has the task as it was.
+    pub(crate) fn loaded(&mut self, stored: Option<StoredTask>) -> Result<()> {
+        if !self.is_unloaded {
+            return Ok(());
+        }
+        let Some(stored) = stored.filter(|stored| stored.seq == self.head) else {
+            return Err(Error::internal(format!("the store has {} no longer as it was", self.task.id)));
+        };
+        self.task = stored.task;
+        for event in &self.pending {
+            self.task.apply(event);
+        }
+        self.is_unloaded = false;
+        Ok(())
+    }
+
+    pub(crate) fn note_store_failure(&self, error: &Error) {
+        if let Some(failures) = self.store_failures.due() {
+            tracing::warn!(failures, task = %self.task.id, error = ?error, "the store failed; will try again");
+        }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -322,7 +340,7 @@ impl Writer {
 
     /// Appends the pending events, then publishes them to readers. While the store cannot be reached, this function tries
     /// again and again, and the agent has to wait. Fails when another writer owns the log, or when the gateway stops. A task
-    /// that the store cannot hold ends.
+    /// whose log the store refuses for good, because it is too large or damaged, ends.
     pub(crate) async fn flush(&mut self, turn: Option<TurnRecord>) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
@@ -332,23 +350,31 @@ impl Writer {
             self.load().await?;
         }
         match self.append_pending(turn, true).await {
-            Err(error) if error.kind() == ErrorKind::BodyTooLarge => {
-                tracing::error!(task = %self.task.id, error = ?error, "the store cannot hold a task; it fails");
-                Box::pin(self.end_outgrown(&error)).await
-            }
-            written => written,
+            Err(AppendError::Refused(error)) => Box::pin(self.end_refused(&error)).await,
+            Err(AppendError::Lost(error)) => Err(error),
+            Ok(()) => Ok(()),
         }
     }
 
-    /// The store cannot hold the events that are to be written, or the whole task in one snapshot.
-    async fn end_outgrown(&mut self, error: &Error) -> Result<()> {
-        (self.has_outgrown, self.is_unloaded) = (true, true);
-        self.load().await?;
+    /// The store cannot hold the events that are to be written, or the whole task in one snapshot, or has the task only damaged.
+    /// Ends the task without the events that are not stored.
+    pub(crate) async fn end_refused(&mut self, error: &Error) -> Result<()> {
+        tracing::error!(task = %self.task.id, error = ?error, "the store refuses the log of a task; it fails");
+        (self.was_refused, self.is_unloaded) = (true, true);
+        match self.load().await {
+            // The end needs no content, and no snapshot is written.
+            Err(unreadable) if unreadable.retry() != Retry::Later => self.is_unloaded = false,
+            loaded => loaded?,
+        }
         self.push(lifecycle::failed(&self.task, self.now(), Failure::new(error.message())));
-        self.append_pending(None, false).await
+        Ok(self.append_pending(None, false).await?)
     }
 
-    async fn append_pending(&mut self, turn: Option<TurnRecord>, may_snapshot: bool) -> Result<()> {
+    async fn append_pending(
+        &mut self,
+        turn: Option<TurnRecord>,
+        may_snapshot: bool,
+    ) -> Result<(), AppendError> {
         let epoch = self.store.epoch();
         // Takes the buffer too: for most of a turn's time nothing is pending.
         let pending = std::mem::take(&mut self.pending);
@@ -400,7 +426,7 @@ impl Writer {
         events.iter().any(is_worth_a_snapshot) || since >= SNAPSHOT_EVERY.max(head.0 / 2)
     }
 
-    async fn append(&self, append: &Append) -> Result<()> {
+    async fn append(&self, append: &Append) -> Result<(), AppendError> {
         let (mut backoff, mut may_be_there) = (Backoff::starting_at(FIRST_PAUSE), false);
         let written = append.expected.plus(append.events.len());
         let ends_the_task = append.events.iter().next_back().is_some_and(TaskEvent::is_terminal);
@@ -410,27 +436,45 @@ impl Writer {
                 // An attempt that was reported as failed had succeeded.
                 Ok(Appended::Conflict { head }) if may_be_there && head == written => return Ok(()),
                 Ok(Appended::Conflict { head }) => {
-                    return Err(Error::internal(format!(
+                    let text = format!(
                         "the log of {} ends at {head} and not at {}: it has another writer",
                         append.task, append.expected
-                    )));
+                    );
+                    return Err(AppendError::Lost(Error::internal(text)));
                 }
                 // An attempt that was reported as failed had succeeded, and ended the task.
                 Ok(Appended::Terminal) if may_be_there && ends_the_task => return Ok(()),
                 Ok(Appended::Terminal) => {
-                    return Err(Error::internal(format!("{} is over in the store", append.task)));
+                    let text = format!("{} is over in the store", append.task);
+                    return Err(AppendError::Lost(Error::internal(text)));
                 }
                 Err(error) if error.retry() == Retry::Later => {
-                    if let Some(failures) = self.store_failures.due() {
-                        tracing::warn!(failures, task = %append.task, error = ?error, "the store cannot be written; will try again");
-                    }
+                    self.note_store_failure(&error);
                     may_be_there = true;
                     if !backoff.pause(&self.tasks).await {
-                        return Err(Error::new(ErrorKind::Unavailable, "The gateway is shutting down."));
+                        let stopping = Error::new(ErrorKind::Unavailable, "The gateway is shutting down.");
+                        return Err(AppendError::Lost(stopping));
                     }
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(AppendError::Refused(error)),
             }
+        }
+    }
+}
+
+/// Why nothing more can be appended.
+#[derive(Debug)]
+enum AppendError {
+    /// Another writer owns the log, or the gateway stops.
+    Lost(Error),
+    /// The store will never take these events.
+    Refused(Error),
+}
+
+impl From<AppendError> for Error {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::Lost(error) | AppendError::Refused(error) => error,
         }
     }
 }

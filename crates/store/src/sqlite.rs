@@ -65,10 +65,10 @@ use longshore_engine::port::{
     RetentionStep, Session, Store, StoredBytes, StoredTask, TaskPage, UnfinishedPage,
 };
 use longshore_meter::Metrics;
-use longshore_meter::label::StoreThread;
+use longshore_meter::label::{Limit, StoreThread};
 use longshore_model::{
     Approval, AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, PromptId, RequestId, Result,
-    Seq, SessionId, TaskId, Timestamp,
+    Seq, SessionId, TaskEvent, TaskId, Timestamp,
 };
 use rusqlite::Connection;
 
@@ -156,7 +156,7 @@ impl SqliteStore {
     /// Does not prevent a second gateway from using the same file; the binary locks the data directory for that.
     pub fn open(path: &Path, options: impl Into<SqliteOptions>) -> Result<Self> {
         let SqliteOptions { durability, metrics, disk } = options.into();
-        let room = Room::new(path, disk, metrics.clone());
+        let room = Room::new(path, disk);
         if let Some(room) = &room {
             room.prepare_start();
         }
@@ -176,17 +176,18 @@ impl SqliteStore {
         let lists = reader(StoreThread::Lists)?;
         let damage = KnownDamage::default();
         let bytes = StoredBytesCount::default();
-        let check = StartupCheck::new(path, damage.clone(), bytes.clone());
+        let check = StartupCheck::new(path, epoch, damage.clone(), bytes.clone());
         Ok(Self { quick, whole, lists, writer, epoch, metrics, damage, check, bytes, room })
     }
 
-    /// Waits until the task is checked: alone, if it has ended, or with all others.
+    /// Waits until the task is checked: alone, if it has ended or is new, or with all others.
     async fn wait_for_check(&self, owner: &Principal, task: &TaskId) {
         if self.check.is_done() {
             return;
         }
         let (caller, owner, task) = (owner.clone(), owner.clone(), task.clone());
-        let alone = move |db: &Connection| Ok(inspect::is_whole(db, &owner, &task));
+        let epoch = self.epoch;
+        let alone = move |db: &Connection| Ok(inspect::is_whole(db, &owner, &task, epoch));
         if !self.whole.run(Owner::Principal(caller), alone).await.unwrap_or(false) {
             self.check.wait().await;
         }
@@ -224,15 +225,17 @@ impl Store for SqliteStore {
             if let Some(room) = &self.room
                 && create.idempotency.is_some()
                 && create.begun.is_none()
+                && let Err(refused) = room.check_new_work()
             {
-                room.check_new_work()?;
+                self.metrics.refused.of(Limit::MinFreeDisk).increment();
+                return Err(refused);
             }
             let new = NewTask::prepare(create, self.epoch)?;
-            let (owner, bytes) = (new.owner.clone(), new.first.body.len() + new.snapshot.len());
+            let (owner, bytes) = (new.owner.clone(), to_i64(new.stored_bytes()));
             let created =
                 self.writer.run(Owner::Principal(owner.clone()), move |db| write::create(db, &new)).await;
             if let Ok(Created::New) = created {
-                self.bytes.add(&owner, bytes as u64);
+                self.bytes.add(&owner, bytes);
             }
             created
         })
@@ -326,17 +329,18 @@ impl Store for SqliteStore {
 
     fn append(&self, append: Append) -> BoxFuture<'_, Result<Appended>> {
         Box::pin(async move {
-            if self.damage.names(&append.task) {
-                // Its log may end elsewhere than its writer believes.
+            let ends_the_task = append.events.iter().next_back().is_some_and(TaskEvent::is_terminal);
+            if !ends_the_task && self.damage.names(&append.task) {
+                // Its log may end elsewhere than its writer believes, so it can only be ended.
                 return Err(fault::damaged(&format!("task {}", append.task), "found after the start").into());
             }
             let _took = self.metrics.store_append.time();
             let owner = append.owner.clone();
             let batch = Batch::prepare(append, self.epoch)?;
-            let bytes = batch.stored_bytes();
+            let bytes = to_i64(batch.stored_bytes());
             let appended = self.writer.append(Owner::Principal(owner.clone()), batch).await;
             if let Ok(Appended::Head(_)) = appended {
-                self.bytes.add(&owner, bytes as u64);
+                self.bytes.add(&owner, bytes);
             }
             appended
         })
@@ -491,9 +495,10 @@ impl Store for SqliteStore {
 
     fn put_file(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            let (owner, bytes) = (file.owner.clone(), file.facts.size);
-            files::put(&self.writer, file).await?;
-            self.bytes.add(&owner, bytes);
+            let (owner, bytes) = (file.owner.clone(), to_i64(file.bytes.len()));
+            if files::put(&self.writer, file).await? {
+                self.bytes.add(&owner, bytes);
+            }
             Ok(())
         })
     }
@@ -520,7 +525,7 @@ impl Store for SqliteStore {
         Box::pin(async move {
             let (step, freed) = retain::retain(&self.lists, &self.writer, retention).await?;
             for (owner, bytes) in freed {
-                self.bytes.subtract(&owner, bytes);
+                self.bytes.add(&owner, -bytes);
             }
             Ok(step)
         })
@@ -548,6 +553,10 @@ impl Store for SqliteStore {
             self.writer.run(Owner::Health, |db| write::probe(db)).await
         })
     }
+}
+
+fn to_i64(bytes: usize) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
 /// SQLite's integers are signed, so a larger number becomes the largest one. No event has that number or comes after it.

@@ -11,7 +11,7 @@ use longshore_engine::port::{
 };
 use longshore_model::{
     Approval, AskKind, ContextId, Entry, Epoch, Error, ErrorKind, FileId, Interrupt, Principal, PromptId,
-    RequestId, Result, Seq, SessionId, TaskId, Timestamp,
+    RequestId, Result, Seq, SessionId, TaskEvent, TaskId, Timestamp,
 };
 
 use crate::scripted_agent::Gate;
@@ -31,6 +31,10 @@ pub struct FaultyStore {
     conflicts: AtomicUsize,
     /// How many of the next appends are too large for the store.
     outgrown: AtomicUsize,
+    /// Whether tasks can neither be read nor continued, only ended.
+    tasks_are_damaged: AtomicBool,
+    /// How many of the next tasks a limit refuses.
+    refusals: AtomicUsize,
     /// A gate for writes of files.
     pub puts: Gate,
     /// How many of the next writes of files fail.
@@ -57,6 +61,8 @@ impl FaultyStore {
             denials: AtomicUsize::new(0),
             conflicts: AtomicUsize::new(0),
             outgrown: AtomicUsize::new(0),
+            tasks_are_damaged: AtomicBool::new(false),
+            refusals: AtomicUsize::new(0),
             put_failures: AtomicUsize::new(0),
             puts: Gate::default(),
             create_failures: AtomicUsize::new(0),
@@ -95,6 +101,16 @@ impl FaultyStore {
         self.outgrown.store(appends, Ordering::SeqCst);
     }
 
+    /// Acts as if a check had found every task damaged.
+    pub fn damage_tasks(&self) {
+        self.tasks_are_damaged.store(true, Ordering::SeqCst);
+    }
+
+    /// A limit of the store refuses the next tasks.
+    pub fn refuse_next_creates(&self, tasks: usize) {
+        self.refusals.store(tasks, Ordering::SeqCst);
+    }
+
     /// Acts as if retention had removed all events before this one.
     pub fn forget_before(&self, first: u64) {
         self.first.store(first, Ordering::SeqCst);
@@ -122,6 +138,13 @@ impl FaultyStore {
 
     fn note(&self, call: &'static str) {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner).push(call);
+    }
+
+    fn check_damage(&self) -> Result<()> {
+        if self.tasks_are_damaged.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Internal, "The stored task is damaged."));
+        }
+        Ok(())
     }
 
     fn first(&self) -> Seq {
@@ -173,6 +196,9 @@ impl Store for FaultyStore {
                     ErrorKind::BodyTooLarge,
                     "The task is larger than the store can hold.",
                 ));
+            }
+            if !append.events.iter().next_back().is_some_and(TaskEvent::is_terminal) {
+                self.check_damage()?;
             }
             if takes_one(&self.conflicts) {
                 return Ok(Appended::Conflict { head: append.expected.plus(7) });
@@ -227,6 +253,10 @@ impl Store for FaultyStore {
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         self.note("create");
         Box::pin(async move {
+            if takes_one(&self.refusals) {
+                let full = Error::new(ErrorKind::Unavailable, "The disk is nearly full.");
+                return Err(full.detail("limit", "min_free_disk"));
+            }
             let made = self.inner.create(create).await;
             if takes_one(&self.create_failures) {
                 return Err(Error::new(ErrorKind::Unavailable, "The disk is full."));
@@ -306,7 +336,10 @@ impl Store for FaultyStore {
         task: &'a TaskId,
     ) -> BoxFuture<'a, Result<Option<StoredTask>>> {
         self.note("get");
-        self.inner.get(owner, task)
+        Box::pin(async move {
+            self.check_damage()?;
+            self.inner.get(owner, task).await
+        })
     }
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<TaskPage>> {

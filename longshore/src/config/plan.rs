@@ -233,7 +233,7 @@ impl Plan {
         paths.extend(self.config_file.clone());
         if let StorePlan::Sqlite { path, .. } = &self.store {
             // SQLite keeps recent writes in further files next to the database. The gateway keeps its disk reserve there too.
-            paths.extend(["", "-wal", "-shm", "-journal", "-reserve"].map(|end| {
+            paths.extend(["", "-wal", "-shm", "-journal", "-reserve", "-reserve-new"].map(|end| {
                 let mut path = path.clone().into_os_string();
                 path.push(end);
                 path.into()

@@ -56,6 +56,7 @@ impl Actor {
         let permit = self.ctx.live.limiter.enter_running(&self.owner);
         let turn = active.insert(ActiveTurn { record, prompting, ticket, permit });
         self.unless_stopped(turn.ticket.ready()).await?;
+        self.load().await?;
         let ActiveTurn { record, prompting, .. } = turn;
         // Even if the deadline has passed, the agent gets some time to come back: only the agent knows whether the turn is
         // done.
@@ -91,9 +92,6 @@ impl Actor {
     /// agent no longer has is replaced once, unless the caller named it. If the agent cannot be reached and has certainly
     /// not been prompted, the task waits for it.
     pub(super) async fn begin(&mut self, active: &mut Option<ActiveTurn>) -> Result<Turn, StopReason> {
-        if self.writer.task().options.native_prompt_session.is_some() {
-            self.load().await?;
-        }
         let mut beginning = self.find_session().await?;
         self.check_prompt_session(&beginning.bound).await?;
         self.writer.begin_turn();
@@ -140,6 +138,10 @@ impl Actor {
             let permit = self.wait_for_permit().await?;
             (self.open_session(directory.clone(), None, &mut patience).await?, Some(permit))
         };
+        if self.writer.task().options.native_prompt_session.is_some() {
+            // Only the content says whether this is still the native prompt.
+            self.load().await?;
+        }
         let may_replace_session = self.native_prompt().is_none();
         Ok(Beginning {
             directory,

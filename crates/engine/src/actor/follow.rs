@@ -139,7 +139,7 @@ impl Actor {
             let Batch { end, slow, held: to_hold } = taken;
             held = to_hold.or(held);
             Box::pin(self.flush(None)).await?;
-            if self.writer.is_too_large() || self.writer.has_outgrown() {
+            if self.writer.is_too_large() {
                 Box::pin(self.end_too_large()).await?;
             }
             if self.asks.has_child_changes() {
@@ -156,9 +156,6 @@ impl Actor {
 
     /// The task has more bytes than it may have. It ends, unless it is over.
     async fn end_too_large(&mut self) -> Result<(), StopReason> {
-        if self.writer.has_outgrown() {
-            return Err(StopReason::TaskEnded);
-        }
         if self.writer.is_over() {
             return Ok(());
         }

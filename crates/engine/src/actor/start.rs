@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use longshore_model::{
-    Error, ErrorKind, Result, SessionId, Task, TaskEvent, TaskState, Timestamp, TraceContext,
-};
+use longshore_model::{Error, ErrorKind, Result, SessionId, Task, TaskEvent, Timestamp, TraceContext};
 use tokio::time::Instant;
 
 use super::patience::Patience;
@@ -265,8 +263,8 @@ impl Actor {
         event: fn(&Task, Timestamp, String) -> TaskEvent,
     ) -> Result<(), StopReason> {
         self.report_queued();
-        let status = &self.writer.task().status;
-        if status.state == TaskState::Submitted && status.message.is_some() {
+        let task = self.writer.task();
+        if lifecycle::says_the_same(&task.status, &event(task, self.writer.now(), String::new())) {
             return Ok(());
         }
         self.load().await?;

@@ -269,7 +269,8 @@ impl Engine {
             Ok(Created::Existing { task, .. }) => self.sent(&caller, task).await.map(Ok),
             Ok(refused) => Ok(Err(refused)),
             Err(error) => {
-                if error.retry() == Retry::Later {
+                // What a limit refuses was not written.
+                if error.retry() == Retry::Later && error.find_detail("limit").is_none() {
                     let engine = self.clone();
                     self.ctx
                         .tasks

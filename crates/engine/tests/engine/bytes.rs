@@ -3,11 +3,13 @@
 
 use std::sync::Arc;
 
+use longshore_engine::port::Append;
 use longshore_engine::{EngineConfig, Sent};
 use longshore_model::{
     Error, ErrorKind, Json, Metadata, OutputModes, Part, Principal, SendMessage, Task, TaskId, TaskState,
 };
 use longshore_testkit::faulty_store::FaultyStore;
+use longshore_testkit::store_suite::make;
 
 use crate::harness::*;
 
@@ -247,4 +249,76 @@ async fn a_task_that_the_store_cannot_hold_fails_and_says_why() {
     while h.agent.log().stopped.is_empty() {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_the_store_cannot_hold_is_not_prompted() {
+    let store = FaultyStore::over(longshore_store::memory());
+    let mut h = start_with(store.clone(), EngineConfig::default());
+    store.outgrow_next(1);
+    let sent = h.send("c", "m1").await;
+    h.reaches(&sent.task, TaskState::Failed).await;
+    // The next task of the context begins when the first one has ended.
+    let next = h.send("c", "m2").await;
+    assert_eq!(h.turn().await.request.task, next.task);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_is_found_damaged_fails_and_its_turn_is_stopped() {
+    let store = FaultyStore::over(longshore_store::memory());
+    let mut h = start_with(store.clone(), EngineConfig::default());
+    let sent = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    store.damage_tasks();
+    turn.say("a", "words").await;
+    let log = read_all(sent.reader).await;
+    let last = log.last().and_then(|entry| entry.event.status()).expect("the task ended");
+    assert_eq!(last.state, TaskState::Failed);
+    assert_eq!(last.message.as_ref().map(|message| message.parts.len()), Some(1), "it says why");
+    while h.agent.log().stopped.is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_task_that_is_found_damaged_fails() {
+    let (mut h, store, _, second) = waiting().await;
+    let turn = h.turn().await;
+    store.damage_tasks();
+    turn.complete().await;
+    let log = read_all(second.reader).await;
+    let last = log.last().and_then(|entry| entry.event.status()).expect("the task ended");
+    assert_eq!(last.state, TaskState::Failed);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_that_a_limit_of_the_store_refuses_leaves_nothing_behind() {
+    let store = FaultyStore::over(longshore_store::memory());
+    let h = start_with(store.clone(), EngineConfig::default());
+    store.refuse_next_creates(1);
+    refused(&h, message("c", "m1")).await;
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!store.take_calls().contains(&"head"), "nothing was written, so nothing is looked for");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resumed_turn_that_waits_for_its_context_keeps_its_output() {
+    let (h, _, first, second) = waiting().await;
+    h.reaches(&first.task, TaskState::Working).await;
+    let store = h.stop().await;
+    // The second one runs in another session, as a turn of another client may.
+    let words = "y".repeat(5_000);
+    let events = vec![make::status(TaskState::Working, i64::MAX / 2), make::chunk(&words)];
+    let working = make::append(second.task.as_str(), 1, events);
+    let turn = Some(make::turn("other", "prompt"));
+    store.append(Append { owner: alice(), turn, ..working }).await.expect("it is written");
+    let mut h = start_with(store, EngineConfig::default());
+    h.engine.recover().await.expect("unfinished tasks are taken up");
+    h.turn().await.complete().await;
+    let turn = h.turn().await;
+    assert_eq!(turn.request.task, second.task);
+    let resume = turn.request.resume.as_ref().expect("the turn is resumed");
+    assert_eq!(resume.artifacts.len(), 1, "the agent learns what is in the log");
 }

@@ -20,18 +20,19 @@ const CHUNK_BYTES: usize = 256 * 1024;
 const STEP_BYTES: usize = 4 * CHUNK_BYTES;
 
 /// Writes the file step by step; the last step makes it visible. If a writer gives up, the next one completes the file, or the
-/// next start of the gateway removes it.
-pub(super) async fn put(writer: &Writer, file: NewFile) -> Result<()> {
+/// next start of the gateway removes it. Returns whether this call completed the file.
+pub(super) async fn put(writer: &Writer, file: NewFile) -> Result<bool> {
     rules::check_file(&file)?;
     let file = Arc::new(file);
     let mut from = 0;
     loop {
         let step = file.clone();
-        if writer.run_large(Owner::Principal(file.owner.clone()), move |db| put_step(db, &step, from)).await?
-        {
-            return Ok(());
+        let owner = Owner::Principal(file.owner.clone());
+        match writer.run_large(owner, move |db| put_step(db, &step, from)).await? {
+            Put::More => from += STEP_BYTES,
+            Put::Completed => return Ok(true),
+            Put::WasComplete => return Ok(false),
         }
-        from += STEP_BYTES;
     }
 }
 
@@ -95,16 +96,24 @@ const REMOVE_INCOMPLETE: &str = "DELETE FROM files WHERE complete = 0";
 const READ_CHUNKS: &str =
     "SELECT bytes FROM file_chunks WHERE file = :file AND place BETWEEN :first AND :last ORDER BY place";
 
-/// Writes the step at offset `from`. Returns whether the file is complete.
+/// What one step has done.
+#[derive(PartialEq, Eq, Debug)]
+enum Put {
+    More,
+    Completed,
+    WasComplete,
+}
+
+/// Writes the step at offset `from`.
 ///
 /// Each step looks the file up again, because its task may be gone and its ordinal reused. Two writers of one file do not
 /// harm each other: they write the same chunks.
-fn put_step(db: &Connection, file: &NewFile, from: usize) -> Outcome<bool> {
+fn put_step(db: &Connection, file: &NewFile, from: usize) -> Outcome<Put> {
     let ordinal = match find_file(db, &file.id)? {
         Some(known) => {
             known.identity.check(file)?;
             if known.complete {
-                return Ok(true);
+                return Ok(Put::WasComplete);
             }
             known.ordinal
         }
@@ -118,12 +127,12 @@ fn put_step(db: &Connection, file: &NewFile, from: usize) -> Outcome<bool> {
         )?
         .execute(named_params! { ":file": ordinal, ":place": to_integer(number), ":bytes": bytes })?;
     }
-    let is_complete = to == file.bytes.len();
-    if is_complete {
-        db.prepare_cached("UPDATE files SET complete = 1 WHERE ordinal = :file")?
-            .execute(named_params! { ":file": ordinal })?;
+    if to < file.bytes.len() {
+        return Ok(Put::More);
     }
-    Ok(is_complete)
+    db.prepare_cached("UPDATE files SET complete = 1 WHERE ordinal = :file")?
+        .execute(named_params! { ":file": ordinal })?;
+    Ok(Put::Completed)
 }
 
 /// A complete file, or one that is being written.

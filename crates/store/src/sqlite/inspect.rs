@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_model::{ContextId, Error, Principal, TaskEvent, TaskId, TaskState};
+use longshore_model::{ContextId, Epoch, Error, Principal, TaskEvent, TaskId, TaskState};
 use rusqlite::{Connection, named_params};
 
 use super::fault::{Fault, Outcome, damaged};
@@ -16,8 +16,9 @@ const MAX_MESSAGES: usize = 1000;
 /// How many tasks are checked in one read transaction. While one is open, the write-ahead log cannot be restarted.
 const TASKS_AT_ONCE: usize = 16;
 
-/// Others may write meanwhile. SQLite's own check, and each task, is one read transaction.
-pub(super) fn inspect(db: &Connection) -> Outcome<Damage> {
+/// Others may write meanwhile. SQLite's own check, and each task, is one read transaction. `current`: the epoch of the store that
+/// is open.
+pub(super) fn inspect(db: &Connection, current: Option<Epoch>) -> Outcome<Damage> {
     let mut damage = Damage::default();
     let mut suspects = BTreeMap::new();
     let messages = match messages(db) {
@@ -49,7 +50,7 @@ pub(super) fn inspect(db: &Connection) -> Outcome<Damage> {
                 // Retention has removed it since.
                 Ok(None) => return Ok(()),
                 Ok(Some(state)) => {
-                    if !state.is_terminal() {
+                    if !state.is_terminal() && !began_in(db, *ordinal, current) {
                         unfinished.push((*ordinal, id.clone()));
                     }
                     suspects.remove(ordinal)
@@ -117,8 +118,16 @@ pub(super) fn ordinals(db: &Connection) -> Outcome<Vec<i64>> {
     Ok(found.into_iter().collect())
 }
 
-/// Whether a task that has ended, and its owner, are certain without a check of the whole file.
-pub(super) fn is_whole(db: &Connection, owner: &Principal, task: &TaskId) -> bool {
+/// Whether the log of the task began in this epoch: its writer knows where the log ends.
+fn began_in(db: &Connection, ordinal: i64, epoch: Option<Epoch>) -> bool {
+    let Some(Epoch(epoch)) = epoch else { return false };
+    let sql = "SELECT EXISTS (SELECT 1 FROM events WHERE task = ? AND seq = 1 AND epoch = ?)";
+    let found = db.prepare_cached(sql).and_then(|mut sql| sql.query_row((ordinal, epoch), |row| row.get(0)));
+    found.unwrap_or(false)
+}
+
+/// Whether a task that has ended, or has begun in this epoch, and its owner, are certain without a check of the whole file.
+pub(super) fn is_whole(db: &Connection, owner: &Principal, task: &TaskId, current: Epoch) -> bool {
     let row = "SELECT ordinal, status_at FROM tasks WHERE id = ?";
     let found = db.query_row(row, [task.as_str()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)));
     let Ok((ordinal, status_at)) = found else { return false };
@@ -128,7 +137,7 @@ pub(super) fn is_whole(db: &Connection, owner: &Principal, task: &TaskId) -> boo
         "SELECT ordinal FROM tasks INDEXED BY tasks_by_owner WHERE owner = ? AND status_at = ? AND id = ?";
     let of_owner =
         db.query_row(index, (owner.as_str(), status_at, task.as_str()), |row| row.get::<_, i64>(0));
-    matches!(state, Ok(Some(state)) if state.is_terminal())
+    matches!(state, Ok(Some(state)) if state.is_terminal() || began_in(db, ordinal, Some(current)))
         && id.as_ref() == Some(task)
         && of_owner.ok() == Some(ordinal)
 }

@@ -52,6 +52,11 @@ impl NewTask {
             root: task.parent.map(|parent| parent.root),
         })
     }
+
+    /// How many bytes the task adds to those that are counted: a snapshot counts from the end of the task.
+    pub(super) fn stored_bytes(&self) -> usize {
+        self.first.body.len() + self.begun.as_ref().map_or(0, |(working, _)| working.body.len())
+    }
 }
 
 fn encode_begun(begun: RunningTurn) -> Result<(EventText, TurnText)> {
@@ -129,7 +134,7 @@ impl Batch {
         events + snapshot <= SMALL_BATCH_BYTES
     }
 
-    /// How many bytes the batch adds to the file, without those that replace others: the snapshot before the end does.
+    /// How many bytes the batch adds to those that are counted: a snapshot counts from the end of the task.
     pub(super) fn stored_bytes(&self) -> usize {
         let events: usize = self.events.iter().map(|event| event.body.len()).sum();
         events + self.snapshot.as_ref().filter(|_| self.is_terminal()).map_or(0, SnapshotText::len)

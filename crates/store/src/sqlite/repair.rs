@@ -54,7 +54,7 @@ impl Repaired {
 pub fn repair(from: &Path, to: &Path, at: Timestamp, end: &EndTask) -> Result<Option<Repaired>> {
     let old = schema::open_damaged(from)?;
     schema::check_current(&old)?;
-    let damage = inspect::inspect(&old)?;
+    let damage = inspect::inspect(&old, None)?;
     if damage.is_none() {
         return Ok(None);
     }
@@ -80,15 +80,21 @@ fn still_damaged(left: &Damage) -> Error {
 }
 
 fn copy(old: &Connection, to: &Path, damage: Damage, (at, end): (Timestamp, &EndTask)) -> Result<Repaired> {
-    let new = schema::open_writer(to, Durability::Process)?;
+    let new = open_draft(to)?;
     let mut repair =
         Repair { old, new: &new, epoch: Epoch(0), found: Repaired { damage, ..Repaired::default() } };
     repair.run(at, end)?;
     let found = repair.found;
-    // The last connection copies the log and removes it.
     new.close().map_err(|(_, cause)| Error::internal(cause))?;
     std::fs::File::open(to).and_then(|file| file.sync_all()).map_err(Error::internal)?;
     Ok(found)
+}
+
+/// The draft has no log on the disk, which would need as much space again. It is deleted if the repair fails.
+fn open_draft(to: &Path) -> Outcome<Connection> {
+    let new = schema::open_writer(to, Durability::Process)?;
+    new.pragma_update_and_check(None, "journal_mode", "MEMORY", |_| Ok(()))?;
+    Ok(new)
 }
 
 struct Repair<'a> {

@@ -12,7 +12,7 @@ use super::read::{self, Parts};
 use super::reader::Reader;
 use super::record::SnapshotText;
 use super::writer::Writer;
-use super::{from_sql, write};
+use super::{from_sql, to_i64, write};
 use crate::rules;
 
 /// The most tasks that one step considers.
@@ -27,8 +27,8 @@ const STEP_BYTES: i64 = 1024 * 1024;
 /// SQLite holds no row of more than a billion bytes. A larger snapshot is never written.
 const MAX_SNAPSHOT_BYTES: usize = 950_000_000;
 
-/// How many bytes were removed for each owner.
-pub(super) type Freed = Vec<(Principal, u64)>;
+/// How many bytes were removed for each owner. A new snapshot may need more than was removed.
+pub(super) type Freed = Vec<(Principal, i64)>;
 
 /// Does one step.
 pub(super) async fn retain(
@@ -160,10 +160,7 @@ impl Budget {
 
     /// Everything that was taken since `bytes` were left belonged to this owner.
     fn free(&mut self, owner: &str, bytes: i64) {
-        let freed = bytes.saturating_sub(self.bytes);
-        if let Ok(freed @ 1..) = u64::try_from(freed) {
-            self.freed.push((Principal::new(owner), freed));
-        }
+        self.freed.push((Principal::new(owner), bytes.saturating_sub(self.bytes)));
     }
 }
 
@@ -271,15 +268,18 @@ fn fold(
         .query_row(named_params! { ":task": task, ":before": before.0 }, |row| row.get(0))
         .optional()?;
     let Some(head): Option<i64> = head else { return Ok(false) };
+    let mut left = budget.bytes;
     match foldable {
         Foldable::Damaged => {
             db.prepare_cached("UPDATE tasks SET folded = 1 WHERE ordinal = ?")?.execute([task])?;
             return Ok(false);
         }
-        Foldable::WithSnapshot(snapshot) => write::put_snapshot(db, task, from_sql(head), snapshot)?,
+        Foldable::WithSnapshot(snapshot) => {
+            left += snapshot_bytes(db, task)? - to_i64(snapshot.len());
+            write::put_snapshot(db, task, from_sql(head), snapshot)?;
+        }
         Foldable::AsStored => {}
     }
-    let left = budget.bytes;
     // A damaged log without its last event may have no event left.
     let first = remove_events(db, task, head, budget)?.unwrap_or(head);
     let owner = "SELECT owner FROM tasks WHERE ordinal = ?";
@@ -288,6 +288,12 @@ fn fold(
     db.prepare_cached("UPDATE tasks SET first = :first, folded = :folded WHERE ordinal = :task")?
         .execute(named_params! { ":first": first, ":folded": is_folded, ":task": task })?;
     Ok(is_folded)
+}
+
+fn snapshot_bytes(db: &Connection, task: i64) -> Outcome<i64> {
+    let sql = "SELECT octet_length(summary) + octet_length(artifacts) FROM snapshots WHERE task = ?";
+    let bytes = db.prepare_cached(sql)?.query_row([task], |row| row.get(0)).optional()?;
+    Ok(bytes.unwrap_or(0))
 }
 
 /// Removes events before `end`, oldest first, within the budget. Returns the number of the first event that is left.
@@ -336,10 +342,10 @@ fn drop_next(db: &Connection, root: i64, budget: &mut Budget) -> Outcome<bool> {
                  WHERE tasks.ordinal = ? LIMIT 1";
     let below = db.prepare_cached(below)?.query_row([root], |row| row.get(0)).optional()?;
     let task = below.unwrap_or(root);
-    let of_task = "SELECT owner, context, coalesce(octet_length(summary) + octet_length(artifacts), 0)
-                   FROM tasks LEFT JOIN snapshots ON snapshots.task = tasks.ordinal WHERE ordinal = ?";
-    let (owner, context, snapshot): (String, String, i64) =
-        db.prepare_cached(of_task)?.query_row([task], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    let of_task = "SELECT owner, context FROM tasks WHERE ordinal = ?";
+    let (owner, context): (String, String) =
+        db.prepare_cached(of_task)?.query_row([task], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let snapshot = snapshot_bytes(db, task)?;
     let left = budget.bytes;
     // A damaged task still has its log.
     remove_events(db, task, i64::MAX, budget)?;

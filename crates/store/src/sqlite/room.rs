@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use longshore_meter::Metrics;
 use longshore_meter::label::{Label as _, Limit};
 use longshore_model::{Error, ErrorKind, Result};
 
@@ -55,7 +54,6 @@ pub(super) struct Room {
     path: PathBuf,
     free_space: fn(&Path) -> Option<u64>,
     floor: u64,
-    metrics: Arc<Metrics>,
     state: Mutex<State>,
 }
 
@@ -88,10 +86,10 @@ impl Space {
 
 impl Room {
     /// `None`: the store does not watch its disk.
-    pub(super) fn new(path: &Path, rules: DiskRules, metrics: Arc<Metrics>) -> Option<Arc<Self>> {
+    pub(super) fn new(path: &Path, rules: DiskRules) -> Option<Arc<Self>> {
         let state = Mutex::new(State { looked: None, restored: None });
         let free_space = rules.free_space?;
-        Some(Arc::new(Self { path: path.to_owned(), free_space, floor: rules.floor, metrics, state }))
+        Some(Arc::new(Self { path: path.to_owned(), free_space, floor: rules.floor, state }))
     }
 
     /// The space now, or a moment ago. `None`: unknown.
@@ -124,7 +122,6 @@ impl Room {
             return Ok(());
         }
         let limit = Limit::MinFreeDisk;
-        self.metrics.refused.of(limit).increment();
         let text = "The disk that holds the gateway's store is nearly full, so the gateway accepts no new work; running work goes \
                     on. The operator can free some space, or set data.min_free_disk. Try again later.";
         Err(Error::new(ErrorKind::Unavailable, text)
@@ -144,7 +141,8 @@ impl Room {
 
     /// Returns whether there was a reserve.
     pub(super) fn give_up_reserve(&self) -> bool {
-        if fs::remove_file(self.beside("-reserve")).is_err() {
+        let removed = ["-reserve", "-reserve-new"].map(|suffix| fs::remove_file(self.beside(suffix)).is_ok());
+        if removed == [false, false] {
             return false;
         }
         tracing::warn!("the disk of the store is full; gave up the reserve to recover");
@@ -168,10 +166,12 @@ impl Room {
         if size < MIN_RESERVE || is_low || path.exists() {
             return;
         }
-        if let Err(error) = write_zeros(&path, size) {
+        // A part of a reserve, after a crash, must not count as one.
+        let draft = self.beside("-reserve-new");
+        if let Err(error) = write_zeros(&draft, size).and_then(|()| fs::rename(&draft, &path)) {
             tracing::warn!(%error, "the store has no reserve for a full disk");
-            // A part of it would only take space.
-            let _ = fs::remove_file(&path);
+            // It would only take space.
+            let _ = fs::remove_file(&draft);
         }
     }
 
@@ -184,7 +184,7 @@ impl Room {
 
 /// Written and not only sized: a file with holes reserves nothing.
 fn write_zeros(path: &Path, size: u64) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path)?;
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE).open(path)?;
     let piece = vec![0; 256 * 1024];
     let mut left = usize::try_from(size).unwrap_or(usize::MAX);
     while left > 0 {

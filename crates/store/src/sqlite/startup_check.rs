@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use longshore_model::{Error, Result};
+use longshore_model::{Epoch, Error, Result};
 use rusqlite::InterruptHandle;
 use tokio::sync::watch;
 
@@ -17,12 +17,14 @@ use super::{inspect, schema};
 pub fn find_damage(path: &Path) -> Result<Damage> {
     let db = schema::open_reader(path)?;
     schema::check_current(&db)?;
-    Ok(inspect::inspect(&db)?)
+    Ok(inspect::inspect(&db, None)?)
 }
 
 /// Checks the file in the background. Dropping it ends the check.
 pub(super) struct StartupCheck {
     path: PathBuf,
+    /// The tasks of this epoch have been written since the start.
+    epoch: Epoch,
     damage: KnownDamage,
     bytes: StoredBytesCount,
     /// Whether no check runs.
@@ -31,9 +33,9 @@ pub(super) struct StartupCheck {
 }
 
 impl StartupCheck {
-    pub(super) fn new(path: &Path, damage: KnownDamage, bytes: StoredBytesCount) -> Self {
+    pub(super) fn new(path: &Path, epoch: Epoch, damage: KnownDamage, bytes: StoredBytesCount) -> Self {
         let running = Mutex::new(None);
-        Self { path: path.to_owned(), damage, bytes, is_done: watch::Sender::new(true), running }
+        Self { path: path.to_owned(), epoch, damage, bytes, is_done: watch::Sender::new(true), running }
     }
 
     /// From now on reads wait until the check is done.
@@ -41,10 +43,10 @@ impl StartupCheck {
         let started = schema::open_reader(&self.path).and_then(|db| {
             let (interrupt, damage, is_done) =
                 (db.get_interrupt_handle(), self.damage.clone(), self.is_done.clone());
-            let bytes = self.bytes.clone();
+            let (bytes, epoch) = (self.bytes.clone(), self.epoch);
             is_done.send_replace(false);
             let check = move || {
-                match inspect::inspect(&db) {
+                match inspect::inspect(&db, Some(epoch)) {
                     // The store is being closed.
                     Err(Fault(error)) if inspect::is_interrupt(&error) => {}
                     found => report(&damage, found.unwrap_or_else(|fault| not_checked(&fault))),

@@ -1,6 +1,6 @@
 //! How many bytes are stored for each owner: counted once after the start, and kept up to date with every write.
 //!
-//! Approximate: indexes, free pages and the growth of snapshots before the end of a task are not counted.
+//! Approximate: indexes, free pages and the snapshots of unfinished tasks, which are replaced again and again, are not counted.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,8 @@ const PAGE: i64 = 1000;
 pub(super) const BYTES_OF_TASKS: &str = "SELECT tasks.ordinal, tasks.owner,
         (SELECT coalesce(sum(octet_length(body)), 0) FROM events WHERE task = tasks.ordinal)
         + coalesce((SELECT octet_length(summary) + octet_length(artifacts) FROM snapshots
-                    WHERE snapshots.task = tasks.ordinal), 0)
+                    WHERE snapshots.task = tasks.ordinal
+                    AND tasks.state IN ('completed', 'failed', 'canceled', 'rejected')), 0)
         + (SELECT coalesce(sum(size), 0) FROM files WHERE files.task = tasks.ordinal)
      FROM tasks WHERE tasks.ordinal > ?1 ORDER BY tasks.ordinal LIMIT ?2";
 
@@ -26,52 +27,42 @@ pub(super) struct StoredBytesCount {
     counts: Arc<Mutex<Counts>>,
 }
 
+/// Less than nothing before the file is counted: what retention has removed until then was never added.
 #[derive(Clone, Default)]
 struct Counts {
-    of_owner: HashMap<Principal, u64>,
-    in_all: u64,
+    of_owner: HashMap<Principal, i64>,
+    in_all: i64,
 }
 
 impl StoredBytesCount {
     pub(super) fn get(&self, owner: &Principal) -> StoredBytes {
         let counts = self.lock();
-        StoredBytes { of_owner: counts.of_owner.get(owner).copied().unwrap_or(0), in_all: counts.in_all }
+        let not_negative = |bytes: i64| u64::try_from(bytes).unwrap_or(0);
+        let of_owner = counts.of_owner.get(owner).copied().map_or(0, not_negative);
+        StoredBytes { of_owner, in_all: not_negative(counts.in_all) }
     }
 
-    pub(super) fn add(&self, owner: &Principal, bytes: u64) {
+    pub(super) fn add(&self, owner: &Principal, bytes: i64) {
         self.lock().add(owner, bytes);
     }
 
-    /// Never more than was counted for the owner.
-    pub(super) fn subtract(&self, owner: &Principal, bytes: u64) {
-        let mut counts = self.lock();
-        let Some(own) = counts.of_owner.get_mut(owner) else { return };
-        let taken = bytes.min(*own);
-        *own -= taken;
-        counts.in_all -= taken;
-    }
-
-    /// Counts what the file holds. What is written meanwhile may count twice.
+    /// Counts what the file holds. What is written or removed meanwhile may count twice.
     pub(super) fn count(&self, db: &Connection) -> Outcome<()> {
         let before = self.lock().clone();
-        let (mut found, mut last) = (Counts::default(), Some(i64::MIN));
-        while let Some(after) = last.take() {
-            let mut statement = db.prepare_cached(BYTES_OF_TASKS)?;
-            let mut rows = statement.query([after, PAGE])?;
-            while let Some(row) = rows.next()? {
-                last = Some(row.get(0)?);
-                // A damaged row belongs to nobody.
-                let owner = row.get_ref(1)?.as_str().map(Principal::new);
-                found
-                    .add(&owner.unwrap_or_else(|_| Principal::new("")), row.get::<_, i64>(2)?.unsigned_abs());
-            }
-        }
+        let found = Counts::read(db)?;
+        self.set(found, &before);
+        Ok(())
+    }
+
+    /// Sets the counts to those that were found, and what was written and removed since `before`.
+    fn set(&self, mut found: Counts, before: &Counts) {
         let mut counts = self.lock();
         for (owner, now) in std::mem::take(&mut counts.of_owner) {
-            found.add(&owner, now.saturating_sub(before.of_owner.get(&owner).copied().unwrap_or(0)));
+            let own = found.of_owner.get(&owner).copied().unwrap_or(0);
+            let changed = now - before.of_owner.get(&owner).copied().unwrap_or(0);
+            found.add(&owner, changed.max(-own));
         }
         *counts = found;
-        Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
@@ -80,7 +71,22 @@ impl StoredBytesCount {
 }
 
 impl Counts {
-    fn add(&mut self, owner: &Principal, bytes: u64) {
+    fn read(db: &Connection) -> Outcome<Self> {
+        let (mut found, mut last) = (Self::default(), Some(i64::MIN));
+        while let Some(after) = last.take() {
+            let mut statement = db.prepare_cached(BYTES_OF_TASKS)?;
+            let mut rows = statement.query([after, PAGE])?;
+            while let Some(row) = rows.next()? {
+                last = Some(row.get(0)?);
+                // A damaged row belongs to nobody.
+                let owner = row.get_ref(1)?.as_str().map(Principal::new);
+                found.add(&owner.unwrap_or_else(|_| Principal::new("")), row.get(2)?);
+            }
+        }
+        Ok(found)
+    }
+
+    fn add(&mut self, owner: &Principal, bytes: i64) {
         self.in_all += bytes;
         match self.of_owner.get_mut(owner) {
             Some(own) => *own += bytes,

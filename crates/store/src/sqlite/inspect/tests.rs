@@ -1,4 +1,4 @@
-use longshore_engine::port::{Append, Store};
+use longshore_engine::port::{Append, Appended, Store};
 use longshore_model::{Seq, TaskId};
 use longshore_testkit::store_suite::make::{ada, append, chunk, create, everything, status, task_id, turn};
 use tempfile::TempDir;
@@ -121,4 +121,26 @@ async fn a_task_that_has_ended_is_read_before_the_check_of_the_others_is_done() 
     assert!(waits.is_err(), "a damaged task was not held back");
     let waits = tokio::time::timeout(std::time::Duration::from_millis(50), store.list(everything())).await;
     assert!(waits.is_err(), "a list was not held back");
+}
+
+#[tokio::test]
+async fn a_task_of_this_run_is_read_and_continued_beside_damage_and_an_older_one_can_only_end() {
+    let directory = made().await;
+    let open = || SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
+    open().create(create("old")).await.unwrap();
+    // The name of a task is gone, so any event may be.
+    damage(&directory, "DELETE FROM tasks WHERE ordinal = 1");
+    let store = open();
+    store.create(create("new")).await.unwrap();
+    store.check.hold();
+    store.get(&ada(), &task_id("new")).await.unwrap().unwrap();
+    store.begin_check();
+    store.check.wait().await;
+    for (task, is_continued) in [("new", true), ("old", false)] {
+        let next = store.append(append(task, 1, vec![chunk("text")])).await;
+        assert_eq!(next.is_ok(), is_continued, "{task}: {next:?}");
+        let head = if is_continued { 2 } else { 1 };
+        let end = store.append(append(task, head, vec![status(TaskState::Failed, 9)])).await.unwrap();
+        assert_eq!(end, Appended::Head(Seq(head + 1)), "{task}");
+    }
 }

@@ -114,3 +114,14 @@ async fn a_file_whose_content_changed_and_a_task_without_a_certain_owner_are_lef
     assert_eq!(new.list(everything()).await.unwrap().total, 2);
     assert!(find_damage(&path(&directory, "new.db")).unwrap().is_none());
 }
+
+#[test]
+fn a_draft_needs_no_space_beside_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let draft = open_draft(&path(&directory, "new.db")).unwrap();
+    draft.execute_batch("BEGIN IMMEDIATE; INSERT INTO probes (body) VALUES (zeroblob(20000000))").unwrap();
+    let others = std::fs::read_dir(directory.path()).unwrap().flatten();
+    let beside: u64 =
+        others.filter(|file| file.file_name() != "new.db").map(|file| file.metadata().unwrap().len()).sum();
+    assert!(beside < 1_000_000, "{beside}");
+}

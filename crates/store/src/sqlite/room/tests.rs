@@ -54,6 +54,7 @@ async fn below_the_floor_new_tasks_are_refused_and_running_ones_continue() {
     );
     assert!(refused.message().contains("nearly full"), "{refused}");
     assert!(store.check().await.is_err());
+    assert_eq!(store.metrics.refused.of(Limit::MinFreeDisk).get(), 1, "a check refuses nobody");
     store.append(append("t", 1, vec![status(TaskState::Working, 2), chunk("x")])).await.unwrap();
     store.create(child("below", "t", "t")).await.unwrap();
     set_free(&directory, 10 * MIB);

@@ -1,8 +1,10 @@
 use std::path::Path;
 
-use longshore_engine::port::{Retention, Store as _};
+use longshore_engine::port::{Append, Retention, Store as _};
 use longshore_model::{TaskState, Timestamp};
-use longshore_testkit::store_suite::make::{ada, append, chunk, create, create_in, file, owner, status};
+use longshore_testkit::store_suite::make::{
+    ada, append, chunk, create, create_in, file, owner, status, task_id,
+};
 
 use super::*;
 use crate::{Durability, SqliteStore};
@@ -10,6 +12,13 @@ use crate::{Durability, SqliteStore};
 fn open(directory: &Path) -> SqliteStore {
     SqliteStore::open(&directory.join("store.db"), Durability::Process).unwrap()
 }
+
+const DROP_ALL: Retention = Retention {
+    now: Timestamp(i64::MIN),
+    fold_before: None,
+    drop_before: Some(Timestamp(9)),
+    keys_before: Timestamp(i64::MIN),
+};
 
 /// Waits until the store has counted what is there.
 async fn counted(store: &SqliteStore) -> StoredBytes {
@@ -47,16 +56,44 @@ async fn bytes_are_counted_with_each_write_and_again_after_a_start_and_freed_by_
     let store = open(directory.path());
     let again = counted(&store).await;
     assert!((80_000..85_000).contains(&again.of_owner), "{again:?}");
-    let retention = Retention {
-        now: Timestamp(i64::MIN),
-        fold_before: None,
-        drop_before: Some(Timestamp(9)),
-        keys_before: Timestamp(i64::MIN),
-    };
-    while store.retain(retention).await.unwrap().more {}
+    while store.retain(DROP_ALL).await.unwrap().more {}
     let left = store.stored_bytes(&ada());
     assert!(left.of_owner < 2_000, "{left:?}");
     assert_eq!(left.in_all - left.of_owner, again.in_all - again.of_owner);
+}
+
+#[tokio::test]
+async fn a_task_leaves_no_counted_bytes_behind_without_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path());
+    for number in 0..3 {
+        let id = format!("t{number}");
+        store.create(create(&id)).await.unwrap();
+        store.append(append(&id, 1, vec![status(TaskState::Working, 2), chunk("text")])).await.unwrap();
+        // The second one finds the file complete.
+        for _ in 0..2 {
+            store.put_file(file(&id, &format!("f{number}"), &vec![7; 30_000])).await.unwrap();
+        }
+        assert!(store.stored_bytes(&ada()).of_owner < 35_000);
+        let task = store.get(&ada(), &task_id(&id)).await.unwrap().unwrap().task;
+        let end = append(&id, 3, vec![status(TaskState::Completed, 3)]);
+        store.append(Append { snapshot: Some(Arc::new(task)), ..end }).await.unwrap();
+        while store.retain(DROP_ALL).await.unwrap().more {}
+        assert_eq!(store.stored_bytes(&ada()), StoredBytes::default());
+    }
+}
+
+#[test]
+fn bytes_that_are_removed_while_the_file_is_counted_do_not_stay_counted() {
+    let bytes = StoredBytesCount::default();
+    // Removed before: the file has it no more.
+    bytes.add(&ada(), -100);
+    let before = bytes.lock().clone();
+    let mut found = Counts::default();
+    found.add(&ada(), 1000);
+    bytes.add(&ada(), -300);
+    bytes.set(found, &before);
+    assert_eq!(bytes.get(&ada()), StoredBytes { of_owner: 700, in_all: 700 });
 }
 
 #[test]
