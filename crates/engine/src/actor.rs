@@ -434,7 +434,7 @@ impl Actor {
         self.writer.unload();
     }
 
-    /// Reads the content of a task that has waited. While the store cannot be reached, the task can be canceled.
+    /// Reads the content of a task that has waited. Ends early when the task is canceled or the gateway stops.
     async fn load(&mut self) -> Result<(), StopReason> {
         let mut backoff = Backoff::new();
         while let Some(loading) = self.writer.loading() {

@@ -178,7 +178,7 @@ impl Writer {
     /// The call that reads the content of the task. `None`: the writer has it.
     pub(crate) fn loading(&self) -> Option<impl Future<Output = Result<Option<StoredTask>>> + Send + use<>> {
         let (store, owner, task) = (Arc::clone(&self.store), self.owner.clone(), self.task.id.clone());
-        self.is_unloaded.then(|| async move { store.load(&owner, &task).await })
+        self.is_unloaded.then_some(async move { store.load(&owner, &task).await })
     }
 
     /// Fails when the store no longer has the task as it was.
