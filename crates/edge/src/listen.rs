@@ -377,7 +377,7 @@ impl Body for AnswerBody {
     }
 }
 
-/// The configured servers of both protocols.
+/// The configured servers of HTTP/1.1 and HTTP/2.
 struct Protocols {
     http1: http1::Builder,
     tasks: Tasks,

@@ -6,7 +6,8 @@
 //!
 //! The root serves both protocol versions, each at its own paths: those of 0.3 are under `/v1`. The base path of a
 //! version (`/a2a/1.0`, `/a2a/0.3`) serves the paths of that version only. The clients in JavaScript look for the card of
-//! `/a2a/0.3` at `/a2a/.well-known`, because they replace the last segment of a base URL without a slash at its end.
+//! `/a2a/0.3` at `/a2a/.well-known`, because they replace the last segment of a base URL without a slash at its
+//! end. So the card is served there too.
 
 use http::Method;
 use longshore_wire::surface::Access;

@@ -41,7 +41,7 @@ pub(super) struct Child {
     pub(super) registered: Option<Arc<ChildSession>>,
     pub(super) state: ChildState,
     pub(super) invalid_responses: InvalidResponses,
-    /// OpenCode has not shown the messages of this sub-agent for too long, and still does not.
+    /// Whether OpenCode has hidden the messages of this sub-agent for longer than the driver waits, and still hides them.
     pub(super) is_hidden: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Converts the content of an external prompt to parts of the message that its task shows.
+//! Converts the content of a prompt that another client of OpenCode sent to the parts of a message.
 
 use longshore_model::{Json, Part};
 use serde_json::json;

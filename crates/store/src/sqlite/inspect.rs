@@ -142,7 +142,8 @@ pub(super) fn is_whole(db: &Connection, owner: &Principal, task: &TaskId, curren
         && of_owner.ok() == Some(ordinal)
 }
 
-/// Fails if anything of the task is damaged or missing. Returns its state. `None`: nothing is left of it.
+/// Returns the state of the task, and sets `id` as soon as it is read. Fails if the task is damaged or a part of it is missing.
+/// `None`: retention has deleted the task.
 fn check_task(db: &Connection, ordinal: i64, id: &mut Option<TaskId>) -> Outcome<Option<TaskState>> {
     let sql = read::select_tasks(Parts::All, "tasks", "tasks.ordinal = :task");
     let mut statement = db.prepare_cached(&sql)?;

@@ -1,4 +1,4 @@
-//! Writes the result of a call, in the format of its row and of the caller's protocol version.
+//! Writes the result of an extension method, in the format that the method table names and in the caller's protocol version.
 //!
 //! A session is written as a completed task, and a message of a session as a message, so that clients of A2A can show them. All
 //! other results are summaries with the field names of the Python gateway `opencode-a2a`, except that in 0.3 projects and
@@ -115,7 +115,7 @@ fn write_begun(object: &mut ObjectWriter<'_>, begun: &StartedTask) {
     object.text("context_id", begun.context.as_str());
 }
 
-/// How JSON-RPC of this version names states, roles and members. REST has no extension methods, so it needs no entry here.
+/// How JSON-RPC of this version writes states, roles and parts. REST is left out, because it has no extension methods.
 fn spelling(version: ProtocolVersion) -> &'static Spelling {
     match version {
         ProtocolVersion::V1 => &v1::SPELLING,

@@ -24,9 +24,9 @@ pub const DOMAIN: &str = "a2a-protocol.org";
 
 /// Looks up the codes of an error kind.
 ///
-/// A2A reserves -32001 to -32099, and JSON-RPC all codes from -32768 to -32000. Kinds that neither has are from -31051 down, so
-/// that a client of a later A2A never confuses the two. The kinds of the extensions share codes with others, because those
-/// extensions define them so: their clients check the reason.
+/// A2A reserves -32001 to -32099, and JSON-RPC all codes from -32768 to -32000. Kinds of the gateway's own use -31051 and
+/// lower numbers, so that a client of a later A2A never takes such a code for one of A2A. Error kinds of the extensions use codes
+/// that other kinds have too, because the specifications of the extensions say so: clients tell them apart by the reason.
 pub fn row(kind: ErrorKind) -> Row {
     let (code, http, status, reason) = match kind {
         ErrorKind::Parse => (-32700, 400, "INVALID_ARGUMENT", "PARSE_ERROR"),
