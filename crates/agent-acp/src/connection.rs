@@ -1,9 +1,9 @@
 //! A connection to one agent process: requests and their answers, sessions, and the events of turns.
 //!
-//! One [`Driver`] reads and writes; the caller spawns it. All lines of the agent come through one pipe, so the events of a turn and
-//! the answer to its prompt stay in order. A turn whose events are not read makes the driver wait, and with it the agent and all
-//! its sessions: nothing is lost, and memory stays bounded. So the reader of a turn's events must never wait for an answer of the
-//! agent before it reads on.
+//! One [`Driver`] reads and writes; the caller spawns it. All lines of the agent come through one pipe, so the events of a turn
+//! and the answer to its prompt stay in order. If the events of a turn are not read, the driver stops reading the pipe, so the
+//! agent and all its sessions wait. Nothing is lost, and memory stays bounded. A reader that waits for an answer of the agent must
+//! therefore go on reading the events of its turn meanwhile.
 
 mod dispatch;
 mod driver;
@@ -51,7 +51,7 @@ const MAX_COUNTED: usize = 64;
 /// The bounds of a connection.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The longest line that the agent may send. A longer one is dropped, and the turn or request it belongs to is told.
+    /// The longest line that the agent may send. A longer line is dropped. Its request fails, or its turn reports a lost update.
     pub line_bytes: usize,
     /// How many bytes of events may wait to be read, over all turns. Then the agent waits.
     pub queued_bytes: usize,
@@ -386,7 +386,7 @@ impl State {
     }
 }
 
-/// Removes a request that nobody waits for any more.
+/// Removes a request from the pending ones when its caller stops waiting.
 struct Forget<'a> {
     connection: &'a Connection,
     id: u64,

@@ -52,7 +52,7 @@ impl Connection {
         Ok(())
     }
 
-    /// A line that was too long to be kept. Whoever waits for it is told.
+    /// Handles a line that was too long to be kept: its request fails, or its turn reports a lost update.
     pub(super) async fn take_overlong(&self, head: &[u8], bytes: u64) -> Result<(), Fatal> {
         let most = self.0.limits.line_bytes;
         self.lock().count("line that is too long");
@@ -84,7 +84,7 @@ impl Connection {
     async fn take_answer(&self, id: Option<u64>, outcome: Result<Json, CallError>, bytes: usize) {
         let events = {
             let mut state = self.lock();
-            // If nobody waits for an answer any more, nobody needs it.
+            // An answer whose caller has stopped waiting is dropped.
             match id.and_then(|id| state.pending.remove(&id)) {
                 None => return state.count("answer to no request"),
                 Some(Pending::Call(reply)) => return drop(reply.send(outcome)),
@@ -195,7 +195,7 @@ impl Connection {
         let most = self.0.limits.queued_bytes;
         let bytes = u32::try_from(bytes.min(most)).unwrap_or(u32::MAX);
         let permit = Arc::clone(&self.0.queued).acquire_many_owned(bytes).await.ok();
-        // An error means that nobody reads the turn any more.
+        // An error means that the reader of the turn is gone.
         let _ = events.send(Queued { event, _bytes: permit }).await;
     }
 
@@ -268,7 +268,7 @@ impl State {
         }
     }
 
-    /// Keeps an update whose session may be the one that is being opened.
+    /// Keeps an update of an unknown session while a session is being opened, because the update may belong to that session.
     fn take_early(&mut self, session: &str, update: Update, bytes: usize) {
         let is_opening = self.pending.values().any(|pending| matches!(pending, Pending::NewSession(_)));
         let has_room = self.early.waiting.len() < MAX_EARLY && self.early.bytes + bytes <= MAX_EARLY_BYTES;

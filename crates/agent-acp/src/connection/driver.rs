@@ -33,7 +33,8 @@ where
         Self { connection, lines, input, outbox }
     }
 
-    /// Runs until the agent closes its output or breaks a bound, and returns the reason. All waiting requests and turns are told.
+    /// Runs until the agent closes its output or breaks a bound, and returns the reason. All waiting requests then fail, and the
+    /// events of all turns end.
     pub async fn run(self) -> String {
         let Self { connection, lines, input, outbox } = self;
         let why = {
