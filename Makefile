@@ -53,9 +53,11 @@ help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: opencode ## Build, install the pinned OpenCode, and serve a demo agent for WORKSPACE (this directory).
-	$(call say,Building longshore (about three minutes the first time))
-	cargo build --profile quick --locked --package longshore
+run: ## Build, install the pinned OpenCode, and serve a demo agent for WORKSPACE (this directory).
+	$(call say,Building longshore and installing OpenCode (about three minutes the first time))
+	@tools/install-opencode.sh & installing=$$!; \
+		cargo build --profile quick --locked --package longshore; built=$$?; \
+		wait $$installing && exit $$built
 	$(call say,Serving an A2A agent for $(WORKSPACE) with the demo model; Ctrl-C ends it)
 	@[ '$(DATA_DIR)' != '$(OLD_DATA_DIR)' ] || echo 'The data is in $(DATA_DIR), where an earlier version put it.' \
 		'To move it, run "$(TARGET)/quick/longshore stop --data-dir $(DATA_DIR)" and move the directory out of the workspace.' \
@@ -75,11 +77,16 @@ release: ## Build the binary that is shipped and measured, stripped, with its de
 
 .PHONY: test
 test: ## Install what the tests need and run the quick suite, with a summary of how long each part took.
-	@tools/test.sh tools lint deny build-tests rust-test clients
+	@tools/test.sh tools-and-lint deny build-tests rust-test clients
 
 .PHONY: test-long
 test-long: ## Run what is too slow for `make test`: 5,000 simulation seeds, storms, leak and full-disk runs. Before a release.
 	@tools/test.sh tools build-tests long-simulation long-rust-test long-openapi
+
+# The installation mostly waits for the network, so the lints run meanwhile.
+.PHONY: tools-and-lint
+tools-and-lint:
+	@tools/together.sh 'Tools: $(MAKE) --no-print-directory tools' 'Lints: $(MAKE) --no-print-directory lint'
 
 .PHONY: tools
 tools: $(CARGO_DENY) python node-clients

@@ -9,6 +9,7 @@ trap 'rm -rf "$logs"' EXIT
 count=0
 for job in "$@"; do
     count=$((count + 1))
+    printf '\n==> %s: begins; its output follows when it has ended\n' "${job%%: *}"
     { sh -c "${job#*: }" >"$logs/$count" 2>&1; echo $? >"$logs/$count.status"; } &
 done
 wait
