@@ -80,7 +80,9 @@ impl Harness {
         }
         let (mut back, mut health): (_, Vec<String>) = (None, Vec::new());
         let (mut own, mut own_turn) = (None, None);
-        while own_turn.is_none() || watched.iter().any(|task| task.ended.is_none()) {
+        // `/health` reuses its result for two seconds, so the turns may be over before it says that OpenCode is back.
+        let is_ok = |health: &[String]| health.last().is_some_and(|now| now.starts_with(r#""ok""#));
+        while own_turn.is_none() || watched.iter().any(|task| task.ended.is_none()) || !is_ok(&health) {
             assert!(killed.elapsed() < LIMIT, "after {LIMIT:?}:\n{}", &self.gateway.log()[logged..]);
             if back.is_none() && Record::read(&self.gateway.data_dir()).is_some_and(|now| now.pid != old) {
                 self.opencode = self.gateway.opencode().await;
