@@ -7,7 +7,7 @@ use std::sync::Arc;
 use longshore_engine::{Engine, Sent, Snapshot, Subscription, SubscriptionStart, TaskReader};
 use longshore_model::{
     ContextId, Delivery, Error, ErrorKind, Json, Message, MessageId, Metadata, Part, Principal, Result, Role,
-    SendConfig, SendMessage, SendOptions, Seq, TaskEvent, TaskId, TaskState,
+    SendConfig, SendMessage, SendOptions, Seq, TaskEvent, TaskId, TaskState, TaskStatus,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -415,7 +415,9 @@ impl User {
             settled = gateway.engine.settled(&owner, reader) => settled,
         };
         match settled {
-            Ok(snapshot) if snapshot.task.status.state.is_settled() => {
+            Ok(snapshot)
+                if snapshot.task.status.state.is_settled() || waits_for_agent(&snapshot.task.status) =>
+            {
                 self.world.check_snapshot(task, &snapshot);
             }
             Ok(snapshot) => {
@@ -482,4 +484,13 @@ fn command(
         may_claim: false,
         trace: None,
     }
+}
+
+/// Whether the status says that the agent cannot be reached. A blocking send then returns, because nobody knows when the agent
+/// comes back.
+fn waits_for_agent(status: &TaskStatus) -> bool {
+    let metadata = status.message.as_ref().and_then(|message| message.metadata.as_ref());
+    let waits_for =
+        metadata.and_then(|metadata| metadata.json().to_value().pointer("/longshore/waitsFor").cloned());
+    status.state == TaskState::Submitted && waits_for == Some("agent".into())
 }
