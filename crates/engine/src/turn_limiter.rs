@@ -2,8 +2,7 @@
 //!
 //! A turn that finds no room waits. Waiting turns start in rounds: in each round every principal that waits gets one turn. So
 //! a principal that sends a thousand messages delays another by at most one round. The turns of one principal run in the order
-//! in which they came.
-//! All decisions depend on the order of the calls alone, so that a simulation can repeat them.
+//! in which they came. All decisions depend on the order of the calls alone, so that a simulation can repeat them.
 
 #[cfg(test)]
 mod tests;
