@@ -59,7 +59,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// `max_directories`: the maximum number of directories in which sessions are watched, including the root. 0: none.
+    /// `max_directories`: the maximum number of directories in which sessions are watched, including the workspace. 0: none.
     pub(crate) fn new(
         client: Client,
         readers: Arc<Readers>,

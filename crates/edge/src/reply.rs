@@ -130,8 +130,8 @@ pub(crate) fn rest_error(errors: &Errors, error: &Error, media: Media) -> Respon
     json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), media, (errors.rest)(error))
 }
 
-/// An error of the JSON-RPC binding. The status is 200, except for errors of HTTP itself, whose status proxies and HTTP clients
-/// check. Those errors are sent before the body is read, so their id is null. A response with an id always has status 200.
+/// An error of the JSON-RPC binding. The status is 200, except for four kinds of refusals, whose status proxies and HTTP clients
+/// check. These refusals are sent before the whole body is read, so their id is null. A response with an id always has status 200.
 pub(crate) fn rpc_error(errors: &Errors, id: &Id, error: &Error) -> Response {
     let status = match (id, error.kind()) {
         (Id::Null, ErrorKind::Unauthenticated) => StatusCode::UNAUTHORIZED,

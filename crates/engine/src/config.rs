@@ -198,11 +198,11 @@ pub struct AskConfig {
 /// Where the answer `always` to a permission applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AlwaysScope {
-    /// In the session that asked and its sub-agents, for the principal that answered. The gateway keeps the approval and
-    /// answers later asks itself.
+    /// `always` applies to the principal that answered, in the session of the root turn and in the sessions of its sub-agents,
+    /// whichever of them asked. The gateway keeps the approval and itself answers later asks that the approval covers.
     #[default]
     Session,
-    /// The agent decides. OpenCode: in all sessions of the directory, of every principal, until OpenCode ends.
+    /// The agent decides. OpenCode applies `always` in all sessions of the directory, of every principal, until OpenCode ends.
     Agent,
 }
 

@@ -8,7 +8,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use longshore_model::{Entry, Epoch, Seq, TaskEvent};
 
-/// Identifies an encoding. The encoder numbers its forms; the engine only keeps them apart.
+/// Identifies one encoded form of an event. The form depends on the protocol version, on what the reader may see and, in 0.3, on
+/// the binding. Two encodings of one event in the same form are equal, so readers share them. The encoder assigns the numbers; to
+/// the engine they are only keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EncodedForm(pub u8);
 

@@ -1,8 +1,8 @@
 //! Limits how many turns run at once, in all and per principal, and decides which turn runs next.
 //!
-//! A turn that finds no room waits. The principals take turns, with one turn each per round, so that a principal who sends
-//! a thousand messages delays another by one round at most; the turns of one principal run in the order in which they came.
-//! All decisions depend on the order of the calls alone, so that a simulation can repeat them.
+//! A turn that finds no room waits. Waiting turns start in rounds: in each round every principal that waits gets one turn. So
+//! a principal that sends a thousand messages delays another by at most one round. The turns of one principal run in the order
+//! in which they came. All decisions depend on the order of the calls alone, so that a simulation can repeat them.
 
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,7 @@ struct Turns {
     running: usize,
     /// Only principals with a turn that counts or waits.
     by_principal: BTreeMap<Principal, PrincipalTurns>,
-    /// Principals with a waiting turn that their own limit lets run. The first one runs next.
+    /// Principals with a waiting turn that their own limit lets run. The first principal gets the next turn.
     round: VecDeque<Principal>,
     next_id: u64,
 }

@@ -1,6 +1,6 @@
 //! The only writer of a task's log: folds events, appends them, and only then publishes them to readers.
 //!
-//! The writer of a task that waits keeps only the little that the wait needs, if the task is large. The store has the rest.
+//! While a task of more than [`KEPT_BYTES`] waits for its turn, its writer keeps only what the wait needs. The store has the rest.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ const SNAPSHOT_EVERY: u64 = 256;
 const APPEND_EVENTS: usize = 64;
 const APPEND_BYTES: usize = 256 * 1024;
 
-/// A task of at most this many bytes stays in memory while it waits: reading it again would cost more.
+/// A task of at most this many bytes stays in memory while it waits: reading it again from the store would cost more.
 const KEPT_BYTES: usize = 1024;
 
 /// The first pause before an append is tried again while the store cannot be reached.
@@ -143,7 +143,7 @@ impl Writer {
         self.was_refused
     }
 
-    /// The task waits: drops its content, if that is large.
+    /// Called when the task waits: drops its content if the task has more than [`KEPT_BYTES`].
     pub(crate) fn unload(&mut self) {
         if !self.is_unloaded && self.pending.is_empty() && !self.is_over() && unload(&mut self.task) {
             self.is_unloaded = true;
@@ -479,7 +479,7 @@ impl From<AppendError> for Error {
     }
 }
 
-/// Drops what a waiting task does not need, if that is much. Returns whether it did.
+/// Drops what a waiting task does not need, if the task has more than [`KEPT_BYTES`]. Returns whether it did.
 pub(crate) fn unload(task: &mut Task) -> bool {
     if task.weight() <= KEPT_BYTES {
         return false;

@@ -21,7 +21,8 @@ impl Json {
         Self(raw.to_owned().into())
     }
 
-    /// Serializes a value. Only for types that cannot fail: no maps whose keys are not strings.
+    /// Serializes a value. Panics if that fails, so use it only for types that always serialize: for example, all keys of maps must
+    /// be strings.
     pub fn from_value(value: &impl Serialize) -> Self {
         Self(serde_json::value::to_raw_value(value).expect("the type serializes to JSON").into())
     }

@@ -1,8 +1,8 @@
 //! The one table of the methods that extensions add to JSON-RPC: the name, parameters, result, required capability and effect
 //! of each.
 //!
-//! Routing, reading, the card, the contract documents, the `OpenAPI` document and the reference page are generated from this
-//! table, so a method is one row here and its implementation elsewhere.
+//! The gateway routes calls and checks their parameters by this table. The card, the contract documents, the `OpenAPI` document
+//! and the reference page are generated from it. So to add a method, add one row here and write its implementation.
 
 pub mod answer;
 mod args;

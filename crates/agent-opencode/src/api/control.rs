@@ -244,8 +244,9 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// A command can be a prompt of an MCP server. Such a server makes the template anew for each request, so the template that
-    /// OpenCode reports does not show what happens to the arguments. The result is then the default, an unknown template.
+    /// The template of this command, or [`Template::default`] (an unknown template) if the command is a prompt of an MCP server.
+    /// Such a server makes the template anew for each request, so the template that OpenCode reports does not show what happens to
+    /// the arguments.
     pub(crate) fn template(&self) -> Template {
         if self.source.as_deref() == Some("mcp") { Template::default() } else { self.template.clone() }
     }

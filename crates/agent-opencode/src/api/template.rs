@@ -15,8 +15,8 @@ const MAX_TEXT: usize = 4 * 1024 * 1024;
 
 const ALL_ARGUMENTS: &str = "$ARGUMENTS";
 
-/// The template, or `None` if it is unknown: for the prompt of an MCP server OpenCode reports no template, because the server makes
-/// it on each request.
+/// The template of a command. `None`: unknown, as for every prompt of an MCP server, because the server makes the template anew for
+/// each request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Template(Option<Arc<str>>);
 

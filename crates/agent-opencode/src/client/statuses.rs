@@ -1,4 +1,5 @@
-//! Queries which sessions are busy. OpenCode responds with all sessions of a directory, so concurrent callers share a response.
+//! Queries which sessions are busy. OpenCode responds with all busy sessions of a directory, so concurrent callers of
+//! [`StatusQueries::query`] share a response.
 //!
 //! A caller gets only a response whose request was sent after the caller arrived. A request that was already running may report
 //! an older state, and a caller that reads "idle" takes the messages that it reads next for the last ones.
@@ -32,7 +33,8 @@ pub(super) struct StatusQueries {
 struct DirectoryQueries {
     /// The number of the last request that was sent.
     sent: AtomicU64,
-    /// The last response and the number of its request. Locked by the caller that sends a request.
+    /// The last response and the number of its request. The call of [`StatusQueries::query`] that sends a request holds the lock
+    /// until the response is there. Other calls wait for the lock, and then share the response if its request is new enough.
     response: tokio::sync::Mutex<Option<(u64, Response)>>,
 }
 

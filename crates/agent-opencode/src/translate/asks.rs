@@ -10,7 +10,7 @@ pub(super) struct Asks {
     reported: HashSet<String>,
     /// The asks that wait for an answer, in the order in which they were reported.
     open: Vec<Open>,
-    /// A sub-agent became idle while it had an open ask. Only OpenCode's lists show whether the ask is still open.
+    /// Whether a sub-agent became idle while it had an open ask. Then only OpenCode's lists show whether the ask is still open.
     must_read_lists: bool,
 }
 
@@ -27,7 +27,8 @@ pub(super) struct ListedAsks<'a> {
     pub(super) asks: Vec<(&'a str, &'a str)>,
     /// The busy sessions among the turn's session and its sub-agents. An idle session waits for no answer.
     pub(super) busy: &'a HashSet<String>,
-    /// The newest step ended by itself, so an ask that is no longer listed was answered.
+    /// Whether the newest step (assistant message) of the turn completed without an abort. If so, an ask that is missing in
+    /// OpenCode's lists was answered, not lost.
     pub(super) finished: bool,
 }
 

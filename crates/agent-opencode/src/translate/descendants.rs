@@ -106,7 +106,7 @@ impl Translator {
         }
     }
 
-    /// Whether the newest step ended by itself.
+    /// Whether the newest step completed without an abort.
     fn is_finished(&self) -> bool {
         self.newest().is_some_and(|step| {
             step.completed.is_some() && !step.error.as_ref().is_some_and(outcome::is_abort)

@@ -12,10 +12,11 @@ use tokio::time::Instant;
 
 use crate::reader::lock;
 
-/// How many sessions are remembered. At the bound all are forgotten, and are checked when their turns begin.
+/// How many sessions are remembered as not yet prompted. At this number all are forgotten: the first turn of a forgotten session
+/// asks OpenCode whether the session is idle.
 const MAX_SESSIONS: usize = 4096;
 
-/// How long a new session is certainly idle. Later, another client may have found it in OpenCode's list and prompted it.
+/// How long a new session is certainly idle. Later, another client may have found the session in OpenCode's list and prompted it.
 const FRESH: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]

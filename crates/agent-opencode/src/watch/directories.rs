@@ -1,8 +1,8 @@
 //! Chooses which directories are watched.
 //!
 //! Each watched directory costs OpenCode memory, so their number is bounded. When one more is needed, the least recently used
-//! directory is evicted: the one whose sessions no caller has used for the longest time. The root is never evicted, nor is a
-//! directory in which a turn runs. The sessions of an evicted directory are remembered. They are watched again when a caller
+//! directory is evicted: the one whose sessions no caller has used for the longest time. The workspace is never evicted, nor is
+//! a directory in which a turn runs. The sessions of an evicted directory are remembered. They are watched again when a caller
 //! uses a session of that directory.
 
 use std::collections::{HashMap, VecDeque};
@@ -18,6 +18,7 @@ const MAX_EVICTED_SESSIONS: usize = 10_000;
 
 #[derive(Debug)]
 pub(super) struct Directories {
+    /// The workspace.
     root: String,
     max: usize,
     watched: HashMap<String, Slot>,
@@ -156,7 +157,7 @@ impl Directories {
     }
 
     fn warn_full(&mut self) {
-        // If there is a slot for the root only, the operator does not want other directories to be watched.
+        // If there is a slot for the workspace only, the operator does not want other directories to be watched.
         if self.max > 1 && !std::mem::replace(&mut self.is_full, true) {
             tracing::warn!(
                 most = self.max,

@@ -21,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 use super::{Limits, Network, OncePerMinute};
 
 /// The number of places that authenticated callers cannot hold with open requests, so that some connection can always be displaced.
-/// At most half of all places are reserved. A caller that would take a reserved place is refused with an error.
+/// If this is more than half of all places, half of them are reserved. A caller that would take a reserved place is refused with an
+/// error.
 const RESERVE: usize = 64;
 
 /// While no connection can be displaced, a waiting new connection looks again this often.

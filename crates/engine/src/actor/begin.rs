@@ -289,8 +289,8 @@ impl Actor {
     }
 }
 
-/// The user messages that prompt the agent. Messages that only release a held task are left out; the first message is never
-/// one of them.
+/// The user messages that prompt the agent. Leaves out messages that only release a held task (a waiting task of a restored
+/// backup). The first message always counts as a prompt, whatever its text.
 fn prompts(task: &Task) -> impl Iterator<Item = &Message> {
     let from_user = task.history.iter().filter(|message| message.role == Role::User);
     from_user

@@ -1,4 +1,5 @@
-//! The check of the whole file after the start, on a thread of its own. Reads of callers wait for it.
+//! The check of the whole file after the start, on a thread of its own. Reads of callers wait until the check is done. Then the
+//! same thread counts the stored bytes.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -20,7 +21,7 @@ pub fn find_damage(path: &Path) -> Result<Damage> {
     Ok(inspect::inspect(&db, None)?)
 }
 
-/// Checks the file in the background. Dropping it ends the check.
+/// Checks the file in the background. Dropping this value ends the check.
 pub(super) struct StartupCheck {
     path: PathBuf,
     /// The tasks of this epoch have been written since the start.
@@ -81,7 +82,7 @@ impl StartupCheck {
         *self.is_done.borrow()
     }
 
-    /// Waits for the end of the check. It takes as long as reading the file once.
+    /// Waits for the end of the check. The check takes as long as reading the file once.
     pub(super) async fn wait(&self) {
         // The check is nearly always done. Returning here uses up none of the task's budget in the runtime.
         if self.is_done() {

@@ -27,7 +27,7 @@ pub(super) struct StoredBytesCount {
     counts: Arc<Mutex<Counts>>,
 }
 
-/// Less than nothing before the file is counted: what retention has removed until then was never added.
+/// The counts may be negative before the file is counted: bytes that retention has removed until then were never added.
 #[derive(Clone, Default)]
 struct Counts {
     of_owner: HashMap<Principal, i64>,

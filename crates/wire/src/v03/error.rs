@@ -22,8 +22,8 @@ mod tests;
 pub struct Row {
     /// The code of the JSON-RPC error object.
     pub code: i32,
-    /// The status of a REST response. A JSON-RPC response has this status only where HTTP itself refuses (401, 403, 413) or
-    /// a handler failed (500); all other JSON-RPC errors are sent with 200.
+    /// The status of a REST response. A JSON-RPC response has this status only if the gateway refused the request before it had
+    /// read the whole body (401, 403, 413, 429), or a handler panicked (500). All other JSON-RPC errors are sent with 200.
     pub http: u16,
     /// The `type`, which is what a program should check.
     pub word: &'static str,

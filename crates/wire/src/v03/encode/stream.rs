@@ -29,8 +29,8 @@ use crate::write::{
     is_seen, negotiation, seen_parts, write_kind, write_names, write_status, write_submitted,
 };
 
-/// The numbers of the forms of 0.3 frames. Readers share the encoded frames of an event that have the same number. The numbers
-/// follow those of 1.0.
+/// The numbers of the forms that frames of 0.3 have. Two frames of one event with the same number are equal, so readers share
+/// them. These numbers come after those of 1.0.
 pub const FORMS: std::ops::Range<u8> = v1::encode::HIDDEN + 1..v1::encode::HIDDEN + 5;
 
 /// The state of one reader's stream that decides how the next events are encoded.
@@ -144,7 +144,8 @@ impl Stream {
         }
     }
 
-    /// Learns which blocks the reader has. Only the artifacts and options of the task are read.
+    /// Takes from `before`, the task as it was before the next event, which blocks the reader already has. Does nothing if that is
+    /// known. Reads only the artifacts and options of the task.
     pub fn locate(&mut self, before: &Task) {
         if self.known.is_none() {
             self.know(before);
