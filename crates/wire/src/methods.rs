@@ -1,8 +1,9 @@
 //! The one table of the methods that extensions add to JSON-RPC: the name, parameters, result, required capability and effect
 //! of each.
 //!
-//! The gateway routes calls and checks their parameters by this table. The card, the contract documents, the `OpenAPI` document
-//! and the reference page are generated from it. So to add a method, add one row here and write its implementation.
+//! The gateway routes calls and checks their parameters by this table. The cards, the contract documents (wire contract and
+//! compatibility profile, see [`crate::contract`]), the `OpenAPI` document and `docs/methods.md` are generated from it. So to add a
+//! method, add one row here and write its implementation.
 
 pub mod answer;
 mod args;

@@ -1,8 +1,9 @@
 //! Queries which sessions are busy. OpenCode responds with all busy sessions of a directory, so concurrent callers of
 //! [`StatusQueries::query`] share a response.
 //!
-//! A caller gets only a response whose request was sent after the caller arrived. A request that was already running may report
-//! an older state, and a caller that reads "idle" takes the messages that it reads next for the last ones.
+//! A caller gets only a response whose request was sent after the caller arrived. The response to an earlier request may show an
+//! older state, which would mislead the caller: if the caller reads "idle" and then reads the messages of the session, it treats
+//! these messages as final.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

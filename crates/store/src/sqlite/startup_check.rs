@@ -1,5 +1,7 @@
-//! The check of the whole file after the start, on a thread of its own. Reads of callers wait until the check is done. Then the
-//! same thread counts the stored bytes.
+//! The check of the whole file after the start, on a thread of its own. Then the same thread counts the stored bytes.
+//!
+//! Lists wait until the check is done, and so do reads of single tasks, with two exceptions: a task that has ended, and a task that
+//! was created since the start. Such a task is checked alone, and its read waits only if that check finds damage.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -39,7 +41,7 @@ impl StartupCheck {
         Self { path: path.to_owned(), epoch, damage, bytes, is_done: watch::Sender::new(true), running }
     }
 
-    /// From now on reads wait until the check is done.
+    /// Starts the check. From now on, lists and some reads wait until it is done: see the comment of the module.
     pub(super) fn begin(&self) {
         let started = schema::open_reader(&self.path).and_then(|db| {
             let (interrupt, damage, is_done) =

@@ -1,4 +1,5 @@
-//! Describes extension methods, their parameters and their errors in the contract documents.
+//! Describes extension methods, their parameters and their errors for the cards, the contract documents (wire contract and
+//! compatibility profile) and the `OpenAPI` document.
 
 use longshore_model::ErrorKind;
 use serde_json::{Map, Value, json};

@@ -144,8 +144,8 @@ impl Stream {
         }
     }
 
-    /// Takes from `before`, the task as it was before the next event, which blocks the reader already has. Does nothing if that is
-    /// known. Reads only the artifacts and options of the task.
+    /// Finds out which blocks the reader already has, unless this is known. `before` is the task as it was before the next event;
+    /// only its artifacts and options are read.
     pub fn locate(&mut self, before: &Task) {
         if self.known.is_none() {
             self.know(before);
