@@ -52,14 +52,18 @@ pub(crate) struct ChildReading {
 
 /// Reads the state of the session and passes it to the translator. The sub-agents in `followed` have translators of their own, so
 /// only their activity is read here.
+///
+/// `update_joins` is called before the messages are passed on. A message may have joined the turn since the request was sent, and
+/// without it its answer would count as the answer to another client's prompt.
 pub(crate) async fn read(
     client: &Client,
     session: &Session,
     translator: &mut Translator,
+    update_joins: impl FnMut(&mut Translator),
     depth: Depth,
     followed: &[String],
 ) -> Reading {
-    match try_read(client, session, translator, depth, followed).await {
+    match try_read(client, session, translator, update_joins, depth, followed).await {
         Ok(found) => Reading::Done(found),
         Err(CallError::NotFound) => Reading::Gone,
         Err(cause) if cause.is_transient() => Reading::NoAnswer(cause),
@@ -87,6 +91,7 @@ async fn try_read(
     client: &Client,
     session: &Session,
     translator: &mut Translator,
+    mut update_joins: impl FnMut(&mut Translator),
     depth: Depth,
     followed: &[String],
 ) -> Result<Vec<Found>, CallError> {
@@ -107,6 +112,7 @@ async fn try_read(
     };
     let (statuses, messages) = messages?;
     let busy = statuses.contains_key(root);
+    update_joins(translator);
     match messages {
         Ok(messages) => translator.merge_messages(messages),
         Err(cause @ CallError::NotFound) => return Err(cause),

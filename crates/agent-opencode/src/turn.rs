@@ -46,7 +46,7 @@ use crate::directories::DirectoryUse;
 use crate::outcome;
 use crate::reader::{InvalidResponseAlarm, Lease, Routed};
 use crate::reconcile::{self, Depth, Reading};
-use crate::translate::Evidence;
+use crate::translate::{Evidence, Translator};
 
 /// Pause before the next request after OpenCode did not respond: doubled from the first to the last.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -420,7 +420,9 @@ impl Driver {
             let followed = self.tree.live_sessions();
             let root = &mut self.tree.root.translator;
             let (process, back) = (self.client.address().process(), self.client.address().until_back());
-            let reading = reconcile::read(&self.client, &self.session, root, depth, &followed);
+            let (joins, seen) = (&self.joins, &mut self.joins_seen);
+            let update_joins = |root: &mut Translator| joins.update_translator(seen, root);
+            let reading = reconcile::read(&self.client, &self.session, root, update_joins, depth, &followed);
             let reading = match &self.given_up {
                 Some(given_up) => match timeout_at(given_up.until, reading).await {
                     Ok(reading) => reading,

@@ -178,6 +178,28 @@ async fn a_message_does_not_overtake_the_prompt_that_began_the_turn() {
     bench.stop().await;
 }
 
+/// After a gap of the event stream the driver reads the messages. Another message joins before the response is there, so the
+/// response already shows the message and its answer.
+#[tokio::test]
+async fn a_message_that_joins_while_the_driver_reads_is_no_message_of_another_client() {
+    let bench = Bench::new();
+    let (gate, response) = (Gate::new(), Gate::new());
+    let (_, _, mut turn) = bench.start_held(Script::new().text("one. ", 1).hold(&gate), &gate).await;
+    let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
+    bench.fake.queue(Script::new().text("two.", 1));
+    bench.fake.fault_once("GET", "/message", Fault::Hold(response.clone()));
+    bench.fake.end_streams();
+    response.reached().await;
+    let (_, sent) = join(&bench, &turn, "more").await;
+    sent.unwrap().unwrap();
+    gate.open();
+    bench.fake.wait_until_idle().await;
+    response.open();
+    events.extend(all(turn).await);
+    assert_eq!(result(&events), ended("completed", "one. two."));
+    bench.stop().await;
+}
+
 #[tokio::test]
 async fn a_finished_turn_takes_no_messages() {
     let bench = Bench::new();
