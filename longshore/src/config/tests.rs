@@ -311,8 +311,6 @@ fn the_file_is_refused_with_the_line_and_the_key() {
     for (text, expected) in cases {
         assert_eq!(file(text), [expected], "{text}");
     }
-    let broken = file("[serve]\nport = \n");
-    assert!(broken[0].starts_with("longshore.toml line 2: "), "{broken:?}");
 }
 
 /// A home, a workspace that is also the current directory, and the plan with their files.
@@ -512,7 +510,7 @@ fn a_named_file_must_exist() {
         environment: [("HOME", "/home/ada")].into_iter().collect(),
     };
     let problems = load(&Flags::new(), Some(Path::new("no-such.toml")), &context).unwrap_err();
-    assert!(problems.0[0].0.starts_with("no-such.toml: cannot be read"), "{problems}");
+    assert!(problems.0[0].0.starts_with("no-such.toml: there is no such file ("), "{problems}");
 }
 
 #[test]
