@@ -148,8 +148,10 @@ pub fn parse(name: &str, text: &str, problems: &mut Vec<Problem>) -> FileSetting
     // The mistake is where the first error is. The others are often its consequences.
     if let Some(error) = errors.iter().min_by_key(|error| error.span().map_or(0, |span| span.start)) {
         let (line, column) = lines.position(error.span().map_or(0, |span| span.start));
-        problems
-            .push(Problem(format!("{name} line {line}, column {column}: {}", syntax::plain_words(error))));
+        problems.push(Problem(format!(
+            "{name} line {line}, column {column}: not valid TOML: {}",
+            syntax::plain_words(error)
+        )));
         return FileSettings::new();
     }
     let mut walk = Walk { lines, problems, found: FileSettings::new() };

@@ -48,7 +48,7 @@ pub(super) fn plain_words(error: &Error) -> String {
     }
     match WORDS.iter().find(|(words, _)| said.contains(words)) {
         Some((_, plain)) => (*plain).to_owned(),
-        None => format!("this is not valid TOML ({said}); https://toml.io describes the format"),
+        None => format!("{said}; https://toml.io describes the format"),
     }
 }
 
