@@ -34,26 +34,37 @@ pub(crate) async fn demo_model(options: &cli::DemoModel) -> anyhow::Result<()> {
 
 /// `longshore token`: prints the token alone, so that a shell can use it.
 pub(crate) fn token(plan: &Plan) -> anyhow::Result<()> {
+    let configured = plan.credential_sources.join(", ");
     if let Some(token) = data_dir::existing_token(&plan.data_dir)? {
         if plan.credentials.is_some() {
-            output::warn("credentials are configured, so `longshore serve` does not accept this token");
+            output::warn(format_args!(
+                "`longshore serve` does not accept this token while other credentials are configured: {configured}"
+            ));
         }
         output::print(token.expose_secret());
         return Ok(());
     }
     if plan.credentials.is_some() {
-        bail!("credentials are configured, so Longshore generates no token; use one of the credentials");
+        bail!(
+            "there is no generated token to print. You configured your own credentials, and callers must use these: \
+             {configured}. Longshore generates a token only if no credential is configured"
+        );
     }
     let (workspace, data_dir) = (plan.workspace.display(), plan.data_dir.display());
-    let advice = match (&plan.agent, data_dir::of_other_kind(&plan.data_dir)) {
-        (AgentPlan::Demo { .. }, Some(_)) => "it was served without --demo, so leave --demo out",
-        (_, Some(_)) => "it was served with --demo, and `longshore token --demo` prints that token",
-        (_, None) => {
-            "run `longshore serve` first, or name the served directory with --workspace or its data directory with \
-             --data-dir"
-        }
-    };
-    bail!("there is no token: no gateway has served {workspace} with the data directory {data_dir}; {advice}")
+    match (&plan.agent, data_dir::of_other_kind(&plan.data_dir)) {
+        (AgentPlan::Demo { .. }, Some(_)) => bail!(
+            "there is no token of a demo, because {workspace} was served only without --demo. To print the token of \
+             that gateway, run the same command without --demo"
+        ),
+        (_, Some(_)) => bail!(
+            "{workspace} was served only with --demo, and a demo has a token of its own. To print it, run the same \
+             command with --demo: `longshore token --demo`"
+        ),
+        (_, None) => bail!(
+            "there is no token: no gateway has served {workspace} with the data directory {data_dir}; run `longshore \
+             serve` first, or name the served directory with --workspace or its data directory with --data-dir"
+        ),
+    }
 }
 
 /// `longshore stop`: ends an OpenCode that was left running, if there is one.

@@ -23,6 +23,7 @@ mod callers;
 mod opencode_variables;
 pub mod paths;
 mod placement;
+mod syntax;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::problem::{Problem, Source};
 use super::setting::{Kind, Setting};
-use super::{DEFAULT_FILE, Plan, ProcessContext, paths, table};
+use super::{DEFAULT_FILE, Plan, ProcessContext, paths, syntax, table};
 
 /// The values of the file, by key.
 pub type FileSettings = BTreeMap<&'static str, FileValue>;
@@ -50,8 +50,29 @@ pub fn find(named: Option<&Path>, context: &ProcessContext) -> Result<Option<Fou
     match read(&path) {
         Ok((metadata, text)) => Ok(Some(Found { name, path, metadata, text })),
         Err(error) if named.is_none() && error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Problem(format!("{name}: cannot be read: {error}"))),
+        Err(error) => Err(unreadable(&name, &path, &error)),
     }
+}
+
+fn unreadable(name: &str, path: &Path, error: &io::Error) -> Problem {
+    let path = path.display();
+    Problem(match error.kind() {
+        ErrorKind::NotFound => format!(
+            "{name}: there is no such file ({path}); correct the path after --config, or leave --config out to start with \
+             the default configuration"
+        ),
+        ErrorKind::PermissionDenied => format!(
+            "{name}: the user who runs Longshore may not read this file ({path}); change its owner or mode, or run \
+             Longshore as another user"
+        ),
+        ErrorKind::IsADirectory => {
+            format!("{name}: this is a directory ({path}); give the path of a file with --config")
+        }
+        ErrorKind::InvalidData => {
+            format!("{name}: the file is not a text in UTF-8 ({path}); save it as UTF-8")
+        }
+        _ => format!("{name}: the file {path} cannot be read: {error}"),
+    })
 }
 
 fn read(path: &Path) -> io::Result<(Metadata, String)> {
@@ -124,11 +145,13 @@ fn is_same(one: &Path, other: &Path) -> bool {
 pub fn parse(name: &str, text: &str, problems: &mut Vec<Problem>) -> FileSettings {
     let (document, errors) = DeTable::parse_recoverable(text);
     let lines = Lines { name, text };
-    if !errors.is_empty() {
-        problems.extend(errors.iter().map(|error| {
-            let line = error.span().map_or(1, |span| lines.number(span.start));
-            Problem(format!("{name} line {line}: {}", error.message()))
-        }));
+    // The mistake is where the first error is. The others are often its consequences.
+    if let Some(error) = errors.iter().min_by_key(|error| error.span().map_or(0, |span| span.start)) {
+        let (line, column) = lines.position(error.span().map_or(0, |span| span.start));
+        problems.push(Problem(format!(
+            "{name} line {line}, column {column}: not valid TOML: {}",
+            syntax::plain_words(error)
+        )));
         return FileSettings::new();
     }
     let mut walk = Walk { lines, problems, found: FileSettings::new() };
@@ -142,12 +165,15 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    fn number(&self, offset: usize) -> usize {
-        self.text.get(..offset).map_or(1, |before| before.matches('\n').count() + 1)
+    /// The line and the column, both counted from 1.
+    fn position(&self, offset: usize) -> (usize, usize) {
+        let before = self.text.get(..offset).unwrap_or_default();
+        let start = before.rfind('\n').map_or(0, |end| end + 1);
+        (before.matches('\n').count() + 1, before[start..].chars().count() + 1)
     }
 
     fn source(&self, offset: usize) -> Source {
-        Source::File { name: self.name.to_owned(), line: self.number(offset) }
+        Source::File { name: self.name.to_owned(), line: self.position(offset).0 }
     }
 }
 

@@ -13,7 +13,7 @@ use url::Url;
 use super::credentials::{self, Credential};
 use super::limits::{self, Limits};
 use super::placement::Reach;
-use super::problem::{Problem, Source};
+use super::problem::{self, Problem, Source};
 use super::read::{Reader, Written};
 use super::setting::Setting;
 use super::traces::{self, Traces};
@@ -28,6 +28,8 @@ pub struct Plan {
     pub listen: Listen,
     /// `None`: a token is generated, kept in the data directory, and shown.
     pub credentials: Option<Vec<Credential>>,
+    /// Where the credentials were configured, for messages.
+    pub credential_sources: Vec<String>,
     /// Absolute, without symbolic links, and with a path that OpenCode can handle.
     pub workspace: PathBuf,
     /// Further directories in which callers may work. Absolute, without symbolic links.
@@ -258,6 +260,7 @@ impl Plan {
 pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option<Plan> {
     let listen = listen(reader);
     let credentials = credentials(reader);
+    let credential_sources = credential_sources(reader);
     let workspace = workspace(reader, &context.directory);
     let allowed_roots = allowed_roots(reader, &context.directory);
     let agent = agent(reader, &context.directory);
@@ -291,6 +294,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         config_file: None,
         listen: listen?,
         credentials,
+        credential_sources,
         agent_reaches_data_dir: reach?.contains(data_dir.as_deref()?).is_some(),
         misplaced,
         opencode_secrets: paths::opencode_secrets(&context.environment),
@@ -387,6 +391,12 @@ fn credentials(reader: &mut Reader<'_>) -> Option<Vec<Credential>> {
         reader.problem(Problem::rule(&written.source, &table::CREDENTIALS, reason));
     }
     (!all.is_empty()).then_some(all)
+}
+
+fn credential_sources(reader: &mut Reader<'_>) -> Vec<String> {
+    let settings = [&table::BEARER_TOKEN, &table::API_KEY, &table::CREDENTIALS];
+    let source = |setting| Some(problem::location(&reader.written(setting)?.source, setting));
+    settings.into_iter().filter_map(source).collect()
 }
 
 fn workspace(reader: &mut Reader<'_>, here: &Path) -> Option<PathBuf> {

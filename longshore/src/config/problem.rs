@@ -48,7 +48,7 @@ impl Problem {
 }
 
 /// The source and the key: `A2A_PORT (serve.port)`.
-fn location(source: &Source, setting: &Setting) -> String {
+pub(super) fn location(source: &Source, setting: &Setting) -> String {
     format!("{source} ({})", setting.key)
 }
 

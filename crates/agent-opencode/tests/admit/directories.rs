@@ -72,6 +72,26 @@ async fn a_directory_of_the_gateway_is_refused() {
     fixture.stop().await;
 }
 
+/// OpenCode can list a workspace there. Its id is refused like an unknown one.
+#[tokio::test]
+async fn a_workspace_in_a_directory_of_the_gateway_is_refused() {
+    let fixture = Fixture::new();
+    let (secrets, below, link) =
+        (fixture.inside("secrets"), fixture.inside("secrets/below"), fixture.inside("link"));
+    make(&below);
+    std::os::unix::fs::symlink("secrets", &link).unwrap();
+    let listed = [("wrk_1", secrets), ("wrk_2", below), ("wrk_3", link)];
+    fixture.fake.project(|project| {
+        project.workspaces = listed.map(|(id, directory)| (id.to_owned(), directory)).to_vec();
+    });
+    let none = PromptOptions::default();
+    let unknown = refusal(&fixture, fixture.admit(None, Some("wrk_unknown"), &none).await);
+    for id in ["wrk_1", "wrk_2", "wrk_3"] {
+        assert_eq!(refusal(&fixture, fixture.admit(None, Some(id), &none).await), unknown, "{id}");
+    }
+    fixture.stop().await;
+}
+
 /// All refusals read the same, whether the directory exists or not. OpenCode is asked for its workspaces once, and never gets
 /// one of these paths.
 #[tokio::test]

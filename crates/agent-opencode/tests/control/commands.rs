@@ -1,5 +1,6 @@
 //! Commands that change sessions.
 
+use longshore_agent_opencode::Pin;
 use longshore_engine::port::Input;
 use longshore_model::{AgentPartId, ModelName, NativePrompt, NativePromptPart, ShellCommand, Timestamp};
 use longshore_testkit::fake_opencode::{Fault, Gate, Sharing, Shell};
@@ -93,6 +94,21 @@ async fn sharing_fails_when_opencode_gives_no_address() {
         let refused = fixture.run(Some(&session), &share).await.unwrap_err();
         assert_eq!((refused.kind(), fact(&refused, "upstreamStatus")), (kind, status), "{sharing:?}");
     }
+    fixture.stop().await;
+}
+
+/// Also in a session that another client gave another model.
+#[tokio::test]
+async fn a_summary_uses_the_model_that_the_operator_pinned() {
+    let fixture = Fixture::with(|config| {
+        config.rules.defaults.model = ModelName::parse("scripted/vendor/deep");
+        config.rules.pinned = vec![Pin::Model];
+    });
+    let vision = json!({"model": {"providerID": "scripted", "id": "vision"}});
+    let session = fixture.session_like("ses_a", &vision);
+    let command = ControlCommand::Summarize { session: session.id.clone(), model: None, auto: false };
+    fixture.run(Some(&session), &command).await.unwrap();
+    assert_eq!(fixture.fake.log().last().unwrap().body["modelID"], "vendor/deep");
     fixture.stop().await;
 }
 

@@ -1,5 +1,7 @@
-//! Prompts that OpenCode accepts and then refuses: an error event without a message id comes, and nothing is stored.
+//! Refused prompts. OpenCode accepts some prompts and refuses them then: an error event without a message id comes, and nothing is
+//! stored.
 
+use longshore_agent_opencode::Pin;
 use longshore_testkit::fake_opencode::{Delivery, Fault, Gate, Turn as Script};
 use serde_json::json;
 
@@ -83,5 +85,19 @@ async fn an_error_of_another_message_before_the_first_answer_does_not_end_the_tu
     gate.open();
     let events = all(turn).await;
     assert_eq!(result(&events), ended("completed", "one."));
+    bench.stop().await;
+}
+
+/// A message can wait while the gateway is restarted with other rules.
+#[tokio::test]
+async fn a_prompt_with_an_option_that_is_forbidden_by_now_is_not_sent() {
+    let pin_all = |config: &mut OpenCodeConfig| config.rules.pinned = Pin::ALL.to_vec();
+    let bench = Bench::with(FakeOpenCode::start(), None, Duration::from_secs(5), pin_all);
+    let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+    let options = PromptOptions { agent: Some("plan".to_owned()), ..PromptOptions::default() };
+    let request = TurnRequest { options, ..request(&session, &prompt, "go", None) };
+    let refused = bench.agent.start_turn(request).await.map(drop).unwrap_err();
+    assert_eq!(refused.violations()[0].field, "metadata.opencode.agent");
+    assert_eq!(bench.fake.prompts().len(), 0);
     bench.stop().await;
 }

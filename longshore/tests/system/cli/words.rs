@@ -93,8 +93,16 @@ fn a_token_of_a_directory_that_nobody_serves() {
     std::fs::write(format!("{demo}/token"), "t").unwrap();
     let hash = named.rsplit('-').next().unwrap();
     text += &words(&sandbox, &sandbox.run(&["token"]));
-    let sandbox = Sandbox::new().env("A2A_BEARER_TOKEN", "configured");
-    text += &words(&sandbox, &sandbox.run(&["token"]));
+    // It was served without --demo only.
+    std::fs::rename(&demo, named).unwrap();
+    text += &words(&sandbox, &sandbox.run(&["token", "--demo"]));
+    sandbox.write("mine.toml", "[auth]\nbearer_token = \"configured\"\n");
+    std::fs::set_permissions(sandbox.workspace().join("mine.toml"), PermissionsExt::from_mode(0o600))
+        .unwrap();
+    let configured = ["token", "--config", "mine.toml"];
+    text += &words(&sandbox, &sandbox.run(&configured));
+    std::fs::remove_dir_all(named).unwrap();
+    text += &words(&sandbox, &sandbox.run(&configured));
     insta::assert_snapshot!(text.replace(hash, "[hash]"));
 }
 

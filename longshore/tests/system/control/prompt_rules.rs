@@ -118,6 +118,8 @@ async fn the_operator_s_choices_hold_at_every_door() {
             let changed =
                 fixture.arrived(&mut seen).into_iter().filter(|request| !request.starts_with("GET "));
             assert_eq!(changed.collect::<Vec<_>>(), [""; 0], "{about}");
+            let tasks = fixture.ada.rpc("ListTasks", json!({})).await;
+            assert_eq!(tasks.result()["totalSize"], 1, "{about} left a task: {}", tasks.body);
         }
         fixture.stop().await;
     }
