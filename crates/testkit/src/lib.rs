@@ -1,5 +1,6 @@
 //! Shared by tests: fakes, suites, recordings and raw clients. Never a normal dependency.
 
+pub mod agent_suite;
 pub mod arbitrary;
 pub mod chaos;
 pub mod external_turns;
