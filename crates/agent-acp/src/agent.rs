@@ -1,6 +1,11 @@
 //! An ACP agent as the engine sees it: one process for all sessions, which is started when it is needed.
 
+mod admit;
+mod drive;
 mod facts;
+mod host;
+mod sessions;
+mod start;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +17,10 @@ use longshore_engine::port::{
 use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, Result, SessionId};
 
+use self::admit::Workspace;
+use self::drive::Turns;
 pub use self::facts::{AgentFacts, Capabilities};
+use self::host::{Host, HostConfig, Source};
 use crate::connection::Limits;
 use crate::process::ProcessConfig;
 use crate::schema::McpServer;
@@ -45,80 +53,134 @@ pub struct AcpConfig {
 #[derive(Debug)]
 pub struct AcpAgent {
     config: AcpConfig,
+    workspace: Workspace,
+    host: Arc<Host>,
+    turns: Arc<Turns>,
+    tasks: Tasks,
 }
 
 impl AcpAgent {
-    pub fn new(config: AcpConfig, _tasks: &Tasks) -> Arc<Self> {
-        Arc::new(Self { config })
+    pub fn new(config: AcpConfig, tasks: &Tasks) -> Arc<Self> {
+        let source = Source::Command(Box::new(config.process.clone()));
+        Arc::new(Self::with_source(config, source, tasks))
+    }
+
+    fn with_source(config: AcpConfig, source: Source, tasks: &Tasks) -> Self {
+        let host = HostConfig {
+            name: config.name.clone(),
+            source,
+            limits: config.limits.clone(),
+            auth_method: config.auth_method.clone(),
+            idle_stop: config.idle_stop,
+        };
+        Self {
+            workspace: Workspace::new(&config.workspace, Arc::clone(&config.protected)),
+            host: Host::new(host, tasks),
+            turns: Arc::default(),
+            tasks: tasks.clone(),
+            config,
+        }
     }
 
     /// Starts the agent now, if it does not run, and returns what it says about itself.
     pub async fn start(&self) -> Result<AgentFacts> {
-        Err(unfinished())
+        let _lease = self.host.lease().await?;
+        self.facts().ok_or_else(|| Error::internal("an agent that runs has no facts"))
     }
 
     /// Ends the agent and its whole process group. The agent is not started again.
-    pub async fn stop(&self) {}
+    pub async fn stop(&self) {
+        self.host.stop().await;
+    }
 
     /// What the agent said about itself when it was last started. `None`: it never ran.
     pub fn facts(&self) -> Option<AgentFacts> {
-        None
+        self.host.facts()
     }
-}
-
-fn unfinished() -> Error {
-    Error::new(ErrorKind::Internal, "not there yet")
 }
 
 impl Agent for AcpAgent {
-    fn admit<'a>(&'a self, _request: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
-        Box::pin(
-            async move { Ok(Admitted { directory: self.config.workspace.to_string_lossy().into_owned() }) },
-        )
+    fn admit<'a>(&'a self, request: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
+        Box::pin(self.workspace.admit(request, self.facts()))
     }
 
+    /// Only the gateway talks to the process, so there are no sessions of others.
     fn find_session<'a>(&'a self, _id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
         Box::pin(async { Ok(None) })
     }
 
-    fn is_busy<'a>(&'a self, _session: &'a Session) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async { Ok(false) })
+    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async { Ok(self.turns.get(&session.id).is_some() || self.host.is_stuck(&session.id)) })
     }
 
-    fn open_session(&self, _request: NewSession) -> BoxFuture<'_, Result<Session>> {
-        Box::pin(async { Err(unfinished()) })
+    fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
+        Box::pin(self.open(request))
     }
 
     fn new_prompt(&self) -> PromptId {
-        PromptId::parse("unfinished").expect("it is an id")
+        PromptId::parse(&uuid::Uuid::now_v7().to_string()).expect("a UUID is an id")
     }
 
-    fn start_turn(&self, _request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
-        Box::pin(async { Err(unfinished()) })
+    fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
+        Box::pin(async move {
+            match request.resume {
+                Some(resume) => Ok(self.end_resumed(&request.session, resume)),
+                None => self.start_new(request).await,
+            }
+        })
     }
 
     fn reply<'a>(
         &'a self,
-        _session: &'a Session,
-        _ask: &'a Ask,
-        _answer: &'a Answer,
+        session: &'a Session,
+        ask: &'a Ask,
+        answer: &'a Answer,
     ) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async { Err(unfinished()) })
+        Box::pin(async move {
+            let Answer::Permission { reply, .. } = answer else {
+                let text = "The agent asks for a permission, and this answers a question.";
+                return Err(Error::new(ErrorKind::InterruptTypeMismatch, text));
+            };
+            match self.turns.get(&session.id) {
+                Some(turn) => turn.reply(&ask.request_id, *reply).await,
+                None => Err(drive::gone()),
+            }
+        })
     }
 
-    fn abort<'a>(&'a self, _session: &'a Session) -> BoxFuture<'a, Result<()>> {
-        Box::pin(async { Ok(()) })
+    fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async {
+            if let Some(turn) = self.turns.get(&session.id) {
+                turn.cancel().await;
+            }
+            Ok(())
+        })
     }
 
-    fn stop_turns<'a>(&'a self, _over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
-        Box::pin(async { Ok(Vec::new()) })
+    /// The process ends with the gateway, so only turns of this run can still run.
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
+        Box::pin(async move {
+            for TurnRecord { session, prompt, .. } in over {
+                if let Some(turn) = self.turns.get(&session.id).filter(|turn| turn.prompt == *prompt) {
+                    turn.cancel().await;
+                }
+            }
+            Ok(Vec::new())
+        })
     }
 
     fn check(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async { Ok(()) })
+        Box::pin(async { self.host.check() })
     }
 
     fn is_restarted_by_gateway(&self) -> bool {
         true
     }
+
+    fn until_back(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.host.until_back())
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,9 +1,12 @@
 //! Starts an agent: the process, its connection, and the handshake.
 
 use std::io;
+use std::time::Duration;
 
 use longshore_engine::Tasks;
 use longshore_model::{Error, ErrorKind, Result, redact};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinHandle;
 
 use crate::connection::{CallError, Connection, Limits};
 use crate::process::{Ending, Process, ProcessConfig};
@@ -15,40 +18,107 @@ pub struct Running {
     pub connection: Connection,
     /// What the agent says about itself.
     pub about: InitializeAnswer,
-    process: Process,
+    /// Ends with the connection, and says why.
+    driver: JoinHandle<String>,
+    process: Child,
+}
+
+/// The agent's side of the connection.
+#[derive(Debug)]
+pub(crate) enum Child {
+    Process(Process),
+    /// A test plays the agent.
+    #[cfg(test)]
+    Played,
 }
 
 impl Running {
+    /// Waits until the connection is over. Cancel safe; call it no more after it returned.
+    pub async fn closed(&mut self) {
+        // An error means that the driver panicked or was stopped, and then the connection is over too.
+        let _ = (&mut self.driver).await;
+    }
+
     /// Closes the agent's input and waits until the agent and its whole process group have ended.
     pub async fn end(self) -> io::Result<Ending> {
         self.connection.shut();
-        Ok(self.process.end().await?.0)
+        match self.process {
+            Child::Process(process) => Ok(process.end().await?.0),
+            #[cfg(test)]
+            Child::Played => Ok(Ending::ByItself),
+        }
+    }
+
+    /// Ends an agent whose connection is over, and says in a sentence how it ended.
+    pub async fn bury(self) -> String {
+        match self.process {
+            Child::Process(process) => match process.end_within(LAST_MOMENTS).await {
+                Ok((Ending::ByItself, status)) => format!("The agent ended ({status})."),
+                Ok(_) => "The agent closed its output.".to_owned(),
+                Err(error) => {
+                    tracing::warn!(%error, "it is not known how an agent ended");
+                    "The agent ended.".to_owned()
+                }
+            },
+            #[cfg(test)]
+            Child::Played => "The agent ended (played).".to_owned(),
+        }
     }
 
     /// The end of the agent's error output, for the gateway's own log.
     pub fn log(&self) -> String {
-        self.process.log().text()
+        match &self.process {
+            Child::Process(process) => process.log().text(),
+            #[cfg(test)]
+            Child::Played => String::new(),
+        }
     }
 }
+
+/// How long an agent whose connection is over may take to end by itself.
+const LAST_MOMENTS: Duration = Duration::from_secs(1);
 
 /// Starts an agent. If the handshake fails, the process is ended, and the error holds what the agent printed instead.
 pub async fn launch(config: &ProcessConfig, limits: Limits, tasks: &Tasks) -> Result<Running> {
     let name = std::path::Path::new(&config.program).file_name().unwrap_or(&config.program);
     let name = name.to_string_lossy();
     let (process, pipes) = Process::start(config).map_err(|source| not_started(&name, source))?;
-    let (connection, driver) = Connection::new(pipes.output, pipes.input, limits);
-    tasks.spawn("acp connection", driver.run());
     tasks.spawn("acp error output", process.log().clone().fill(pipes.errors));
+    let log = process.log().clone();
+    let (connection, driver) = connect(pipes.output, pipes.input, limits, tasks);
     let why = match connection.initialize().await {
-        Ok(about) => return Ok(Running { connection, about, process }),
+        Ok(about) => {
+            return Ok(Running { connection, about, driver, process: Child::Process(process) });
+        }
         Err(why) => why,
     };
     connection.shut();
-    let log = process.log().clone();
     let ended = process.end().await;
     let status = ended.map_or_else(|error| error.to_string(), |(_, status)| status.to_string());
     tracing::warn!(agent = %name, status, log = log.text(), "an agent did not start");
     Err(failed(&name, why, &status, &connection.noise()))
+}
+
+/// Like [`launch`], with an agent that a test plays.
+#[cfg(test)]
+pub(crate) async fn launch_played(
+    pipe: tokio::io::DuplexStream,
+    limits: Limits,
+    tasks: &Tasks,
+) -> Result<Running> {
+    let (output, input) = tokio::io::split(pipe);
+    let (connection, driver) = connect(output, input, limits, tasks);
+    let about = connection.initialize().await.map_err(|why| failed("played", why, "played", ""))?;
+    Ok(Running { connection, about, driver, process: Child::Played })
+}
+
+fn connect<R, W>(output: R, input: W, limits: Limits, tasks: &Tasks) -> (Connection, JoinHandle<String>)
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let (connection, driver) = Connection::new(output, input, limits);
+    (connection, tasks.spawn("acp connection", driver.run()))
 }
 
 fn not_started(name: &str, source: io::Error) -> Error {

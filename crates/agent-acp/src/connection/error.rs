@@ -88,12 +88,7 @@ impl fmt::Display for CallError {
             }
             Self::AuthRequired(methods) => {
                 f.write_str("it wants a login first.")?;
-                for AuthMethod { id, name, description } in methods {
-                    let name = if name.is_empty() { id } else { name };
-                    let how = description.as_deref().map(|how| format!(" ({how})")).unwrap_or_default();
-                    write!(f, " {}", redact::public(&format!("Method `{id}`: {name}{how}.")))?;
-                }
-                Ok(())
+                methods.iter().try_for_each(|method| write!(f, " {method}"))
             }
             Self::WrongVersion(version) => {
                 let version = version.map_or("no version".to_owned(), |version| format!("version {version}"));

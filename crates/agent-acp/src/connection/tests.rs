@@ -210,7 +210,7 @@ async fn an_advertised_method_that_is_missing_counts_as_absent_and_load_takes_it
         peer.say(&json!({"id": request["id"], "result": null})).await;
     };
     let (opened, ()) = tokio::join!(connection.reopen_session("s", "/w", &[]), playing);
-    let replay = opened.unwrap().replay;
+    let replay = opened.unwrap().replay.unwrap();
     assert_eq!((replay.last.prompt.as_str(), replay.last.reply.as_str()), ("old", "reply"));
     assert!(!connection.offers("session/resume"));
     assert_eq!(connection.list_sessions(None, None).await, Err(CallError::Unsupported("a list of sessions")));
