@@ -20,16 +20,8 @@ pub struct Running {
     pub about: InitializeAnswer,
     /// Ends with the connection, and says why.
     driver: JoinHandle<String>,
-    process: Child,
-}
-
-/// The agent's side of the connection.
-#[derive(Debug)]
-pub(crate) enum Child {
-    Process(Process),
-    /// A test plays the agent.
-    #[cfg(test)]
-    Played,
+    /// `None`: a test plays the agent.
+    process: Option<Process>,
 }
 
 impl Running {
@@ -43,35 +35,27 @@ impl Running {
     pub async fn end(self) -> io::Result<Ending> {
         self.connection.shut();
         match self.process {
-            Child::Process(process) => Ok(process.end().await?.0),
-            #[cfg(test)]
-            Child::Played => Ok(Ending::ByItself),
+            Some(process) => Ok(process.end().await?.0),
+            None => Ok(Ending::ByItself),
         }
     }
 
     /// Ends an agent whose connection is over, and says in a sentence how it ended.
     pub async fn bury(self) -> String {
-        match self.process {
-            Child::Process(process) => match process.end_within(LAST_MOMENTS).await {
-                Ok((Ending::ByItself, status)) => format!("The agent ended ({status})."),
-                Ok(_) => "The agent closed its output.".to_owned(),
-                Err(error) => {
-                    tracing::warn!(%error, "it is not known how an agent ended");
-                    "The agent ended.".to_owned()
-                }
-            },
-            #[cfg(test)]
-            Child::Played => "The agent ended (played).".to_owned(),
+        let Some(process) = self.process else { return "The agent ended.".to_owned() };
+        match process.end_within(LAST_MOMENTS).await {
+            Ok((Ending::ByItself, status)) => format!("The agent ended ({status})."),
+            Ok(_) => "The agent closed its output.".to_owned(),
+            Err(error) => {
+                tracing::warn!(%error, "it is not known how an agent ended");
+                "The agent ended.".to_owned()
+            }
         }
     }
 
     /// The end of the agent's error output, for the gateway's own log.
     pub fn log(&self) -> String {
-        match &self.process {
-            Child::Process(process) => process.log().text(),
-            #[cfg(test)]
-            Child::Played => String::new(),
-        }
+        self.process.as_ref().map(|process| process.log().text()).unwrap_or_default()
     }
 }
 
@@ -88,7 +72,7 @@ pub async fn launch(config: &ProcessConfig, limits: Limits, tasks: &Tasks) -> Re
     let (connection, driver) = connect(pipes.output, pipes.input, limits, tasks);
     let why = match connection.initialize().await {
         Ok(about) => {
-            return Ok(Running { connection, about, driver, process: Child::Process(process) });
+            return Ok(Running { connection, about, driver, process: Some(process) });
         }
         Err(why) => why,
     };
@@ -109,7 +93,7 @@ pub(crate) async fn launch_played(
     let (output, input) = tokio::io::split(pipe);
     let (connection, driver) = connect(output, input, limits, tasks);
     let about = connection.initialize().await.map_err(|why| failed("played", why, "played", ""))?;
-    Ok(Running { connection, about, driver, process: Child::Played })
+    Ok(Running { connection, about, driver, process: None })
 }
 
 fn connect<R, W>(output: R, input: W, limits: Limits, tasks: &Tasks) -> (Connection, JoinHandle<String>)

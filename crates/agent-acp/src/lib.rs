@@ -11,6 +11,8 @@ pub mod connection;
 pub mod content;
 pub mod frame;
 pub mod launch;
+#[cfg(test)]
+mod peer;
 pub mod permission;
 pub mod process;
 pub mod schema;

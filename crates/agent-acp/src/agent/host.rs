@@ -130,10 +130,6 @@ impl Lease {
         lock(&self.live.stuck).insert(session.to_owned());
     }
 
-    pub(super) fn is_stuck(&self, session: &str) -> bool {
-        lock(&self.live.stuck).contains(session)
-    }
-
     /// A turn worked, so the agent does.
     pub(super) fn note_worked(&self) {
         self.host.lock().failures = 0;
@@ -285,10 +281,12 @@ impl Host {
         let running = match &self.config.source {
             Source::Command(command) => launch::launch(command, limits, &self.tasks).await?,
             #[cfg(test)]
-            Source::Played(agents) => match { lock(agents).pop_front() } {
-                Some(pipe) => launch::launch_played(pipe, limits, &self.tasks).await?,
-                None => return Err(Error::new(ErrorKind::AgentUnavailable, "No agent is left.")),
-            },
+            Source::Played(agents) => {
+                let next = lock(agents).pop_front();
+                let pipe =
+                    next.ok_or_else(|| Error::new(ErrorKind::AgentUnavailable, "No agent is left."))?;
+                launch::launch_played(pipe, limits, &self.tasks).await?
+            }
         };
         if let Some(method) = &self.config.auth_method
             && let Err(cause) = running.connection.authenticate(method).await

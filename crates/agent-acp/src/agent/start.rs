@@ -108,12 +108,10 @@ impl AcpAgent {
                 timeout_at(deadline, running.over()).await.map_err(busy)?;
                 continue;
             }
-            let lease = self.host.lease().await?;
-            if !lease.is_stuck(session.id.as_str()) {
-                return Ok(lease);
-            }
             let changed = self.host.next_change();
-            drop(lease);
+            if !self.host.is_stuck(&session.id) {
+                return self.host.lease().await;
+            }
             timeout_at(deadline, changed).await.map_err(busy)?;
         }
     }
