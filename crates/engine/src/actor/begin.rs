@@ -259,7 +259,7 @@ impl Actor {
                 }
                 Err(self.fail(&error).await)
             }
-            _ => Err(self.fail(&error).await),
+            _ => Err(self.cannot_begin(&error).await),
         }
     }
 

@@ -34,7 +34,9 @@ pub trait Agent: Send + Sync + Debug {
     /// Whether a turn runs in the session, also if another client started it.
     fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>>;
 
-    /// Opens a session. Called once per context, before its first turn, or again when the agent no longer has the session.
+    /// Opens a session. Called once per context, before its first turn, or again when the agent no longer has the session. After
+    /// an error that is marked with [`Error::mark_needs_credentials`], here and in [`Agent::start_turn`], the task waits until its
+    /// caller sends another message.
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>>;
 
     /// A new id for a prompt. The id is stored before the prompt is sent.
