@@ -262,7 +262,8 @@ pub const MAX_STEERING: usize = 4;
 /// A running turn. Dropping it tells the driver that its events are no longer read; it does not stop the agent.
 #[derive(Debug)]
 pub struct Turn {
-    /// Closed when the turn is over.
+    /// Closed when the turn is over. Closed from the beginning if no message can join a turn of this agent: the engine then makes
+    /// a task of a message that was to join.
     pub steering: queue::Sender<Box<Steering>>,
     /// Bounded: when the engine is behind, the driver of this turn waits, and no other turn does.
     pub events: queue::Receiver<AgentEvent>,

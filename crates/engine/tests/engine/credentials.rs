@@ -57,7 +57,10 @@ async fn an_agent_that_wants_a_login_before_it_begins_makes_the_task_wait() {
     h.agent.refuse_next_session(login());
     let sent = h.send("c", "m1").await;
     let settled = h.engine.settled(&alice(), sent.reader).await.expect("the task settles");
-    assert_eq!((settled.task.status.state, reason_of(&settled.task)), (TaskState::AuthRequired, "Log in.".to_owned()));
+    assert_eq!(
+        (settled.task.status.state, reason_of(&settled.task)),
+        (TaskState::AuthRequired, "Log in.".to_owned())
+    );
 
     h.agent.refuse_next(login());
     h.engine.send(&alice(), on(&sent.task, "m2")).await.unwrap();
