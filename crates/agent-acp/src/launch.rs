@@ -128,5 +128,6 @@ fn failed(name: &str, why: CallError, status: &str, noise: &str) -> Error {
         text = format!("{text} It printed: {}", redact::public(line));
     }
     let kept = Error::new(error.kind(), text);
+    let kept = if error.needs_credentials() { kept.mark_needs_credentials() } else { kept };
     if error.is_permanent() { kept.permanent() } else { kept }
 }

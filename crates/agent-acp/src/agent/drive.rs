@@ -247,6 +247,9 @@ impl Driver {
             let remarks: Vec<&str> = remarks.into_iter().flatten().collect();
             *remark = (!remarks.is_empty()).then(|| remarks.join(" "));
         }
+        if matches!(outcome, Outcome::AuthRequired(_)) {
+            self.lease.note_missing_credentials();
+        }
         if self.lease.connection().closed().is_some() {
             self.turns.note_broken(&self.session, std::mem::take(&mut self.heard));
         }

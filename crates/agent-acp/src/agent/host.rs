@@ -5,7 +5,7 @@
 //! who stops waiting for a start does not disturb it.
 
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -93,6 +93,8 @@ pub(super) struct Live {
     uses: AtomicUsize,
     /// The sessions in which the agent ignored a cancel. They are of no use until the process is replaced.
     stuck: Mutex<HashSet<String>>,
+    /// The agent lacked credentials. It may read new ones only when it starts.
+    lacks_credentials: AtomicBool,
     /// How the process ended.
     epitaph: watch::Sender<Option<String>>,
 }
@@ -128,6 +130,11 @@ impl Lease {
     /// is not worth less than this session.
     pub(super) fn note_stuck(&self, session: &str) {
         lock(&self.live.stuck).insert(session.to_owned());
+    }
+
+    /// Lets the next use start the agent again with its new credentials, unless the agent would lose its sessions.
+    pub(super) fn note_missing_credentials(&self) {
+        self.live.lacks_credentials.store(true, Ordering::Relaxed);
     }
 
     /// A turn worked, so the agent does.
@@ -293,7 +300,7 @@ impl Host {
         {
             let ended = running.end().await;
             tracing::debug!(?ended, "an agent refused its login");
-            return Err(cause.into_error("log in"));
+            return Err(cause.into_error("log in").permanent().mark_needs_credentials());
         }
         Ok(running)
     }
@@ -304,6 +311,7 @@ impl Host {
             about: running.about.clone(),
             uses: AtomicUsize::new(0),
             stuck: Mutex::default(),
+            lacks_credentials: AtomicBool::new(false),
             epitaph: watch::channel(None).0,
         });
         {
@@ -339,14 +347,16 @@ impl Host {
         let mut closed = std::pin::pin!(running.closed());
         loop {
             let mut changed = self.changed.subscribe();
+            let may_stop = self.may_stop(live);
             let is_stuck = !lock(&live.stuck).is_empty();
+            let is_outdated = may_stop && live.lacks_credentials.load(Ordering::Relaxed);
             if matches!(self.lock().phase, Phase::Over) {
                 return Ending::Over;
             }
-            if is_stuck && self.end_unused(live) {
+            if (is_stuck || is_outdated) && self.end_unused(live) {
                 return Ending::Unused;
             }
-            let idle = self.config.idle_stop.filter(|_| self.may_stop(live)).map(sleep);
+            let idle = self.config.idle_stop.filter(|_| may_stop).map(sleep);
             tokio::select! {
                 biased;
                 () = &mut closed => return Ending::Closed,
@@ -361,7 +371,7 @@ impl Host {
         }
     }
 
-    /// Whether the process may be stopped for being idle. Sessions of an agent that cannot open them again live only as long as
+    /// Whether the process may be stopped although it works. Sessions of an agent that cannot open them again live only as long as
     /// its process.
     fn may_stop(&self, live: &Live) -> bool {
         let connection = &live.connection;

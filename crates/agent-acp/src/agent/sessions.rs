@@ -20,7 +20,7 @@ impl AcpAgent {
         let lease = self.host.lease().await?;
         let connection = lease.connection();
         let opened = connection.new_session(&directory, &lease.servers(&self.config.mcp_servers)).await;
-        let opened = opened.map_err(|cause| cause.into_error("open a session"))?;
+        let opened = opened.map_err(|cause| told(&lease, cause).into_error("open a session"))?;
         let id = SessionId::parse(&opened.id).map_err(|cause| {
             let text = "The agent gave the new session an id that is not valid.";
             Error::new(ErrorKind::InvalidAgentResponse, text).caused_by(cause)
@@ -35,10 +35,10 @@ impl AcpAgent {
         let (connection, id) = (lease.connection(), session.id.as_str());
         let servers = lease.servers(&self.config.mcp_servers);
         let opened = connection.reopen_session(id, &session.directory, &servers).await;
-        let opened = opened.map_err(|cause| match cause {
+        let opened = opened.map_err(|cause| match told(lease, cause) {
             // Whatever the agent says about an old session: it does not go on with it. Each agent has another error for a session
             // that it does not know.
-            CallError::Rpc(_) | CallError::Unsupported(_) | CallError::NoSession => {
+            cause @ (CallError::Rpc(_) | CallError::Unsupported(_) | CallError::NoSession) => {
                 cause.into_error("open the session again").with_kind(ErrorKind::SessionGone)
             }
             cause => cause.into_error("open the session again"),
@@ -92,6 +92,13 @@ pub(super) fn model_id(name: &ModelName, choices: &[&str]) -> String {
     let is_plain =
         provider.is_empty() || !choices.contains(&both.as_str()) && choices.contains(&model.as_str());
     if is_plain { model.clone() } else { both }
+}
+
+fn told(lease: &Lease, cause: CallError) -> CallError {
+    if matches!(cause, CallError::AuthRequired(_)) {
+        lease.note_missing_credentials();
+    }
+    cause
 }
 
 async fn choose(

@@ -71,7 +71,11 @@ impl CallError {
         };
         let error = Error::new(kind, format!("The agent could not {what}: {self}"));
         // Only a person can log in, or install another version.
-        if matches!(self, Self::AuthRequired(_) | Self::WrongVersion(_)) { error.permanent() } else { error }
+        match self {
+            Self::AuthRequired(_) => error.permanent().mark_needs_credentials(),
+            Self::WrongVersion(_) => error.permanent(),
+            _ => error,
+        }
     }
 }
 

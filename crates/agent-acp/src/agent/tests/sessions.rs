@@ -147,7 +147,11 @@ async fn a_login_is_made_after_each_start_and_its_failure_is_told() {
         stage.peers[0].fail("authenticate", -32603, "no key").await;
     };
     let (started, ()) = tokio::join!(stage.agent.start(), playing);
-    assert!(started.unwrap_err().message().contains("could not log in: no key"));
+    let refused = started.unwrap_err();
+    assert!(
+        refused.needs_credentials() && refused.message().contains("could not log in: no key"),
+        "{refused}"
+    );
 }
 
 #[tokio::test]

@@ -252,14 +252,25 @@ async fn a_turn_of_an_earlier_gateway_fails_with_the_reason_and_starts_nothing()
 }
 
 #[tokio::test]
-async fn a_missing_login_is_told_with_the_agents_methods() {
-    let mut stage = stage(1);
-    let about = json!({"protocolVersion": 1, "authMethods": [{"id": "key", "name": "API key"}]});
+async fn a_missing_login_is_told_with_the_agents_methods_and_the_next_turn_starts_the_agent_again() {
+    let about = json!({"protocolVersion": 1, "agentCapabilities": {"loadSession": true}, "authMethods": [{"id": "key", "name": "API key"}]});
+    let mut stage = stage(3);
+    let directory = stage.directory();
+    let playing = async {
+        stage.peers[0].answer("initialize", about.clone()).await;
+        stage.peers[0].fail("session/new", -32000, "Authentication required").await;
+        stage.peers[0].closed().await;
+    };
+    let (refused, ()) = tokio::join!(stage.agent.open_session(NewSession { directory }), playing);
+    let refused = refused.unwrap_err();
+    assert!(refused.needs_credentials() && refused.message().contains("Method `key`: API key."), "{refused}");
+
+    stage.die();
     let session = stage.begin(about, "s").await;
     let (mut turn, prompt) = stage.prompt(&session, "hi").await;
-    stage.peers[0]
-        .say(&json!({"id": prompt["id"], "error": {"code": -32000, "message": "Authentication required"}}))
-        .await;
+    let error = json!({"code": -32000, "message": "Authentication required"});
+    stage.peers[0].say(&json!({"id": prompt["id"], "error": error})).await;
     let Outcome::AuthRequired(why) = rest(&mut turn).await.1 else { panic!("no login required") };
     assert!(why.message.contains("Method `key`: API key."), "{}", why.message);
+    stage.peers[0].closed().await;
 }
