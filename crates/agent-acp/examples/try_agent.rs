@@ -41,6 +41,8 @@ async fn main() -> Result<()> {
             agent.stop().await;
             agent = start();
         } else {
+            // After a death of the agent.
+            agent.until_back().await;
             turn(&agent, &session, prompt, answer).await?;
         }
     }

@@ -1,14 +1,21 @@
 //! Sessions: opening them, and what is known about each.
 
+use std::time::Duration;
+
 use longshore_model::Json;
 use serde_json::json;
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 use super::{CallError, Connection, Pending, Phase, Route};
 use crate::schema::{
     self, Command, ConfigAnswer, ConfigOption, McpServer, Models, Modes, SessionAnswer, SessionList, Update,
 };
 use crate::translate::{Replay, SessionTotals};
+
+/// How many times as long as the start of an agent the opening of an old session may take, if updates come meanwhile: one agent
+/// first finishes a turn that broke off. Then the request fails.
+const MOST_STARTS: u32 = 10;
 
 /// A session that was opened or opened again.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -182,7 +189,28 @@ impl Connection {
         let is_replayed = method == "session/load";
         let pending = Pending::OldSession { session: session.to_owned(), is_replayed, reply };
         let params = json!({"sessionId": session, "cwd": cwd, "mcpServers": servers});
-        self.request(method, &params, self.0.limits.start, pending, answer).await
+        let limit = self.0.limits.start;
+        tokio::select! {
+            biased;
+            opened = self.request(method, &params, limit * MOST_STARTS, pending, answer) => opened,
+            () = self.replay_stalls(session, limit) => Err(CallError::TimedOut { method, after: limit }),
+        }
+    }
+
+    /// Waits until no update of a session that is being opened again has come for this long.
+    async fn replay_stalls(&self, session: &str, limit: Duration) {
+        let mut seen = 0;
+        loop {
+            sleep(limit).await;
+            let now = match self.lock().sessions.get(session).map(|route| &route.phase) {
+                Some(Phase::Loading(replay)) => replay.updates,
+                _ => 0,
+            };
+            if now == seen {
+                return;
+            }
+            seen = now;
+        }
     }
 
     /// Makes a copy of a session.

@@ -158,6 +158,28 @@ async fn an_advertised_method_that_is_missing_counts_as_absent_and_load_takes_it
     assert_eq!(connection.list_sessions(None, None).await, Err(CallError::Unsupported("a list of sessions")));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_load_may_take_long_while_the_agent_goes_on_with_a_turn_that_broke_off() {
+    let (connection, mut peer, _tasks) = connect();
+    let answer = json!({"protocolVersion": 1, "agentCapabilities": {"loadSession": true}});
+    let _ = tokio::join!(connection.initialize(), peer.answer("initialize", answer));
+    let playing = async {
+        let request = peer.get().await;
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_secs(50)).await;
+            peer.text("s", "more").await;
+        }
+        peer.say(&json!({"id": request["id"], "result": {}})).await;
+    };
+    let (opened, ()) = tokio::join!(connection.load_session("s", "/w", &[]), playing);
+    assert_eq!(opened.unwrap().replay.unwrap().last.reply, "more".repeat(5));
+
+    let silent = connection.load_session("t", "/w", &[]);
+    let after = Limits::default().start;
+    assert_eq!(silent.await, Err(CallError::TimedOut { method: "session/load", after }));
+    assert_eq!(connection.facts("t"), None, "whether the agent opened it is not known");
+}
+
 #[tokio::test]
 async fn the_events_of_a_turn_end_with_the_answer_to_its_prompt() {
     let (connection, mut peer, _tasks) = with_session().await;
