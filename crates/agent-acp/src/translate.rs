@@ -203,7 +203,7 @@ impl Translator {
         self.calls.close(is_canceled, &mut self.ids, &mut self.out);
         self.report_usage(match end {
             TurnEnd::Answered(answer) => answer.usage.as_ref(),
-            TurnEnd::Refused(_) | TurnEnd::Lost(_) => None,
+            TurnEnd::Refused(_) | TurnEnd::AuthRequired(_) | TurnEnd::Lost(_) => None,
         });
         self.out.push(AgentEvent::Ended(outcome));
     }
