@@ -53,8 +53,8 @@ pub trait AgentUnderTest: Send + Sync + Debug {
     /// Everything that the agent received, in order.
     fn received(&self) -> Vec<Received>;
 
-    /// Ends the agent as `kill -9` does. Returns when it is dead. The agent can then be started again, and is if nobody else starts
-    /// it.
+    /// Ends the agent as `kill -9` does. Returns when it is dead and the gateway's side has noticed. The agent can then be started
+    /// again, and is if the gateway's side does not start it.
     fn kill(&self) -> BoxFuture<'_, ()>;
 
     /// Ends the gateway's side without a word to the agent about its turns, and starts it again. The agent itself lives on if it can
@@ -77,6 +77,8 @@ pub struct Abilities {
     pub keeps_sessions: bool,
     /// A session that does not exist is refused.
     pub checks_sessions: bool,
+    /// A turn that is not read does not hold up other turns. Without it, all turns wait, and nothing is lost.
+    pub reads_turns_apart: bool,
     /// When the agent dies, the driver reports the end of the tool calls that ran.
     pub closes_tools_of_the_dead: bool,
 }
@@ -154,9 +156,10 @@ macro_rules! for_each_agent_check {
                 a_healthy_agent_passes_its_check;
             bounds:
                 an_unread_turn_is_bounded_and_loses_nothing,
-                an_unread_turn_does_not_hold_up_another;
+                an_unread_turn_harms_no_other;
             long:
-                long_deaths_at_many_moments_leave_nothing_behind,
+                long_deaths_while_the_agent_speaks_leave_nothing_behind,
+                long_deaths_while_the_agent_works_leave_nothing_behind,
                 long_cancels_at_many_moments_leave_nothing_behind;
         }
     };

@@ -25,11 +25,18 @@ pub(super) async fn an_unread_turn_is_bounded_and_loses_nothing(agent: &dyn Agen
     running.rest().await.completed(&words().concat());
 }
 
-pub(super) async fn an_unread_turn_does_not_hold_up_another(agent: &dyn AgentUnderTest) {
+pub(super) async fn an_unread_turn_harms_no_other(agent: &dyn AgentUnderTest) {
     let (a, b) = (agent.session().await, agent.session().await);
     agent.reply_with(Reply::new().chunks(words()));
     let unread = agent.start(&a, "count").await;
     agent.reply_with(Reply::new().text("quick"));
-    agent.run(&b, "hello").await.completed("quick");
-    unread.rest().await.completed(&words().concat());
+    let other = agent.start(&b, "hello").await;
+    if agent.abilities().reads_turns_apart {
+        other.rest().await.completed("quick");
+        unread.rest().await.completed(&words().concat());
+    } else {
+        let (other, late) = tokio::join!(other.rest(), unread.rest());
+        other.completed("quick");
+        late.completed(&words().concat());
+    }
 }

@@ -133,8 +133,9 @@ pub(super) async fn a_prompt_right_after_a_cancel_waits_for_its_end(agent: &dyn 
     let session = agent.session().await;
     let running = agent.start(&session, "first").await;
     gate.reached().await;
-    agent.cancel(&session).await;
+    // The engine stops reading before it cancels.
     drop(running);
+    agent.cancel(&session).await;
     works(agent, &session).await;
     assert_eq!(agent.prompts().len(), 2);
 }
@@ -146,8 +147,7 @@ pub(super) async fn an_unread_turn_can_be_canceled(agent: &dyn AgentUnderTest) {
     agent.reply_with(Reply::new().chunks(words.clone()).hold(&gate));
     let session = agent.session().await;
     let running = agent.start(&session, "first").await;
-    agent.cancel(&session).await;
-    let finished = running.rest().await;
+    let ((), finished) = tokio::join!(agent.cancel(&session), running.rest());
     assert_eq!(finished.end, End::Canceled);
     assert!(words.concat().starts_with(&finished.text()), "the text is no prefix of what was said");
     works(agent, &session).await;

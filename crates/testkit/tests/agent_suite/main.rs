@@ -1,27 +1,25 @@
 //! Runs the suite that every agent must pass on each implementation of the port.
 
+mod acp;
 mod opencode;
 
 use longshore_testkit::agent_suite::{self, ScriptedUnderTest};
 
 macro_rules! each_check {
     ($($group:ident: $($check:ident),+;)+) => {
-        mod on_scripted {
-            $($(
+        each_check!(on_scripted, super::ScriptedUnderTest::start(), $($($check)+)+);
+        each_check!(on_opencode, super::opencode::OverHttp::start(), $($($check)+)+);
+        each_check!(on_acp, super::acp::OverStdio::loading(), $($($check)+)+);
+        each_check!(on_forgetful_acp, super::acp::OverStdio::forgetful(), $($($check)+)+);
+    };
+    ($module:ident, $agent:expr, $($check:ident)+) => {
+        mod $module {
+            $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $check() {
-                    super::agent_suite::run(stringify!($check), &super::ScriptedUnderTest::start()).await;
+                    super::agent_suite::run(stringify!($check), &$agent).await;
                 }
-            )+)+
-        }
-
-        mod on_opencode {
-            $($(
-                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $check() {
-                    super::agent_suite::run(stringify!($check), &super::opencode::OverHttp::start()).await;
-                }
-            )+)+
+            )+
         }
     };
 }
