@@ -1,5 +1,6 @@
 //! An ACP agent: a process that speaks ACP over its standard input and output.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ pub(crate) struct OverStdio {
     fake: FakeAcp,
     options: Options,
     workspace: TempDir,
+    patience: Duration,
     driver: Mutex<(Arc<AcpAgent>, Tasks)>,
 }
 
@@ -36,9 +38,22 @@ impl OverStdio {
     }
 
     fn with(options: Options) -> Self {
+        Self::with_patience(options, PATIENCE)
+    }
+
+    /// `patience`: how long the agent may take to stop a turn, or to end.
+    pub(crate) fn with_patience(options: Options, patience: Duration) -> Self {
         let (fake, workspace) = (FakeAcp::start(), tempfile::tempdir().expect("a directory"));
-        let driver = Mutex::new(driver(&fake, &options, &workspace));
-        Self { fake, options, workspace, driver }
+        let driver = Mutex::new(driver(&fake, &options, &workspace, patience));
+        Self { fake, options, workspace, patience, driver }
+    }
+
+    pub(crate) fn fake(&self) -> &FakeAcp {
+        &self.fake
+    }
+
+    pub(crate) fn workspace(&self) -> &Path {
+        self.workspace.path()
     }
 
     fn current(&self) -> (Arc<AcpAgent>, Tasks) {
@@ -46,10 +61,16 @@ impl OverStdio {
     }
 }
 
-fn driver(fake: &FakeAcp, options: &Options, workspace: &TempDir) -> (Arc<AcpAgent>, Tasks) {
+fn driver(
+    fake: &FakeAcp,
+    options: &Options,
+    workspace: &TempDir,
+    patience: Duration,
+) -> (Arc<AcpAgent>, Tasks) {
     let tasks = Tasks::new();
     let process = ProcessConfig {
         environment: environment(std::env::vars_os(), &fake.environment(options)),
+        patience,
         ..ProcessConfig::new(env!("CARGO_BIN_EXE_fake-acp"), workspace.path())
     };
     let config = AcpConfig {
@@ -63,7 +84,7 @@ fn driver(fake: &FakeAcp, options: &Options, workspace: &TempDir) -> (Arc<AcpAge
         mode: None,
         model: None,
         idle_stop: None,
-        cancel_patience: PATIENCE,
+        cancel_patience: patience,
     };
     (AcpAgent::new(config, &tasks), tasks)
 }
@@ -128,7 +149,7 @@ impl AgentUnderTest for OverStdio {
     fn restart_gateway(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             self.stop_driver().await;
-            let next = driver(&self.fake, &self.options, &self.workspace);
+            let next = driver(&self.fake, &self.options, &self.workspace, self.patience);
             *self.driver.lock().unwrap_or_else(PoisonError::into_inner) = next;
         })
     }

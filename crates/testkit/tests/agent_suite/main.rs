@@ -1,6 +1,7 @@
 //! Runs the suite that every agent must pass on each implementation of the port.
 
 mod acp;
+mod hostile_acp;
 mod opencode;
 
 use longshore_testkit::agent_suite::{self, ScriptedUnderTest};

@@ -1,0 +1,193 @@
+//! ACP agents that break the rules: each script harms only its own turn, and the next turn works.
+
+use std::time::Duration;
+
+use longshore_engine::port::{Input, NewSession, Prompting, Session, Turn, TurnRequest};
+use longshore_model::{AgentEvent, Outcome, PromptOptions, Result, TaskId};
+use longshore_testkit::agent_suite::{AgentUnderTest, PATIENCE, Received};
+use longshore_testkit::fake_acp::{Action, Options};
+use longshore_testkit::process::ProcessResources;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::acp::OverStdio;
+
+fn text(text: &str) -> Action {
+    Action::Text(text.to_owned())
+}
+
+fn word(word: &str) -> String {
+    word.to_owned()
+}
+
+fn ask() -> Action {
+    Action::Ask { call: word("late"), command: word("rm x"), skip: 0 }
+}
+
+impl OverStdio {
+    async fn session(&self) -> Session {
+        let directory =
+            self.workspace().canonicalize().expect("a directory").to_str().expect("UTF-8").to_owned();
+        self.agent().open_session(NewSession { directory }).await.expect("a session")
+    }
+
+    async fn try_start(&self, session: &Session) -> Result<Turn> {
+        let agent = self.agent();
+        let request = TurnRequest {
+            task: TaskId::parse("task-1").expect("an id"),
+            session: session.clone(),
+            prompt: agent.new_prompt(),
+            input: vec![Input::Text("go".to_owned())],
+            options: PromptOptions::default(),
+            order: None,
+            is_adopted: false,
+            resume: None,
+            prompting: Prompting::default(),
+            trace: None,
+        };
+        timeout(PATIENCE, agent.start_turn(request)).await.expect("the turn starts in time")
+    }
+
+    /// A turn with this script. An agent that is down is waited for.
+    async fn start(&self, session: &Session, script: Vec<Action>) -> Turn {
+        self.fake().queue(script);
+        loop {
+            match self.try_start(session).await {
+                Ok(turn) => return turn,
+                Err(error) => {
+                    assert_eq!(error.kind(), longshore_model::ErrorKind::AgentUnavailable, "{error}");
+                    timeout(PATIENCE, self.agent().until_back()).await.expect("the agent comes back");
+                }
+            }
+        }
+    }
+}
+
+/// The text and the outcome of a turn.
+async fn rest(mut turn: Turn) -> (String, Outcome) {
+    let mut said = String::new();
+    loop {
+        match timeout(PATIENCE, turn.events.recv()).await.expect("the turn goes on") {
+            Some(AgentEvent::Text { text, .. }) => said.push_str(&text),
+            Some(AgentEvent::Ended(outcome)) => {
+                assert_eq!(turn.events.recv().await, None, "something follows the end");
+                return (said, outcome);
+            }
+            Some(_) => {}
+            None => panic!("the turn has no end"),
+        }
+    }
+}
+
+fn is_failed(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Failed(failure) if failure.message.len() > 10)
+}
+
+fn is_completed(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Completed { .. })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_that_breaks_the_rules_harms_only_its_own_turn() {
+    type Case = (&'static str, Vec<Action>, &'static str, fn(&Outcome) -> bool);
+    let end = || Action::Answer(word("end_turn"));
+    let cases: [Case; 7] = [
+        ("two answers", vec![text("one"), end(), end()], "one", is_completed),
+        ("text after the end", vec![text("one"), end(), text("late")], "one", is_completed),
+        ("an ask after the end", vec![text("one"), end(), ask()], "one", is_completed),
+        (
+            "a tool that never ends",
+            vec![Action::BeginTool { call: word("c"), command: word("x") }],
+            "",
+            is_completed,
+        ),
+        ("an unknown end", vec![text("one"), Action::Stop(word("bored"))], "one", |_| true),
+        ("an early exit", vec![text("one"), Action::Exit(0)], "one", is_failed),
+        ("a closed output", vec![text("one"), Action::CloseOutput, ask()], "one", is_failed),
+    ];
+    for (what, script, said, is_expected) in cases {
+        let agent = OverStdio::loading();
+        let session = agent.session().await;
+        let (heard, outcome) = rest(agent.start(&session, script).await).await;
+        assert_eq!(heard, said, "{what}");
+        assert!(is_expected(&outcome), "{what}: {outcome:?}");
+        let (heard, outcome) = rest(agent.start(&session, vec![text("well")]).await).await;
+        assert_eq!(heard, "well", "{what}");
+        assert!(is_completed(&outcome), "{what}: {outcome:?}");
+        let answers = agent
+            .received()
+            .into_iter()
+            .filter(|received| *received == Received::Answer { is_allowed: true });
+        assert_eq!(answers.count(), 0, "{what}: nobody allowed anything");
+        timeout(PATIENCE, agent.stop()).await.expect("the agent stops");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_ignores_a_cancel_is_replaced_and_its_child_is_killed() {
+    let agent =
+        OverStdio::with_patience(Options { load: true, ..Options::default() }, Duration::from_millis(300));
+    let session = agent.session().await;
+    let never = longshore_testkit::fake_opencode::Gate::new();
+    let script =
+        vec![Action::IgnoreCancel, Action::Fork, text("one"), agent.fake().hold(&never), text("two")];
+    let turn = agent.start(&session, script).await;
+    never.reached().await;
+    timeout(PATIENCE, agent.agent().abort(&session)).await.expect("a cancel ends").expect("a cancel works");
+    let (heard, outcome) = rest(turn).await;
+    assert_eq!(heard, "one");
+    assert!(!is_completed(&outcome), "{outcome:?}");
+    let (heard, _) = rest(agent.start(&session, vec![text("well")]).await).await;
+    assert_eq!(heard, "well");
+    let reports = agent.fake().reports();
+    let child = reports.iter().find_map(|report| report["forked"].as_u64()).expect("a child");
+    let stat = format!("/proc/{child}/stat");
+    // No event announces the end of a process that is not a child of the test.
+    let gone = async {
+        while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z")) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(PATIENCE, gone).await.expect("the child of the agent is killed");
+    let started = reports.iter().filter(|report| matches!(report["started"], Value::Number(_))).count();
+    assert_eq!(started, 2, "one process was replaced");
+    timeout(PATIENCE, agent.stop()).await.expect("the agent stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_lives_on_without_input_is_killed_when_the_gateway_stops() {
+    let agent = OverStdio::with_patience(
+        Options { ignores_end_of_input: true, ..Options::default() },
+        Duration::from_millis(300),
+    );
+    let session = agent.session().await;
+    let (heard, _) = rest(agent.start(&session, vec![text("well")]).await).await;
+    assert_eq!(heard, "well");
+    timeout(PATIENCE, agent.stop()).await.expect("the agent is killed");
+}
+
+/// 96 megabytes that nobody reads, and a bound of 32 for all turns.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn long_a_flood_that_is_not_read_does_not_fill_the_memory() {
+    const CHUNK: usize = 64 * 1024;
+    const CHUNKS: usize = 1_500;
+    let agent = OverStdio::loading();
+    let session = agent.session().await;
+    let chunk = "x".repeat(CHUNK);
+    let flood: Vec<Action> = (0..CHUNKS).map(|_| text(&chunk)).collect();
+    let turn = agent.start(&session, flood).await;
+    let before = ProcessResources::of(std::process::id()).memory;
+    // The queue is full when the agent has waited for a while. No event announces that.
+    let mut last = 0;
+    for _ in 0..100 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let now = ProcessResources::of(std::process::id()).memory;
+        last = now.max(last);
+    }
+    let grown = last.saturating_sub(before) / 1024;
+    assert!(grown < 80, "the memory grew by {grown} MB");
+    let (heard, outcome) = rest(turn).await;
+    assert_eq!(heard.len(), CHUNK * CHUNKS);
+    assert!(is_completed(&outcome), "{outcome:?}");
+    timeout(PATIENCE, agent.stop()).await.expect("the agent stops");
+}
