@@ -29,9 +29,8 @@ impl Running {
 
     async fn until(&mut self, what: &str, found: impl Fn(&Self) -> bool) {
         while !found(self) {
-            if self.next().await.is_none() {
-                panic!("the turn ended before {what}: {:?}", self.seen);
-            }
+            let is_over = self.next().await.is_none();
+            assert!(!is_over, "the turn ended before {what}: {:?}", self.seen);
         }
     }
 

@@ -9,6 +9,8 @@ use serde_json::Value;
 pub enum Action {
     /// One chunk of the message.
     Text(String),
+    /// So many chunks of so many letters.
+    Flood { chunks: usize, letters: usize },
     /// One chunk of a thought.
     Thought(String),
     /// Announces a tool call, and says that it runs.

@@ -70,8 +70,8 @@ pub fn run() -> ExitCode {
             agent.take(&message);
         }
     }
-    while agent.options.ignores_end_of_input {
-        std::thread::park();
+    if agent.options.ignores_end_of_input {
+        live_on();
     }
     ExitCode::SUCCESS
 }
@@ -89,10 +89,10 @@ impl Agent {
         self.tell(&json!({"called": method}));
         let is_refused = self.options.auth.is_some() && !self.lock().is_authenticated;
         match method {
-            "initialize" => self.answer(id, self.about()),
+            "initialize" => self.answer(id, &self.about()),
             "authenticate" if self.options.auth.as_deref() == params["methodId"].as_str() => {
                 self.change(|state| state.is_authenticated = true);
-                self.answer(id, json!({}));
+                self.answer(id, &json!({}));
             }
             "authenticate" => self.refuse(id, -32_602, "no such method to log in with"),
             "session/new" if is_refused => self.refuse(id, -32_000, "Authentication required"),
@@ -104,8 +104,8 @@ impl Agent {
                 self.tell(&json!({"cancel": session}));
                 self.change(|state| state.cancelled.insert(session.to_owned()));
             }
-            "session/set_mode" if !self.options.modes.is_empty() => self.answer(id, json!({})),
-            "session/set_model" if !self.options.models.is_empty() => self.answer(id, json!({})),
+            "session/set_mode" if !self.options.modes.is_empty() => self.answer(id, &json!({})),
+            "session/set_model" if !self.options.models.is_empty() => self.answer(id, &json!({})),
             _ if id.is_null() => {}
             _ => self.refuse(id, -32_601, "\"Method not found\""),
         }
@@ -132,15 +132,15 @@ impl Agent {
 
     /// The answer that opens a session, without its id.
     fn opened(&self) -> Value {
-        let (modes, models) = (&self.options.modes, &self.options.models);
         let mut opened = json!({});
-        if let Some(first) = modes.first() {
-            let all: Vec<Value> = modes.iter().map(|mode| json!({"id": mode, "name": mode})).collect();
+        if let Some(first) = self.options.modes.first() {
+            let all: Vec<Value> =
+                self.options.modes.iter().map(|mode| json!({"id": mode, "name": mode})).collect();
             opened["modes"] = json!({"currentModeId": first, "availableModes": all});
         }
-        if let Some(first) = models.first() {
+        if let Some(first) = self.options.models.first() {
             let all: Vec<Value> =
-                models.iter().map(|model| json!({"modelId": model, "name": model})).collect();
+                self.options.models.iter().map(|model| json!({"modelId": model, "name": model})).collect();
             opened["models"] = json!({"currentModelId": first, "availableModels": all});
         }
         opened
@@ -162,7 +162,7 @@ impl Agent {
         }
         let mut opened = self.opened();
         opened["sessionId"] = session.as_str().into();
-        self.answer(id, opened);
+        self.answer(id, &opened);
     }
 
     fn open_session(&self, id: &Value, session: &str, is_replayed: bool) {
@@ -175,7 +175,7 @@ impl Agent {
             }
         }
         self.change(|state| state.open_sessions.insert(session.to_owned()));
-        self.answer(id, self.opened());
+        self.answer(id, &self.opened());
     }
 
     fn prompt(self: &Arc<Self>, id: &Value, session: &str, prompt: &Value) {
@@ -230,7 +230,7 @@ impl Agent {
         }));
     }
 
-    pub(super) fn answer(&self, id: &Value, result: Value) {
+    pub(super) fn answer(&self, id: &Value, result: &Value) {
         self.print(&json!({"jsonrpc": "2.0", "id": id, "result": result}));
     }
 
@@ -311,6 +311,11 @@ impl Agent {
 /// Ends the process as `kill -9` does.
 pub(super) fn die() -> ! {
     let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    live_on()
+}
+
+/// Waits until the process is killed.
+fn live_on() -> ! {
     loop {
         std::thread::park();
     }

@@ -61,25 +61,29 @@ impl Turn {
     fn perform(&mut self, action: Action) -> Next {
         match action {
             Action::Text(text) => self.chunk("agent_message_chunk", &text),
+            Action::Flood { chunks, letters } => {
+                let text = "x".repeat(letters);
+                (0..chunks).for_each(|_| self.chunk("agent_message_chunk", &text));
+            }
             Action::Thought(text) => self.chunk("agent_thought_chunk", &text),
             Action::BeginTool { call, command } => {
-                self.update(json!({
+                self.update(&json!({
                     "sessionUpdate": "tool_call", "toolCallId": call, "title": command, "kind": "execute",
                     "status": "pending", "rawInput": {"command": command}, "content": [],
                 }));
                 self.update(
-                    json!({"sessionUpdate": "tool_call_update", "toolCallId": call, "status": "in_progress"}),
+                    &json!({"sessionUpdate": "tool_call_update", "toolCallId": call, "status": "in_progress"}),
                 );
             }
             Action::EndTool { call, output, is_failed } => {
                 let status = if is_failed { "failed" } else { "completed" };
-                self.update(json!({
+                self.update(&json!({
                     "sessionUpdate": "tool_call_update", "toolCallId": call, "status": status,
                     "content": [{"type": "content", "content": {"type": "text", "text": output}}],
                 }));
             }
             Action::Ask { call, command, skip } => return self.ask(&call, &command, skip),
-            Action::Update(update) => self.update(update),
+            Action::Update(update) => self.update(&update),
             Action::Hold(gate) => {
                 self.agent.tell(&json!({"reached": gate}));
                 let ignores = self.ignores_cancel;
@@ -141,7 +145,7 @@ impl Turn {
         match (answer["outcome"].as_str(), answer["optionId"].as_str()) {
             (Some("selected"), Some("allow" | "allow_always")) => Next::GoOn,
             (Some("selected"), _) => {
-                self.update(json!({
+                self.update(&json!({
                     "sessionUpdate": "tool_call_update", "toolCallId": call, "status": "failed",
                     "content": [{"type": "content", "content": {"type": "text", "text": "The user said no."}}],
                 }));
@@ -152,16 +156,16 @@ impl Turn {
     }
 
     fn chunk(&self, kind: &str, text: &str) {
-        self.update(json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}}));
+        self.update(&json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}}));
     }
 
-    fn update(&self, update: Value) {
-        self.agent.remember(&self.session, Some(&update));
-        self.agent.update(&self.session, &update);
+    fn update(&self, update: &Value) {
+        self.agent.remember(&self.session, Some(update));
+        self.agent.update(&self.session, update);
     }
 
     fn stop(&self, reason: &str) {
-        self.agent.answer(&self.id, json!({"stopReason": reason}));
+        self.agent.answer(&self.id, &json!({"stopReason": reason}));
     }
 
     fn is_cancelled(&self) -> bool {

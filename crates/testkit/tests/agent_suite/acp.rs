@@ -22,7 +22,7 @@ pub(crate) struct OverStdio {
     fake: FakeAcp,
     options: Options,
     workspace: TempDir,
-    patience: Duration,
+    config: AcpConfig,
     driver: Mutex<(Arc<AcpAgent>, Tasks)>,
 }
 
@@ -43,9 +43,32 @@ impl OverStdio {
 
     /// `patience`: how long the agent may take to stop a turn, or to end.
     pub(crate) fn with_patience(options: Options, patience: Duration) -> Self {
+        Self::with_config(options, patience, |_| {})
+    }
+
+    pub(crate) fn with_config(options: Options, patience: Duration, change: fn(&mut AcpConfig)) -> Self {
         let (fake, workspace) = (FakeAcp::start(), tempfile::tempdir().expect("a directory"));
-        let driver = Mutex::new(driver(&fake, &options, &workspace, patience));
-        Self { fake, options, workspace, patience, driver }
+        let process = ProcessConfig {
+            environment: environment(std::env::vars_os(), &fake.environment(&options)),
+            patience,
+            ..ProcessConfig::new(env!("CARGO_BIN_EXE_fake-acp"), workspace.path())
+        };
+        let mut config = AcpConfig {
+            name: "fake".to_owned(),
+            process,
+            workspace: workspace.path().to_owned(),
+            protected: Arc::default(),
+            limits: Limits::default(),
+            mcp_servers: Vec::new(),
+            auth_method: None,
+            mode: None,
+            model: None,
+            idle_stop: None,
+            cancel_patience: patience,
+        };
+        change(&mut config);
+        let driver = Mutex::new(driver(&config));
+        Self { fake, options, workspace, config, driver }
     }
 
     pub(crate) fn fake(&self) -> &FakeAcp {
@@ -61,32 +84,9 @@ impl OverStdio {
     }
 }
 
-fn driver(
-    fake: &FakeAcp,
-    options: &Options,
-    workspace: &TempDir,
-    patience: Duration,
-) -> (Arc<AcpAgent>, Tasks) {
+fn driver(config: &AcpConfig) -> (Arc<AcpAgent>, Tasks) {
     let tasks = Tasks::new();
-    let process = ProcessConfig {
-        environment: environment(std::env::vars_os(), &fake.environment(options)),
-        patience,
-        ..ProcessConfig::new(env!("CARGO_BIN_EXE_fake-acp"), workspace.path())
-    };
-    let config = AcpConfig {
-        name: "fake".to_owned(),
-        process,
-        workspace: workspace.path().to_owned(),
-        protected: Arc::default(),
-        limits: Limits::default(),
-        mcp_servers: Vec::new(),
-        auth_method: None,
-        mode: None,
-        model: None,
-        idle_stop: None,
-        cancel_patience: patience,
-    };
-    (AcpAgent::new(config, &tasks), tasks)
+    (AcpAgent::new(config.clone(), &tasks), tasks)
 }
 
 impl AgentUnderTest for OverStdio {
@@ -149,7 +149,7 @@ impl AgentUnderTest for OverStdio {
     fn restart_gateway(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             self.stop_driver().await;
-            let next = driver(&self.fake, &self.options, &self.workspace, self.patience);
+            let next = driver(&self.config);
             *self.driver.lock().unwrap_or_else(PoisonError::into_inner) = next;
         })
     }

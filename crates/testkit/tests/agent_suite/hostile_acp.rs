@@ -31,13 +31,13 @@ impl OverStdio {
         self.agent().open_session(NewSession { directory }).await.expect("a session")
     }
 
-    async fn try_start(&self, session: &Session) -> Result<Turn> {
+    async fn try_start(&self, session: &Session, prompt: &str) -> Result<Turn> {
         let agent = self.agent();
         let request = TurnRequest {
             task: TaskId::parse("task-1").expect("an id"),
             session: session.clone(),
             prompt: agent.new_prompt(),
-            input: vec![Input::Text("go".to_owned())],
+            input: vec![Input::Text(prompt.to_owned())],
             options: PromptOptions::default(),
             order: None,
             is_adopted: false,
@@ -52,7 +52,7 @@ impl OverStdio {
     async fn start(&self, session: &Session, script: Vec<Action>) -> Turn {
         self.fake().queue(script);
         loop {
-            match self.try_start(session).await {
+            match self.try_start(session, "go").await {
                 Ok(turn) => return turn,
                 Err(error) => {
                     assert_eq!(error.kind(), longshore_model::ErrorKind::AgentUnavailable, "{error}");
@@ -166,6 +166,50 @@ async fn an_agent_that_lives_on_without_input_is_killed_when_the_gateway_stops()
     timeout(PATIENCE, agent.stop()).await.expect("the agent is killed");
 }
 
+/// The rest of what the fake can do: it logs in, has modes and models, and takes a script from the text of a prompt.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_login_a_mode_a_model_and_a_script_in_a_prompt_are_used() {
+    let names = |names: [&str; 2]| names.map(str::to_owned).to_vec();
+    let options = Options {
+        auth: Some("key".to_owned()),
+        modes: names(["ask", "plan"]),
+        models: names(["small", "large"]),
+        resume: true,
+        ..Options::default()
+    };
+    let agent = OverStdio::with_config(options, PATIENCE, |config| {
+        config.auth_method = Some("key".to_owned());
+        config.mode = Some("plan".to_owned());
+        config.model = Some("large".to_owned());
+    });
+    let session = agent.session().await;
+    let stopped = agent.workspace().join("go on");
+    let script =
+        [text("in "), Action::HoldForFile(stopped.to_str().expect("UTF-8").to_owned()), text("time")];
+    let prompt = serde_json::to_string(&script).expect("JSON");
+    let turn = agent.try_start(&session, &prompt).await.expect("the turn starts");
+    std::fs::write(&stopped, "").expect("a file");
+    assert_eq!(rest(turn).await.0, "in time");
+    let called: Vec<String> = agent
+        .fake()
+        .reports()
+        .iter()
+        .filter_map(|report| Some(report["called"].as_str()?.to_owned()))
+        .collect();
+    assert_eq!(
+        called,
+        [
+            "initialize",
+            "authenticate",
+            "session/new",
+            "session/set_mode",
+            "session/set_model",
+            "session/prompt"
+        ]
+    );
+    timeout(PATIENCE, agent.stop()).await.expect("the agent stops");
+}
+
 /// 96 megabytes that nobody reads, and a bound of 32 for all turns.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn long_a_flood_that_is_not_read_does_not_fill_the_memory() {
@@ -173,19 +217,17 @@ async fn long_a_flood_that_is_not_read_does_not_fill_the_memory() {
     const CHUNKS: usize = 1_500;
     let agent = OverStdio::loading();
     let session = agent.session().await;
-    let chunk = "x".repeat(CHUNK);
-    let flood: Vec<Action> = (0..CHUNKS).map(|_| text(&chunk)).collect();
-    let turn = agent.start(&session, flood).await;
     let before = ProcessResources::of(std::process::id()).memory;
-    // The queue is full when the agent has waited for a while. No event announces that.
-    let mut last = 0;
+    let turn = agent.start(&session, vec![Action::Flood { chunks: CHUNKS, letters: CHUNK }]).await;
+    // No event announces that all queues are full.
+    let mut most = before;
     for _ in 0..100 {
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let now = ProcessResources::of(std::process::id()).memory;
-        last = now.max(last);
+        most = most.max(ProcessResources::of(std::process::id()).memory);
     }
-    let grown = last.saturating_sub(before) / 1024;
+    let grown = (most - before) / 1024;
     assert!(grown < 80, "the memory grew by {grown} MB");
+    assert!(grown > 8, "the flood did not come: the memory grew by {grown} MB");
     let (heard, outcome) = rest(turn).await;
     assert_eq!(heard.len(), CHUNK * CHUNKS);
     assert!(is_completed(&outcome), "{outcome:?}");
