@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::facts::AgentFacts;
-use crate::connection::{Connection, Limits};
+use crate::connection::{Connection, Limits, OUTPUT_ENDED};
 use crate::launch::{self, Running};
 use crate::process::ProcessConfig;
 use crate::schema::{InitializeAnswer, McpServer, RemoteKind};
@@ -111,7 +111,7 @@ impl Lease {
         &self.live.connection
     }
 
-    /// The configured servers that the agent can use: it may lack remote ones, which ACP lets it choose.
+    /// The configured servers that the agent can use: which remote ones it takes is its choice.
     pub(super) fn servers(&self, configured: &[McpServer]) -> Vec<McpServer> {
         let remote = self.live.about.agent_capabilities.mcp_capabilities;
         let is_usable = |server: &&McpServer| match server {
@@ -119,7 +119,15 @@ impl Lease {
             McpServer::Remote { r#type: RemoteKind::Http, .. } => remote.http,
             McpServer::Remote { r#type: RemoteKind::Sse, .. } => remote.sse,
         };
-        configured.iter().filter(is_usable).cloned().collect()
+        let (usable, others): (Vec<_>, Vec<_>) = configured.iter().partition(is_usable);
+        if !others.is_empty() {
+            tracing::warn!(
+                agent = self.host.config.name,
+                servers = others.len(),
+                "the agent takes no such MCP servers"
+            );
+        }
+        usable.into_iter().cloned().collect()
     }
 
     pub(super) fn epitaph(&self) -> watch::Receiver<Option<String>> {
@@ -275,11 +283,18 @@ impl Host {
             () = self.until_over() => Err(over()),
             started = self.launch() => started,
         };
-        match started {
+        let failure = match started {
             Ok(running) => self.watch(running).await,
-            Err(why) => self.lock().fail(why),
+            Err(why) => Some(why),
+        };
+        {
+            let mut state = self.lock();
+            state.has_process = false;
+            match failure {
+                Some(why) => state.fail(why),
+                None => state.set(Phase::Stopped),
+            }
         }
-        self.lock().has_process = false;
         self.changed.send_replace(());
     }
 
@@ -305,7 +320,8 @@ impl Host {
         Ok(running)
     }
 
-    async fn watch(self: &Arc<Self>, mut running: Running) {
+    /// Watches the process until it is gone. Returns the error if the agent failed.
+    async fn watch(&self, mut running: Running) -> Option<Error> {
         let live = Arc::new(Live {
             connection: running.connection.clone(),
             about: running.about.clone(),
@@ -328,16 +344,16 @@ impl Host {
                 // The exit status says more than that the output was closed. Another reason, such as a line that is too long,
                 // is the gateway's own, and the agent did not end by itself.
                 let buried = running.bury().await;
-                let why = if closed.starts_with("The agent ended") { buried } else { closed };
+                let why = if closed == OUTPUT_ENDED { buried } else { closed };
                 tracing::warn!(agent = self.config.name, why, log, "an agent ended");
                 live.epitaph.send_replace(Some(why.clone()));
-                self.lock().fail(unavailable(&why));
+                Some(unavailable(&why))
             }
             Ending::Unused | Ending::Over => {
                 live.epitaph.send_replace(Some("The gateway stopped the agent.".to_owned()));
                 let ended = running.end().await;
                 tracing::info!(agent = self.config.name, ?ended, "an agent was stopped");
-                self.lock().set(Phase::Stopped);
+                None
             }
         }
     }
