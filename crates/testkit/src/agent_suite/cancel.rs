@@ -143,10 +143,12 @@ pub(super) async fn a_prompt_right_after_a_cancel_waits_for_its_end(agent: &dyn 
 /// The reader of the turn is far behind when the cancel comes.
 pub(super) async fn an_unread_turn_can_be_canceled(agent: &dyn AgentUnderTest) {
     let words: Vec<String> = (0..3_000).map(|number| format!("{number} ")).collect();
-    let gate = Gate::new();
-    agent.reply_with(Reply::new().chunks(words.clone()).hold(&gate));
+    let gates = [Gate::new(), Gate::new()];
+    agent.reply_with(Reply::new().thought("hm").hold(&gates[0]).chunks(words.clone()).hold(&gates[1]));
     let session = agent.session().await;
     let running = agent.start(&session, "first").await;
+    gates[0].reached().await;
+    gates[0].open();
     let ((), finished) = tokio::join!(agent.cancel(&session), running.rest());
     assert_eq!(finished.end, End::Canceled);
     assert!(words.concat().starts_with(&finished.text()), "the text is no prefix of what was said");
