@@ -67,6 +67,8 @@ pub struct Options {
     pub echoes_prompts: bool,
     /// Sends an update before the answer that names the session, as one real agent does.
     pub early_updates: bool,
+    /// The first process that gets a request with this method dies of it.
+    pub dies_once_at: Option<String>,
     /// Lives on when its input is closed.
     pub ignores_end_of_input: bool,
 }

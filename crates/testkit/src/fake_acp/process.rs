@@ -87,6 +87,13 @@ impl Agent {
             return;
         };
         self.tell(&json!({"called": method}));
+        if self.options.dies_once_at.as_deref() == Some(method) {
+            let is_first =
+                OpenOptions::new().write(true).create_new(true).open(self.state_directory.join("died"));
+            if is_first.is_ok() {
+                die();
+            }
+        }
         let is_refused = self.options.auth.is_some() && !self.lock().is_authenticated;
         match method {
             "initialize" => self.answer(id, &self.about()),

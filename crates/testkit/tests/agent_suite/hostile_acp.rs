@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore_engine::port::{Input, NewSession, Prompting, Session, Turn, TurnRequest};
-use longshore_model::{AgentEvent, Outcome, PromptOptions, Result, TaskId};
+use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, PromptOptions, Result, TaskId};
 use longshore_testkit::agent_suite::{AgentUnderTest, PATIENCE, Received};
 use longshore_testkit::fake_acp::{Action, Options};
 use longshore_testkit::process::ProcessResources;
@@ -26,9 +26,15 @@ fn ask() -> Action {
 
 impl OverStdio {
     async fn session(&self) -> Session {
+        self.try_session().await.expect("a session")
+    }
+
+    async fn try_session(&self) -> Result<Session> {
         let directory =
             self.workspace().canonicalize().expect("a directory").to_str().expect("UTF-8").to_owned();
-        self.agent().open_session(NewSession { directory }).await.expect("a session")
+        timeout(PATIENCE, self.agent().open_session(NewSession { directory }))
+            .await
+            .expect("an answer in time")
     }
 
     async fn try_start(&self, session: &Session, prompt: &str) -> Result<Turn> {
@@ -48,16 +54,19 @@ impl OverStdio {
         timeout(PATIENCE, agent.start_turn(request)).await.expect("the turn starts in time")
     }
 
+    /// Waits until an agent that failed with this error is back.
+    async fn wait_after(&self, error: &Error) {
+        assert_eq!(error.kind(), ErrorKind::AgentUnavailable, "{error}");
+        timeout(PATIENCE, self.agent().until_back()).await.expect("the agent comes back");
+    }
+
     /// A turn with this script. An agent that is down is waited for.
     async fn start(&self, session: &Session, script: Vec<Action>) -> Turn {
         self.fake().queue(script);
         loop {
             match self.try_start(session, "go").await {
                 Ok(turn) => return turn,
-                Err(error) => {
-                    assert_eq!(error.kind(), longshore_model::ErrorKind::AgentUnavailable, "{error}");
-                    timeout(PATIENCE, self.agent().until_back()).await.expect("the agent comes back");
-                }
+                Err(error) => self.wait_after(&error).await,
             }
         }
     }
@@ -164,6 +173,46 @@ async fn an_agent_that_lives_on_without_input_is_killed_when_the_gateway_stops()
     let (heard, _) = rest(agent.start(&session, vec![text("well")]).await).await;
     assert_eq!(heard, "well");
     timeout(PATIENCE, agent.stop()).await.expect("the agent is killed");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_death_at_any_request_is_told_and_the_next_process_works() {
+    for method in ["initialize", "session/new", "session/load", "session/prompt"] {
+        let options = Options { load: true, dies_once_at: Some(method.to_owned()), ..Options::default() };
+        let agent = OverStdio::with_patience(options, PATIENCE);
+        let mut failures = 0;
+        let session = loop {
+            match agent.try_session().await {
+                Ok(session) => break session,
+                Err(error) => agent.wait_after(&error).await,
+            }
+            failures += 1;
+        };
+        if method == "session/load" {
+            agent.restart_gateway().await;
+        }
+        agent.fake().queue(vec![text("well")]);
+        let turn = loop {
+            match agent.try_start(&session, "go").await {
+                Ok(turn) => break turn,
+                Err(error) => agent.wait_after(&error).await,
+            }
+            failures += 1;
+        };
+        let (heard, outcome) = rest(turn).await;
+        if method == "session/prompt" {
+            assert!(is_failed(&outcome), "{outcome:?}");
+            let (heard, outcome) = rest(agent.start(&session, Vec::new()).await).await;
+            assert_eq!(heard, "well", "the prompt that died took no script");
+            assert!(is_completed(&outcome), "{outcome:?}");
+            failures += 1;
+        } else {
+            assert_eq!(heard, "well", "{method}");
+            assert!(is_completed(&outcome), "{method}: {outcome:?}");
+        }
+        assert_eq!(failures, 1, "{method}: one death, one failure");
+        timeout(PATIENCE, agent.stop()).await.expect("the agent stops");
+    }
 }
 
 /// The rest of what the fake can do: it logs in, has modes and models, and takes a script from the text of a prompt.
