@@ -1,24 +1,24 @@
-//! Tries a real agent by hand: the handshake, and one turn for each prompt, in one session.
+//! Tries a real agent by hand, as the gateway serves it: one turn for each prompt, in one session.
 //!
 //! ```text
 //! cargo run -p longshore-agent-acp --example try_agent -- DIRECTORY ANSWER "qwen --acp" PROMPT...
 //! ```
 //!
-//! ANSWER answers the permission requests: `once`, `reject`, `cancel` (stops the turn), or the id or name of an option. A prompt
-//! that begins with `!` is stopped at its first text. The prompt `RESTART` starts the agent again and opens the session again. The
-//! agent gets the whole environment of this program.
+//! ANSWER answers the permission requests: `once`, `reject` or `cancel` (stops the turn). A prompt that begins with `!` is stopped at
+//! its first text. The prompt `RESTART` starts the agent again, as a new gateway would. The agent gets the whole environment of this
+//! program.
 
 #![expect(clippy::print_stdout, reason = "a program for people")]
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_agent_acp::connection::Limits;
-use longshore_agent_acp::content::PromptBlock;
-use longshore_agent_acp::launch::{Running, launch};
 use longshore_agent_acp::process::ProcessConfig;
-use longshore_agent_acp::turn::{Reply, Turn};
+use longshore_agent_acp::{AcpAgent, AcpConfig};
 use longshore_engine::Tasks;
-use longshore_model::{AgentEvent, Error, ErrorKind, PermissionReply, PromptId, Result, SessionId};
+use longshore_engine::port::{Agent as _, Input, NewSession, Prompting, Session, TurnRequest};
+use longshore_model::{AgentEvent, Answer, Error, ErrorKind, PermissionReply, PromptOptions, Result, TaskId};
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -29,69 +29,76 @@ async fn main() -> Result<()> {
             "Usage: try_agent DIRECTORY ANSWER COMMAND-LINE PROMPT...",
         ));
     };
-    let mut words = command.split_whitespace();
-    let config = ProcessConfig {
-        arguments: words.clone().skip(1).map(Into::into).collect(),
-        environment: std::env::vars_os().collect(),
-        ..ProcessConfig::new(words.next().unwrap_or_default(), directory)
-    };
     let tasks = Tasks::new();
-    let mut agent = start(&config, &tasks).await?;
-    let opened = agent
-        .connection
-        .new_session(directory, &[])
-        .await
-        .map_err(|cause| cause.into_error("open a session"))?;
-    let session = SessionId::parse(&opened.id).map_err(Error::internal)?;
-    println!("session {session}: {:?}", agent.connection.facts(session.as_str()));
-    for (number, prompt) in prompts.iter().enumerate() {
+    let start = || AcpAgent::new(config(directory, command), &tasks);
+    let mut agent = start();
+    println!("{:?}", agent.start().await?);
+    let session = agent.open_session(NewSession { directory: directory.clone() }).await?;
+    println!("session {}: {:?}", session.id, agent.facts());
+    for prompt in prompts {
         println!("--- {prompt}");
         if prompt == "RESTART" {
-            println!("the agent ended: {:?}", agent.end().await);
-            agent = start(&config, &tasks).await?;
-            let opened = agent.connection.reopen_session(session.as_str(), directory, &[]).await;
-            println!(
-                "opened again: {:?}",
-                opened.map_err(|cause| cause.into_error("open the session again"))?.replay
-            );
-            continue;
+            agent.stop().await;
+            agent = start();
+        } else {
+            // After a death of the agent.
+            agent.until_back().await;
+            turn(&agent, &session, prompt, answer).await?;
         }
-        let id = PromptId::parse(&format!("prompt-{number}")).map_err(Error::internal)?;
-        let text = prompt.trim_start_matches('!');
-        let blocks = [PromptBlock::Text { text: text.to_owned() }];
-        let turn = Turn::start(&agent.connection, session.clone(), &id, &blocks);
-        follow(turn.map_err(|cause| cause.into_error("take the prompt"))?, answer, text.len() < prompt.len())
-            .await?;
     }
-    println!("counted: {:?}", agent.connection.counted());
-    println!("the agent ended: {:?}", agent.end().await);
+    agent.stop().await;
     let _ = tokio::time::timeout(Duration::from_secs(5), tasks.stop()).await;
     Ok(())
 }
 
-async fn start(config: &ProcessConfig, tasks: &Tasks) -> Result<Running> {
-    let agent = launch(config, Limits::default(), tasks).await?;
-    println!("{:?}", agent.about);
-    Ok(agent)
+fn config(directory: &str, command: &str) -> AcpConfig {
+    let mut words = command.split_whitespace();
+    AcpConfig {
+        name: command.to_owned(),
+        process: ProcessConfig {
+            arguments: words.clone().skip(1).map(Into::into).collect(),
+            environment: std::env::vars_os().collect(),
+            ..ProcessConfig::new(words.next().unwrap_or_default(), directory)
+        },
+        workspace: directory.into(),
+        protected: Arc::default(),
+        limits: Limits::default(),
+        mcp_servers: Vec::new(),
+        auth_method: None,
+        mode: None,
+        model: None,
+        idle_stop: None,
+        cancel_patience: Duration::from_secs(10),
+    }
 }
 
-async fn follow(mut turn: Turn, answer: &str, stop_at_text: bool) -> Result<()> {
-    while let Some(events) = turn.next().await {
-        for event in events {
-            println!("{event:?}");
-            let is_stopped = match &event {
-                AgentEvent::Text { .. } => stop_at_text,
-                AgentEvent::Asked(_) => answer == "cancel",
-                _ => false,
-            };
-            if is_stopped {
-                turn.cancel().map_err(|cause| cause.into_error("stop"))?;
-            } else if let AgentEvent::Asked(ask) = &event {
-                let reply = PermissionReply::parse(answer).map_or(Reply::Option(answer), Reply::Word);
-                turn.reply(&ask.request_id, reply)?;
+async fn turn(agent: &AcpAgent, session: &Session, prompt: &str, answer: &str) -> Result<()> {
+    let text = prompt.trim_start_matches('!');
+    let mut is_to_stop = text.len() < prompt.len();
+    let request = TurnRequest {
+        task: TaskId::parse("tried").map_err(Error::internal)?,
+        session: session.clone(),
+        prompt: agent.new_prompt(),
+        input: vec![Input::Text(text.to_owned())],
+        options: PromptOptions::default(),
+        order: None,
+        is_adopted: false,
+        resume: None,
+        prompting: Prompting::default(),
+        trace: None,
+    };
+    let mut turn = agent.start_turn(request).await?;
+    while let Some(event) = turn.events.recv().await {
+        println!("{event:?}");
+        match event {
+            AgentEvent::Text { .. } if std::mem::take(&mut is_to_stop) => agent.abort(session).await?,
+            AgentEvent::Asked(_) if answer == "cancel" => agent.abort(session).await?,
+            AgentEvent::Asked(ask) => {
+                let reply = if answer == "once" { PermissionReply::Once } else { PermissionReply::Reject };
+                agent.reply(session, &ask, &Answer::Permission { reply, message: None }).await?;
             }
+            _ => {}
         }
     }
-    println!("not translated: {:?}", turn.translator().unmapped());
     Ok(())
 }

@@ -26,8 +26,9 @@ use tokio::time::timeout;
 
 use self::dispatch::EarlyUpdates;
 pub use self::driver::Driver;
+pub(crate) use self::driver::OUTPUT_ENDED;
 pub use self::error::CallError;
-pub use self::sessions::{OpenedSession, SessionFacts};
+pub use self::sessions::{OpenedSession, Role, SessionFacts};
 use crate::frame::{self, AgentRequestId, RpcError};
 use crate::permission::Choice;
 use crate::schema::{
@@ -108,9 +109,10 @@ enum Pending {
     Call(Reply<Json>),
     /// The answer names a new session.
     NewSession(Reply<OpenedSession>),
-    /// The session is known, and the agent repeats its history.
+    /// The session is known, and the agent may repeat its history.
     OldSession {
         session: String,
+        is_replayed: bool,
         reply: Reply<OpenedSession>,
     },
     Prompt {
@@ -266,6 +268,11 @@ impl Connection {
         self.lock().outbox = None;
     }
 
+    /// The methods to log in with that the agent names.
+    pub fn auth_methods(&self) -> Vec<AuthMethod> {
+        self.lock().auth_methods.clone()
+    }
+
     /// Why the connection is over. `None`: it is not.
     pub fn closed(&self) -> Option<String> {
         self.lock().closed.clone()
@@ -395,10 +402,9 @@ struct Forget<'a> {
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
         let mut state = self.connection.lock();
-        if let Some(Pending::OldSession { session, .. }) = state.pending.remove(&self.id)
-            && let Some(route) = state.sessions.get_mut(&session)
-        {
-            route.phase = Phase::Idle;
+        // Whether the agent opens the session after all is not known.
+        if let Some(Pending::OldSession { session, .. }) = state.pending.remove(&self.id) {
+            state.sessions.remove(&session);
         }
     }
 }

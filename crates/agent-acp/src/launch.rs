@@ -1,9 +1,12 @@
 //! Starts an agent: the process, its connection, and the handshake.
 
 use std::io;
+use std::time::Duration;
 
 use longshore_engine::Tasks;
 use longshore_model::{Error, ErrorKind, Result, redact};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::JoinHandle;
 
 use crate::connection::{CallError, Connection, Limits};
 use crate::process::{Ending, Process, ProcessConfig};
@@ -15,40 +18,91 @@ pub struct Running {
     pub connection: Connection,
     /// What the agent says about itself.
     pub about: InitializeAnswer,
-    process: Process,
+    /// Ends with the connection, and says why.
+    driver: JoinHandle<String>,
+    /// `None`: a test plays the agent.
+    process: Option<Process>,
 }
 
 impl Running {
+    /// Waits until the connection is over. Cancel safe; call it no more after it returned.
+    pub async fn closed(&mut self) {
+        // An error means that the driver panicked or was stopped, and then the connection is over too.
+        let _ = (&mut self.driver).await;
+    }
+
     /// Closes the agent's input and waits until the agent and its whole process group have ended.
     pub async fn end(self) -> io::Result<Ending> {
         self.connection.shut();
-        Ok(self.process.end().await?.0)
+        match self.process {
+            Some(process) => Ok(process.end().await?.0),
+            None => Ok(Ending::ByItself),
+        }
+    }
+
+    /// Ends an agent whose connection is over, and says in a sentence how it ended.
+    pub async fn bury(self) -> String {
+        let Some(process) = self.process else { return "The agent ended.".to_owned() };
+        match process.end_within(LAST_MOMENTS).await {
+            Ok((Ending::ByItself, status)) => format!("The agent ended ({status})."),
+            Ok(_) => "The agent closed its output.".to_owned(),
+            Err(error) => {
+                tracing::warn!(%error, "it is not known how an agent ended");
+                "The agent ended.".to_owned()
+            }
+        }
     }
 
     /// The end of the agent's error output, for the gateway's own log.
     pub fn log(&self) -> String {
-        self.process.log().text()
+        self.process.as_ref().map(|process| process.log().text()).unwrap_or_default()
     }
 }
+
+/// How long an agent whose connection is over may take to end by itself.
+const LAST_MOMENTS: Duration = Duration::from_secs(1);
 
 /// Starts an agent. If the handshake fails, the process is ended, and the error holds what the agent printed instead.
 pub async fn launch(config: &ProcessConfig, limits: Limits, tasks: &Tasks) -> Result<Running> {
     let name = std::path::Path::new(&config.program).file_name().unwrap_or(&config.program);
     let name = name.to_string_lossy();
     let (process, pipes) = Process::start(config).map_err(|source| not_started(&name, source))?;
-    let (connection, driver) = Connection::new(pipes.output, pipes.input, limits);
-    tasks.spawn("acp connection", driver.run());
     tasks.spawn("acp error output", process.log().clone().fill(pipes.errors));
+    let log = process.log().clone();
+    let (connection, driver) = connect(pipes.output, pipes.input, limits, tasks);
     let why = match connection.initialize().await {
-        Ok(about) => return Ok(Running { connection, about, process }),
+        Ok(about) => {
+            return Ok(Running { connection, about, driver, process: Some(process) });
+        }
         Err(why) => why,
     };
     connection.shut();
-    let log = process.log().clone();
     let ended = process.end().await;
     let status = ended.map_or_else(|error| error.to_string(), |(_, status)| status.to_string());
     tracing::warn!(agent = %name, status, log = log.text(), "an agent did not start");
     Err(failed(&name, why, &status, &connection.noise()))
+}
+
+/// Like [`launch`], with an agent that a test plays.
+#[cfg(test)]
+pub(crate) async fn launch_played(
+    pipe: tokio::io::DuplexStream,
+    limits: Limits,
+    tasks: &Tasks,
+) -> Result<Running> {
+    let (output, input) = tokio::io::split(pipe);
+    let (connection, driver) = connect(output, input, limits, tasks);
+    let about = connection.initialize().await.map_err(|why| failed("played", why, "played", ""))?;
+    Ok(Running { connection, about, driver, process: None })
+}
+
+fn connect<R, W>(output: R, input: W, limits: Limits, tasks: &Tasks) -> (Connection, JoinHandle<String>)
+where
+    R: AsyncRead + Unpin + Send + 'static,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let (connection, driver) = Connection::new(output, input, limits);
+    (connection, tasks.spawn("acp connection", driver.run()))
 }
 
 fn not_started(name: &str, source: io::Error) -> Error {
@@ -74,5 +128,6 @@ fn failed(name: &str, why: CallError, status: &str, noise: &str) -> Error {
         text = format!("{text} It printed: {}", redact::public(line));
     }
     let kept = Error::new(error.kind(), text);
+    let kept = if error.needs_credentials() { kept.mark_needs_credentials() } else { kept };
     if error.is_permanent() { kept.permanent() } else { kept }
 }

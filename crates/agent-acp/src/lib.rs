@@ -4,16 +4,19 @@
 //! A line comes from [`process`] through [`frame`] (which message is it?) and [`connection`] (which request or session does it
 //! belong to?) to the pure [`translate`], which makes [`longshore_model::AgentEvent`]s of it. [`schema`] has the types of the
 //! messages, [`permission`] the choice of an answer, and [`content`] the blocks of a prompt. [`launch`] starts an agent and
-//! [`turn`] follows one prompt.
-//!
-//! The crate is not wired up yet: it does not implement `longshore_engine::port::Agent`.
+//! [`turn`] follows one prompt. [`AcpAgent`] implements [`longshore_engine::port::Agent`] with all of these.
 
+mod agent;
 pub mod connection;
 pub mod content;
 pub mod frame;
 pub mod launch;
+#[cfg(test)]
+mod peer;
 pub mod permission;
 pub mod process;
 pub mod schema;
 pub mod translate;
 pub mod turn;
+
+pub use crate::agent::{AcpAgent, AcpConfig, AgentFacts, Capabilities};

@@ -132,8 +132,14 @@ impl Process {
 
     /// Waits until the agent has ended, whose input must be closed; after a while sends SIGTERM and then SIGKILL. In the end kills
     /// whatever is left of its group.
-    pub async fn end(mut self) -> io::Result<(Ending, ExitStatus)> {
-        let ending = if self.has_exited_within(self.patience).await {
+    pub async fn end(self) -> io::Result<(Ending, ExitStatus)> {
+        let patience = self.patience;
+        self.end_within(patience).await
+    }
+
+    /// Like [`Self::end`], with another time for the agent to end by itself.
+    pub async fn end_within(mut self, patience: Duration) -> io::Result<(Ending, ExitStatus)> {
+        let ending = if self.has_exited_within(patience).await {
             Ending::ByItself
         } else {
             self.signal(Signal::TERM);

@@ -7,11 +7,13 @@ mod lenient;
 mod options;
 mod update;
 
-use longshore_model::Json;
+use std::fmt;
+
+use longshore_model::{Json, redact};
 use serde::{Deserialize, Serialize};
 
 use self::lenient::{advertised, list, or_default};
-pub use self::options::{ConfigChoice, ConfigOption, Mode, Model, Models, Modes};
+pub use self::options::{ConfigChoice, ConfigOption, Mode, Model, Models, Modes, model_ids, option_for};
 pub use self::update::{
     Chunk, Command, ContentBlock, Location, PlanEntry, Resource, ToolContent, ToolUpdate, Update, UsageUpdate,
 };
@@ -50,6 +52,16 @@ pub struct AuthMethod {
     pub name: String,
     #[serde(default, deserialize_with = "or_default")]
     pub description: Option<String>,
+}
+
+/// A sentence for callers.
+impl fmt::Display for AuthMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { id, name, description } = self;
+        let name = if name.is_empty() { id } else { name };
+        let how = description.as_deref().map(|how| format!(" ({how})")).unwrap_or_default();
+        f.write_str(&redact::public(&format!("Method `{id}`: {name}{how}.")))
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]

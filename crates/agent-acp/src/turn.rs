@@ -1,12 +1,15 @@
 //! One turn: sends the prompt, translates its events, and answers its asks.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use longshore_engine::queue;
 use longshore_model::{
     AgentEvent, Error, ErrorKind, PermissionReply, PromptId, RequestId, Result, SessionId,
 };
 use serde::Serialize;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::connection::{CallError, Connection, Queued, TurnEvent};
 use crate::frame::AgentRequestId;
@@ -21,8 +24,13 @@ pub struct Turn {
     translator: Translator,
     events: queue::Receiver<Queued>,
     asks: HashMap<RequestId, (AgentRequestId, Options)>,
+    /// How the process ended, once that is known.
+    epitaph: Option<watch::Receiver<Option<String>>>,
     is_over: bool,
 }
+
+/// How long the end of a turn whose connection is over waits for the reason.
+const EPITAPH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The answer of a caller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +51,13 @@ impl Turn {
         let events = connection.prompt(session.as_str(), content)?;
         let translator = Translator::new(session.clone(), prompt, facts.totals);
         let (connection, asks) = (connection.clone(), HashMap::new());
-        Ok(Self { connection, session, translator, events, asks, is_over: false })
+        Ok(Self { connection, session, translator, events, asks, epitaph: None, is_over: false })
+    }
+
+    /// Lets the turn say how the agent's process ended, if the turn ends with it.
+    #[must_use]
+    pub fn with_epitaph(self, epitaph: watch::Receiver<Option<String>>) -> Self {
+        Self { epitaph: Some(epitaph), ..self }
     }
 
     pub fn translator(&self) -> &Translator {
@@ -60,15 +74,27 @@ impl Turn {
             if self.is_over {
                 return None;
             }
-            let event = self.events.recv().await.map_or_else(|| self.lost(), |queued| queued.event);
+            let event = match self.events.recv().await {
+                Some(queued) => queued.event,
+                None => self.lost().await,
+            };
             self.take(event);
         }
     }
 
     /// The queue has ended without an end of the turn.
-    fn lost(&self) -> TurnEvent {
-        let why = self.connection.closed().unwrap_or_else(|| "The connection to the agent ended.".to_owned());
-        TurnEvent::Ended(TurnEnd::Lost(why))
+    async fn lost(&mut self) -> TurnEvent {
+        let told = match &mut self.epitaph {
+            Some(epitaph) => {
+                let told = timeout(EPITAPH_TIMEOUT, epitaph.wait_for(Option::is_some)).await;
+                told.ok().and_then(|told| told.ok()?.clone())
+            }
+            None => None,
+        };
+        let why = told.or_else(|| self.connection.closed());
+        TurnEvent::Ended(TurnEnd::Lost(
+            why.unwrap_or_else(|| "The connection to the agent ended.".to_owned()),
+        ))
     }
 
     fn take(&mut self, event: TurnEvent) {
@@ -117,11 +143,15 @@ impl Turn {
         Ok(())
     }
 
+    /// Ends the turn without the agent, which may go on with it: why, in a sentence for callers.
+    pub fn give_up(&mut self, why: &str) {
+        self.take(TurnEvent::Ended(TurnEnd::Lost(why.to_owned())));
+    }
+
     /// Asks the agent to stop. The turn goes on until the agent says that it ended.
     pub fn cancel(&mut self) -> std::result::Result<(), CallError> {
-        self.connection.cancel(self.session.as_str())?;
         self.asks.clear();
         self.translator.stopped();
-        Ok(())
+        self.connection.cancel(self.session.as_str())
     }
 }

@@ -10,8 +10,10 @@ use longshore_agent_acp::content::PromptBlock;
 use longshore_agent_acp::launch::{Running, launch};
 use longshore_agent_acp::process::{Ending, ProcessConfig, environment};
 use longshore_agent_acp::turn::Turn;
+use longshore_agent_acp::{AcpAgent, AcpConfig};
 use longshore_engine::Tasks;
-use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, PromptId, SessionId};
+use longshore_engine::port::{self, Agent as _, Input, NewSession, Prompting, TurnRequest};
+use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, PromptId, PromptOptions, SessionId, TaskId};
 use tokio::time::timeout;
 
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -82,6 +84,19 @@ fn why(outcome: &Outcome) -> &str {
     }
 }
 
+/// Waits until a process that is no child of the test is gone, or a zombie that its new parent has not reaped yet.
+async fn gone(pid: &str) {
+    let stat = format!("/proc/{pid}/stat");
+    let is_gone = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z"));
+    timeout(PATIENCE, async {
+        while !is_gone() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .expect("the child of the agent is killed");
+}
+
 #[tokio::test]
 async fn an_agent_that_prints_a_sentence_and_exits_is_a_start_failure_that_quotes_it() {
     let error = try_start("echo 'no longer maintained, see /opt/x'; exit 0").await.unwrap_err();
@@ -135,7 +150,10 @@ printf '{"method":"session/update","params":{"sessionId":"s","update":{"text":"'
 text after; end; cat >/dev/null"#;
     let (_running, mut turn) = prompted(huge).await;
     let (text, outcome) = rest(&mut turn).await;
-    assert_eq!((text.as_str(), outcome), ("after", Outcome::Completed { remark: None }));
+    assert_eq!(text, "after");
+    let Outcome::Incomplete(outcome) = outcome else { panic!("nothing is said to be missing: {outcome:?}") };
+    let Outcome::Completed { remark: Some(remark) } = *outcome else { panic!("not completed: {outcome:?}") };
+    assert!(remark.starts_with("A piece of the agent's output is missing here"), "{remark}");
     assert_eq!(turn.translator().unmapped()["update that is too long"], 1);
 }
 
@@ -191,15 +209,7 @@ async fn an_agent_that_ignores_cancel_stays_busy_and_is_killed_with_its_children
     let blocks = [PromptBlock::Text { text: "again".to_owned() }];
     assert_eq!(running.connection.prompt("s", &blocks).err(), Some(CallError::Busy));
     drop(running);
-    let stat = format!("/proc/{child}/stat");
-    let is_gone = || std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z"));
-    timeout(PATIENCE, async {
-        while !is_gone() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await
-    .expect("the child of the agent is killed");
+    gone(child).await;
 }
 
 #[tokio::test]
@@ -211,4 +221,78 @@ text "$answered"; end; cat >/dev/null"#;
     let (_running, mut turn) = prompted(ask).await;
     let (text, outcome) = rest(&mut turn).await;
     assert_eq!((text.as_str(), outcome), ("436", Outcome::Completed { remark: None }));
+}
+
+/// Serves the agent as the gateway does, and starts a turn.
+async fn served(script: &str, tasks: &Tasks) -> (std::sync::Arc<AcpAgent>, port::Turn) {
+    let workspace = std::env::temp_dir().canonicalize().unwrap();
+    let config = AcpConfig {
+        name: "hostile".to_owned(),
+        process: config(&format!("start; {script}")),
+        workspace: workspace.clone(),
+        protected: std::sync::Arc::default(),
+        limits: limits(),
+        mcp_servers: Vec::new(),
+        auth_method: None,
+        mode: None,
+        model: None,
+        idle_stop: None,
+        cancel_patience: Duration::from_millis(100),
+    };
+    let agent = AcpAgent::new(config, tasks);
+    let directory = workspace.to_str().unwrap().to_owned();
+    let session = agent.open_session(NewSession { directory }).await.unwrap();
+    let request = TurnRequest {
+        task: TaskId::parse("t").unwrap(),
+        session,
+        prompt: agent.new_prompt(),
+        input: vec![Input::Text("hi".to_owned())],
+        options: PromptOptions::default(),
+        order: None,
+        is_adopted: false,
+        resume: None,
+        prompting: Prompting::default(),
+        trace: None,
+    };
+    let turn = agent.start_turn(request).await.unwrap();
+    (agent, turn)
+}
+
+async fn end_of(mut turn: port::Turn) -> Outcome {
+    let end = async {
+        loop {
+            if let AgentEvent::Ended(outcome) = turn.events.recv().await.expect("the turn has an end") {
+                return outcome;
+            }
+        }
+    };
+    timeout(PATIENCE, end).await.expect("the turn ends")
+}
+
+#[tokio::test]
+async fn a_served_agent_that_ends_or_closes_its_output_ends_its_turn_with_the_reason() {
+    for (script, reason) in [
+        ("echo 'secret on stderr' >&2; kill -9 $$", "The agent ended (signal: 9 (SIGKILL))."),
+        ("exit 3", "The agent ended (exit status: 3)."),
+        ("trap '' TERM; exec >&-; while :; do sleep 1000; done", "The agent closed its output."),
+    ] {
+        let tasks = Tasks::new();
+        let (agent, turn) = served(script, &tasks).await;
+        let outcome = end_of(turn).await;
+        assert!(why(&outcome).starts_with(reason), "{outcome:?}");
+        agent.stop().await;
+        timeout(PATIENCE, tasks.stop()).await.expect("nothing is left");
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_leaves_no_process_of_a_served_agent() {
+    let tasks = Tasks::new();
+    let (_agent, mut turn) = served("sleep 1000 & text $!; cat >/dev/null", &tasks).await;
+    let Some(AgentEvent::Text { text: child, .. }) = timeout(PATIENCE, turn.events.recv()).await.unwrap()
+    else {
+        panic!("no text")
+    };
+    timeout(PATIENCE, tasks.stop()).await.expect("all tasks end");
+    gone(&child).await;
 }

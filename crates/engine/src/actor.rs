@@ -19,7 +19,8 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use longshore_meter::label::AbortOutcome;
 use longshore_model::{
-    Error, Failure, Interrupt, Json, Metadata, Principal, Result, Retry, TaskState, TraceContext,
+    AgentEvent, Error, Failure, Interrupt, Json, Metadata, Outcome, Principal, Result, Retry, TaskState,
+    TraceContext,
 };
 use serde::Serialize;
 use tokio::time::Instant;
@@ -136,6 +137,8 @@ enum StopReason {
     TaskEnded,
     /// The task is over: a caller canceled it.
     Canceled { since: Instant, trace: Option<Box<TraceContext>> },
+    /// The agent lacks credentials and could not begin. The task waits for another message.
+    NeedsCredentials,
     /// The gateway stops, or lost the log. The task stays as it is.
     Suspended,
 }
@@ -234,7 +237,7 @@ impl Actor {
             StopReason::Canceled { since, trace } => {
                 Some(Canceled { since: *since, trace: trace.as_deref(), ctx: &ctx })
             }
-            StopReason::TaskEnded | StopReason::Suspended => None,
+            StopReason::TaskEnded | StopReason::NeedsCredentials | StopReason::Suspended => None,
         };
         let abort = async {
             match &active {
@@ -270,7 +273,13 @@ impl Actor {
             self.span = TurnSpan::begin(&self.ctx.ports.spans, self.trace.as_ref(), now).map(Box::new);
             let (mut turn, is_new) = match self.resumed.take() {
                 Some(resumed) => (Box::pin(self.resume(*resumed, active)).await?, false),
-                None => (Box::pin(self.begin(active)).await?, true),
+                None => match Box::pin(self.begin(active)).await {
+                    Err(StopReason::NeedsCredentials) => {
+                        self.release_session(active);
+                        continue;
+                    }
+                    begun => (begun?, true),
+                },
             };
             tracing::debug!(task = %self.writer.task().id, "turn started");
             let refusal = turn.refusal.take();
@@ -305,13 +314,17 @@ impl Actor {
                 TurnEnd::Unknown => return Ok(()),
                 TurnEnd::NeedsCredentials => {}
             }
-            self.end_span();
-            // No turn runs while the task waits for credentials, so other tasks may use the session meanwhile.
-            self.is_running = false;
-            self.parked.clear();
-            *active = None;
-            self.ticket = None;
+            self.release_session(active);
         }
+    }
+
+    /// No turn runs while the task waits for credentials, so other tasks may use the session meanwhile.
+    fn release_session(&mut self, active: &mut Option<ActiveTurn>) {
+        self.end_span();
+        self.is_running = false;
+        self.parked.clear();
+        *active = None;
+        self.ticket = None;
     }
 
     /// Waits after the model provider rejected the agent's credentials. The next message makes the agent try again; the
@@ -505,6 +518,20 @@ impl Actor {
                 Err(error) => return Err(self.fail(&error).await),
             }
         }
+    }
+
+    /// The turn cannot begin. The task fails, or waits for the agent's credentials. The sender of a native prompt waits for the
+    /// result, so its task fails.
+    async fn cannot_begin(&mut self, error: &Error) -> StopReason {
+        if !error.needs_credentials() || self.pending_prompt.is_some() {
+            return self.fail(error).await;
+        }
+        tracing::warn!(task = %self.writer.task().id, error = ?error, "the agent lacks credentials");
+        if let Err(stop) = self.load().await {
+            return stop;
+        }
+        self.writer.take(AgentEvent::Ended(Outcome::AuthRequired(failure_of(error))));
+        self.flush(None).await.err().unwrap_or(StopReason::NeedsCredentials)
     }
 
     async fn fail(&mut self, error: &Error) -> StopReason {

@@ -490,8 +490,8 @@ pub(crate) fn unload(task: &mut Task) -> bool {
     true
 }
 
-/// Whether a turn has ended when its task enters this state. A task becomes `AUTH_REQUIRED` only after a turn failed for
-/// lack of credentials.
+/// Whether a turn has ended, or could not begin, when its task enters this state. A task becomes `AUTH_REQUIRED` only for lack of
+/// credentials.
 fn ends_a_turn(state: TaskState) -> bool {
     state.is_terminal() || state == TaskState::AuthRequired
 }

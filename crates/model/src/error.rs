@@ -136,6 +136,7 @@ pub struct FieldViolation {
 pub struct Error(Box<Inner>);
 
 #[derive(Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each one is a mark of its own")]
 struct Inner {
     kind: ErrorKind,
     message: String,
@@ -144,6 +145,7 @@ struct Inner {
     permanent: bool,
     retryable: bool,
     is_maybe_applied: bool,
+    needs_credentials: bool,
     retry_after: Option<Duration>,
     source: Option<Arc<dyn StdError + Send + Sync>>,
 }
@@ -159,6 +161,7 @@ impl Error {
             permanent: false,
             retryable: false,
             is_maybe_applied: false,
+            needs_credentials: false,
             retry_after: None,
             source: None,
         }))
@@ -242,6 +245,17 @@ impl Error {
     pub fn mark_maybe_applied(mut self) -> Self {
         self.0.is_maybe_applied = true;
         self
+    }
+
+    /// Marks a failure of an agent that lacks credentials: once it has them, the same request can succeed.
+    #[must_use]
+    pub fn mark_needs_credentials(mut self) -> Self {
+        self.0.needs_credentials = true;
+        self
+    }
+
+    pub fn needs_credentials(&self) -> bool {
+        self.0.needs_credentials
     }
 
     pub fn is_maybe_applied(&self) -> bool {

@@ -1,8 +1,10 @@
 //! Shared by tests: fakes, suites, recordings and raw clients. Never a normal dependency.
 
+pub mod agent_suite;
 pub mod arbitrary;
 pub mod chaos;
 pub mod external_turns;
+pub mod fake_acp;
 pub mod fake_opencode;
 pub mod faulty_store;
 pub mod gateway;

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use longshore_engine::port::{
     Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Session, Steering, Turn,
@@ -37,10 +37,22 @@ pub struct ScriptedAgent {
     pub stops: Gate,
     pub replies: Gate,
     pub checks: Gate,
+    /// What prompts, answers and cancels do. Without it, all are accepted and none has an effect.
+    pub reactions: OnceLock<Arc<dyn Reactions>>,
     /// Woken when the agent comes back.
     back: Notify,
     /// The gateway starts the agent again when it is down.
     pub is_restarted: AtomicBool,
+}
+
+/// What an agent does with prompts, answers and cancels.
+pub trait Reactions: std::fmt::Debug + Send + Sync {
+    /// Called before the turn starts.
+    fn start(&self, request: &TurnRequest);
+
+    fn answer(&self, ask: &Ask, answer: &Answer) -> Result<()>;
+
+    fn cancel(&self, session: &SessionId);
 }
 
 /// Lets calls through, or holds them until the test releases some.
@@ -360,6 +372,9 @@ impl Agent for ScriptedAgent {
             if let Some(error) = self.lock().lost.pop_front() {
                 return Err(error);
             }
+            if let Some(reactions) = self.reactions.get() {
+                reactions.start(&request);
+            }
             let (reports, events) = queue::channel(REPORTS);
             let (steering, joining) = queue::channel(MAX_STEERING);
             match &self.turns {
@@ -385,7 +400,8 @@ impl Agent for ScriptedAgent {
             self.lock().replied.push((ask.request_id.clone(), answer.clone()));
             self.replies.pass().await;
             let refusal = self.lock().refusals.pop_front();
-            refusal.map_or(Ok(()), Err)
+            refusal.map_or(Ok(()), Err)?;
+            self.reactions.get().map_or(Ok(()), |reactions| reactions.answer(ask, answer))
         })
     }
 
@@ -394,7 +410,12 @@ impl Agent for ScriptedAgent {
             self.note_caller("abort");
             self.lock().aborted.push(session.clone());
             self.aborts.pass().await;
-            self.lock().unaborted.pop_front().map_or(Ok(()), Err)
+            let refusal = self.lock().unaborted.pop_front();
+            refusal.map_or(Ok(()), Err)?;
+            if let Some(reactions) = self.reactions.get() {
+                reactions.cancel(&session.id);
+            }
+            Ok(())
         })
     }
 

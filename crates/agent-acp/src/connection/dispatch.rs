@@ -91,8 +91,11 @@ impl Connection {
                 Some(Pending::NewSession(reply)) => {
                     return drop(reply.send(outcome.and_then(|answer| state.open(&answer))));
                 }
-                Some(Pending::OldSession { session, reply }) => {
-                    return drop(reply.send(state.reopened(session, outcome)));
+                Some(Pending::OldSession { session, is_replayed, reply }) => {
+                    let opened = state.reopened(session, outcome);
+                    let opened = opened
+                        .map(|(id, replay)| OpenedSession { id, replay: is_replayed.then_some(replay) });
+                    return drop(reply.send(opened));
                 }
                 Some(Pending::Prompt { session }) => {
                     let Some(events) = state.end_turn(&session) else { return };
@@ -107,6 +110,9 @@ impl Connection {
         };
         let end = match outcome {
             Ok(answer) => TurnEnd::Answered(schema::read(&answer).unwrap_or_default()),
+            Err(CallError::Rpc(error)) if error.code == RpcError::AUTH_REQUIRED => {
+                TurnEnd::AuthRequired(self.auth_methods())
+            }
             Err(CallError::Rpc(error)) => TurnEnd::Refused(error),
             Err(other) => TurnEnd::Lost(format!("The end of the turn could not be read: {other}")),
         };
@@ -242,14 +248,14 @@ impl State {
         }
         facts.opened(answer);
         self.sessions.insert(id.clone(), Route { facts, phase: Phase::Idle });
-        Ok(OpenedSession { id, replay: Replay::default() })
+        Ok(OpenedSession { id, replay: None })
     }
 
     fn reopened(
         &mut self,
         session: String,
         outcome: Result<Json, CallError>,
-    ) -> Result<OpenedSession, CallError> {
+    ) -> Result<(String, Replay), CallError> {
         let Some(route) = self.sessions.get_mut(&session) else { return Err(CallError::NoSession) };
         let replay = match std::mem::replace(&mut route.phase, Phase::Idle) {
             Phase::Loading(replay) => replay,
@@ -259,7 +265,7 @@ impl State {
         match answer {
             Ok(answer) => {
                 route.facts.opened(answer);
-                Ok(OpenedSession { id: session, replay })
+                Ok((session, replay))
             }
             Err(error) => {
                 self.sessions.remove(&session);

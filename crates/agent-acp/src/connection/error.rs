@@ -71,7 +71,11 @@ impl CallError {
         };
         let error = Error::new(kind, format!("The agent could not {what}: {self}"));
         // Only a person can log in, or install another version.
-        if matches!(self, Self::AuthRequired(_) | Self::WrongVersion(_)) { error.permanent() } else { error }
+        match self {
+            Self::AuthRequired(_) => error.permanent().mark_needs_credentials(),
+            Self::WrongVersion(_) => error.permanent(),
+            _ => error,
+        }
     }
 }
 
@@ -88,12 +92,7 @@ impl fmt::Display for CallError {
             }
             Self::AuthRequired(methods) => {
                 f.write_str("it wants a login first.")?;
-                for AuthMethod { id, name, description } in methods {
-                    let name = if name.is_empty() { id } else { name };
-                    let how = description.as_deref().map(|how| format!(" ({how})")).unwrap_or_default();
-                    write!(f, " {}", redact::public(&format!("Method `{id}`: {name}{how}.")))?;
-                }
-                Ok(())
+                methods.iter().try_for_each(|method| write!(f, " {method}"))
             }
             Self::WrongVersion(version) => {
                 let version = version.map_or("no version".to_owned(), |version| format!("version {version}"));

@@ -1,8 +1,11 @@
 //! Sessions: opening them, and what is known about each.
 
+use std::time::Duration;
+
 use longshore_model::Json;
 use serde_json::json;
 use tokio::sync::oneshot;
+use tokio::time::sleep;
 
 use super::{CallError, Connection, Pending, Phase, Route};
 use crate::schema::{
@@ -10,12 +13,32 @@ use crate::schema::{
 };
 use crate::translate::{Replay, SessionTotals};
 
+/// How many times as long as the start of an agent the opening of an old session may take, if updates come meanwhile: one agent
+/// first finishes a turn that broke off. Then the request fails.
+const MOST_STARTS: u32 = 10;
+
 /// A session that was opened or opened again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenedSession {
     pub id: String,
-    /// The history that the agent repeated. Empty for a new session, and for one that was resumed.
-    pub replay: Replay,
+    /// The history that the agent repeated. `None` for a new session, and for one that was resumed.
+    pub replay: Option<Replay>,
+}
+
+/// What can be chosen in a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    Mode,
+    Model,
+}
+
+impl Role {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Mode => "mode",
+            Self::Model => "model",
+        }
+    }
 }
 
 /// What is known about a session beside its turns.
@@ -72,11 +95,23 @@ impl SessionFacts {
         }
     }
 
-    /// The config option that has this role. Agents name the role in the category or, if they have none, in the id.
+    /// The config option that has this role.
     pub fn option_for(&self, role: &str) -> Option<&ConfigOption> {
-        let has_category = |option: &&ConfigOption| option.category.as_deref() == Some(role);
-        let has_id = |option: &&ConfigOption| option.category.is_none() && option.id == role;
-        self.config_options.iter().find(has_category).or_else(|| self.config_options.iter().find(has_id))
+        schema::option_for(&self.config_options, role)
+    }
+
+    /// The current mode or model. `None`: the agent does not say.
+    pub fn current(&self, role: Role) -> Option<&str> {
+        let own = match role {
+            Role::Mode => self.modes.as_ref().map(|modes| modes.current_mode_id.as_str()),
+            Role::Model => self.models.as_ref().map(|models| models.current_model_id.as_str()),
+        };
+        own.or_else(|| Some(self.option_for(role.as_str())?.current_value.as_str()))
+    }
+
+    /// The ids of the models that the agent offers. Empty: it offers none, or does not say which.
+    pub fn model_ids(&self) -> Vec<&str> {
+        schema::model_ids(self.models.as_ref(), &self.config_options)
     }
 
     fn set_mode(&mut self, mode: &str) {
@@ -151,9 +186,31 @@ impl Connection {
             route.phase = Phase::Loading(Replay::default());
         }
         let (reply, answer) = oneshot::channel();
-        let pending = Pending::OldSession { session: session.to_owned(), reply };
+        let is_replayed = method == "session/load";
+        let pending = Pending::OldSession { session: session.to_owned(), is_replayed, reply };
         let params = json!({"sessionId": session, "cwd": cwd, "mcpServers": servers});
-        self.request(method, &params, self.0.limits.start, pending, answer).await
+        let limit = self.0.limits.start;
+        tokio::select! {
+            biased;
+            opened = self.request(method, &params, limit * MOST_STARTS, pending, answer) => opened,
+            () = self.replay_stalls(session, limit) => Err(CallError::TimedOut { method, after: limit }),
+        }
+    }
+
+    /// Waits until no update of a session that is being opened again has come for this long.
+    async fn replay_stalls(&self, session: &str, limit: Duration) {
+        let mut seen = 0;
+        loop {
+            sleep(limit).await;
+            let now = match self.lock().sessions.get(session).map(|route| &route.phase) {
+                Some(Phase::Loading(replay)) => replay.updates,
+                _ => 0,
+            };
+            if now == seen {
+                return;
+            }
+            seen = now;
+        }
     }
 
     /// Makes a copy of a session.

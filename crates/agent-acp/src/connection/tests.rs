@@ -1,78 +1,20 @@
 use longshore_engine::Tasks;
 use longshore_model::{AgentEvent, ErrorKind, Outcome, PermissionReply, PromptId, SessionId};
 use serde_json::Value;
-use tokio::io::{
-    AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf, split,
-};
+use tokio::io::{AsyncWriteExt as _, split};
 
 use super::*;
 use crate::content::PromptBlock;
+use crate::peer::Peer;
 use crate::turn::{Reply, Turn};
 
-/// The agent's side of a connection: the test plays the agent.
-struct Peer {
-    lines: tokio::io::Lines<BufReader<ReadHalf<DuplexStream>>>,
-    output: WriteHalf<DuplexStream>,
-}
-
-impl Peer {
-    /// The next message of the client.
-    async fn get(&mut self) -> Value {
-        let line = timeout(Duration::from_secs(30), self.lines.next_line()).await.expect("a message comes");
-        serde_json::from_str(&line.unwrap().expect("the client writes")).unwrap()
-    }
-
-    async fn say(&mut self, message: &Value) {
-        self.say_raw(&format!("{message}\n")).await;
-    }
-
-    async fn say_raw(&mut self, text: &str) {
-        self.output.write_all(text.as_bytes()).await.unwrap();
-    }
-
-    /// Answers the next request, which must have this method.
-    async fn answer(&mut self, method: &str, result: Value) -> Value {
-        let request = self.get().await;
-        assert_eq!(request["method"], method);
-        self.say(&json!({"jsonrpc": "2.0", "id": request["id"], "result": result})).await;
-        request
-    }
-
-    async fn fail(&mut self, method: &str, code: i64, message: &str) {
-        let request = self.get().await;
-        assert_eq!(request["method"], method);
-        self.say(&json!({"id": request["id"], "error": {"code": code, "message": message}})).await;
-    }
-
-    async fn update(&mut self, session: &str, update: Value) {
-        self.say(&json!({"method": "session/update", "params": {"sessionId": session, "update": update}}))
-            .await;
-    }
-
-    async fn text(&mut self, session: &str, text: &str) {
-        self.update(
-            session,
-            json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}}),
-        )
-        .await;
-    }
-
-    async fn ask(&mut self, session: &str, id: Value) {
-        self.say(&json!({"id": id, "method": "session/request_permission", "params": {"sessionId": session,
-            "toolCall": {"toolCallId": format!("call-{id}")}, "options": [{"optionId": "y", "name": "Yes", "kind": "allow_once"},
-            {"optionId": "cancel", "name": "No", "kind": "reject_once"}]}}))
-            .await;
-    }
-}
-
 fn connect_with(limits: Limits) -> (Connection, Peer, Tasks) {
-    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let (peer, ours) = Peer::new();
     let (output, input) = split(ours);
     let (connection, driver) = Connection::new(output, input, limits);
     let tasks = Tasks::new();
     tasks.spawn("connection", driver.run());
-    let (read, write) = split(theirs);
-    (connection, Peer { lines: BufReader::new(read).lines(), output: write }, tasks)
+    (connection, peer, tasks)
 }
 
 fn connect() -> (Connection, Peer, Tasks) {
@@ -210,10 +152,32 @@ async fn an_advertised_method_that_is_missing_counts_as_absent_and_load_takes_it
         peer.say(&json!({"id": request["id"], "result": null})).await;
     };
     let (opened, ()) = tokio::join!(connection.reopen_session("s", "/w", &[]), playing);
-    let replay = opened.unwrap().replay;
+    let replay = opened.unwrap().replay.unwrap();
     assert_eq!((replay.last.prompt.as_str(), replay.last.reply.as_str()), ("old", "reply"));
     assert!(!connection.offers("session/resume"));
     assert_eq!(connection.list_sessions(None, None).await, Err(CallError::Unsupported("a list of sessions")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_load_may_take_long_while_the_agent_goes_on_with_a_turn_that_broke_off() {
+    let (connection, mut peer, _tasks) = connect();
+    let answer = json!({"protocolVersion": 1, "agentCapabilities": {"loadSession": true}});
+    let _ = tokio::join!(connection.initialize(), peer.answer("initialize", answer));
+    let playing = async {
+        let request = peer.get().await;
+        for _ in 0..5 {
+            tokio::time::sleep(Duration::from_secs(50)).await;
+            peer.text("s", "more").await;
+        }
+        peer.say(&json!({"id": request["id"], "result": {}})).await;
+    };
+    let (opened, ()) = tokio::join!(connection.load_session("s", "/w", &[]), playing);
+    assert_eq!(opened.unwrap().replay.unwrap().last.reply, "more".repeat(5));
+
+    let silent = connection.load_session("t", "/w", &[]);
+    let after = Limits::default().start;
+    assert_eq!(silent.await, Err(CallError::TimedOut { method: "session/load", after }));
+    assert_eq!(connection.facts("t"), None, "whether the agent opened it is not known");
 }
 
 #[tokio::test]
@@ -368,7 +332,8 @@ async fn a_line_that_is_too_long_concerns_only_the_request_or_turn_it_belongs_to
     assert_eq!(peer.get().await["result"]["outcome"]["outcome"], "cancelled");
     peer.say(&json!({"id": prompt_s["id"], "result": {"stopReason": "end_turn"}})).await;
     let events = rest(&mut first).await;
-    assert_eq!((texts(&events).as_str(), outcome(&events)), ("short", &Outcome::Completed { remark: None }));
+    assert_eq!(texts(&events), "short");
+    assert!(matches!(outcome(&events), Outcome::Incomplete(_)), "{events:?}");
     assert_eq!(first.translator().unmapped()["update that is too long"], 1);
     let lost = rest(&mut second).await;
     assert!(

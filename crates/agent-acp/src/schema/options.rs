@@ -59,6 +59,23 @@ pub struct ConfigChoice {
     pub name: String,
 }
 
+/// The option that has this role. Agents name the role in the category or, if they have none, in the id.
+pub fn option_for<'a>(options: &'a [ConfigOption], role: &str) -> Option<&'a ConfigOption> {
+    let has_category = |option: &&ConfigOption| option.category.as_deref() == Some(role);
+    let has_id = |option: &&ConfigOption| option.category.is_none() && option.id == role;
+    options.iter().find(has_category).or_else(|| options.iter().find(has_id))
+}
+
+/// The ids of the models that an agent offers in a session: in its list of models, or else in its config option for models.
+pub fn model_ids<'a>(models: Option<&'a Models>, options: &'a [ConfigOption]) -> Vec<&'a str> {
+    let listed = models.map(|models| models.available_models.as_slice()).unwrap_or_default();
+    if !listed.is_empty() {
+        return listed.iter().map(|model| model.model_id.as_str()).collect();
+    }
+    let choices = option_for(options, "model").map(|option| option.choices.as_slice()).unwrap_or_default();
+    choices.iter().map(|choice| choice.value.as_str()).collect()
+}
+
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct RawConfigOption {

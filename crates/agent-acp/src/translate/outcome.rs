@@ -1,9 +1,11 @@
 //! How a turn ended.
 
+use std::fmt::Write as _;
+
 use longshore_model::{Failure, Outcome, redact};
 
 use crate::frame::RpcError;
-use crate::schema::PromptAnswer;
+use crate::schema::{AuthMethod, PromptAnswer};
 
 /// The end of a turn.
 #[derive(Clone, PartialEq, Debug)]
@@ -12,6 +14,8 @@ pub enum TurnEnd {
     Answered(PromptAnswer),
     /// The agent answered the prompt with an error.
     Refused(RpcError),
+    /// The agent wants a login first: its methods.
+    AuthRequired(Vec<AuthMethod>),
     /// The connection to the agent ended before the answer: why, in a sentence for callers.
     Lost(String),
 }
@@ -60,7 +64,7 @@ const TRY_AGAIN: &str = "The agent has no valid credentials for its model. Log i
 pub(super) fn outcome(end: &TurnEnd, is_stopped: bool) -> Outcome {
     match end {
         TurnEnd::Answered(answer) => of_reason(answer.stop_reason.as_deref(), is_stopped),
-        TurnEnd::Refused(error) if error.code == RpcError::AUTH_REQUIRED => auth_required(),
+        TurnEnd::AuthRequired(methods) => auth_required(methods),
         // An agent may report the abort of its model request as an error, or end.
         TurnEnd::Refused(_) | TurnEnd::Lost(_) if is_stopped => stopped(true),
         TurnEnd::Refused(error) => {
@@ -78,13 +82,32 @@ pub(super) fn outcome(end: &TurnEnd, is_stopped: bool) -> Outcome {
     }
 }
 
+/// The outcome of a turn of which a piece is missing.
+pub(super) fn incomplete(outcome: Outcome) -> Outcome {
+    const LOST: &str =
+        "A piece of the agent's output is missing here, because it was too long for the gateway.";
+    let outcome = match outcome {
+        Outcome::Completed { remark } => {
+            let remarks: Vec<&str> = remark.as_deref().into_iter().chain([LOST]).collect();
+            Outcome::Completed { remark: Some(remarks.join(" ")) }
+        }
+        Outcome::Failed(failure) => {
+            Outcome::Failed(Failure { message: format!("{} {LOST}", failure.message), ..failure })
+        }
+        Outcome::Canceled { reason } => Outcome::Canceled { reason: format!("{reason} {LOST}") },
+        // The turn goes on with another prompt.
+        other @ (Outcome::AuthRequired(_) | Outcome::Incomplete(_)) => return other,
+    };
+    Outcome::Incomplete(Box::new(outcome))
+}
+
 fn of_reason(reason: Option<&str>, is_stopped: bool) -> Outcome {
     let known = STOP_REASONS.iter().find(|(known, _)| Some(*known) == reason);
     match known.map(|(_, meaning)| *meaning) {
         Some(Meaning::Completed) => Outcome::Completed { remark: None },
         Some(Meaning::Remark(remark)) => Outcome::Completed { remark: Some(remark.to_owned()) },
         Some(Meaning::Failed(why)) => failed(why),
-        Some(Meaning::AuthRequired) => auth_required(),
+        Some(Meaning::AuthRequired) => auth_required(&[]),
         Some(Meaning::Stopped) => stopped(is_stopped),
         None => Outcome::Completed {
             remark: Some(match reason {
@@ -98,8 +121,12 @@ fn of_reason(reason: Option<&str>, is_stopped: bool) -> Outcome {
     }
 }
 
-fn auth_required() -> Outcome {
-    Outcome::AuthRequired(Failure::new(TRY_AGAIN))
+fn auth_required(methods: &[AuthMethod]) -> Outcome {
+    let mut text = TRY_AGAIN.to_owned();
+    for method in methods {
+        let _ = write!(text, " {method}");
+    }
+    Outcome::AuthRequired(Failure::new(text))
 }
 
 fn stopped(by_us: bool) -> Outcome {
@@ -161,7 +188,11 @@ mod tests {
             failure.message,
             "The agent could not complete the turn: Client error '400 Bad Request' for url '<redacted-url>'"
         );
-        assert_eq!(word(&outcome(&error(-32000, "Authentication required"), false)), "auth required");
+        let method = AuthMethod { id: "key".to_owned(), name: "API key".to_owned(), description: None };
+        let Outcome::AuthRequired(why) = outcome(&TurnEnd::AuthRequired(vec![method]), false) else {
+            panic!("no login required")
+        };
+        assert!(why.message.ends_with("to this task. Method `key`: API key."), "{}", why.message);
         assert_eq!(word(&outcome(&error(-32603, "aborted"), true)), "canceled");
         assert_eq!(word(&outcome(&TurnEnd::Lost("It ended.".to_owned()), false)), "failed");
     }

@@ -16,6 +16,8 @@ const MAX_CALLS: usize = 512;
 /// The updates of a session that is being loaded, reduced to its last turn.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replay {
+    /// How many updates came.
+    pub updates: usize,
     /// How many prompts the history has.
     pub prompts: usize,
     pub last: LastTurn,
@@ -43,6 +45,7 @@ impl LastTurn {
 
 impl Replay {
     pub fn update(&mut self, update: &Update) {
+        self.updates += 1;
         match update {
             Update::UserMessage(chunk) => {
                 let continues = self.in_prompt && self.prompt_message == chunk.message_id;

@@ -243,7 +243,8 @@ impl Actor {
                 self.is_running = false;
                 beginning.permit = active.take().map(|active| active.permit);
                 self.report_unsent(
-                    "The agent no longer has the session of this context, so the task begins in a new one.",
+                    "The agent no longer has the session of this context, so the task begins in a new one. The agent does not know \
+                     what was said in the old session.",
                 )
                 .await?;
                 let (directory, patience) = (beginning.directory.clone(), &mut beginning.patience);
@@ -259,7 +260,7 @@ impl Actor {
                 }
                 Err(self.fail(&error).await)
             }
-            _ => Err(self.fail(&error).await),
+            _ => Err(self.cannot_begin(&error).await),
         }
     }
 

@@ -164,7 +164,7 @@ impl Actor {
             match opened {
                 Ok(session) => break session,
                 Err(error) if self.waits_to_retry(&error, tried, patience).await? => {}
-                Err(error) => return Err(self.fail(&error).await),
+                Err(error) => return Err(self.cannot_begin(&error).await),
             }
         };
         fail_point::hit("session.made");

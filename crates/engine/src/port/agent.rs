@@ -34,7 +34,9 @@ pub trait Agent: Send + Sync + Debug {
     /// Whether a turn runs in the session, also if another client started it.
     fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>>;
 
-    /// Opens a session. Called once per context, before its first turn, or again when the agent no longer has the session.
+    /// Opens a session. Called once per context, before its first turn, or again when the agent no longer has the session. After
+    /// an error that is marked with [`Error::mark_needs_credentials`], here and in [`Agent::start_turn`], the task waits until its
+    /// caller sends another message.
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>>;
 
     /// A new id for a prompt. The id is stored before the prompt is sent.
@@ -260,7 +262,8 @@ pub const MAX_STEERING: usize = 4;
 /// A running turn. Dropping it tells the driver that its events are no longer read; it does not stop the agent.
 #[derive(Debug)]
 pub struct Turn {
-    /// Closed when the turn is over.
+    /// Closed when the turn is over. Closed from the beginning if no message can join a turn of this agent: the engine then makes
+    /// a task of a message that was to join.
     pub steering: queue::Sender<Box<Steering>>,
     /// Bounded: when the engine is behind, the driver of this turn waits, and no other turn does.
     pub events: queue::Receiver<AgentEvent>,

@@ -214,7 +214,8 @@ fn takes_no_message(task: &Task) -> Error {
             "The task is {state} and takes no more messages; send this one without taskId, with its contextId."
         )
     } else if state != TaskState::Submitted {
-        "The task is about to end and takes no more messages; send this one without taskId, with its contextId."
+        "The task takes no more messages: it is about to end, or its agent takes none while it works. Send this one without taskId, \
+         with its contextId, and it will be taken up when the task is over."
             .to_owned()
     } else {
         format!(

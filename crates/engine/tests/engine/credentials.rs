@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::{AskConfig, EngineConfig};
-use longshore_model::{AgentEvent, Failure, ModelName, Outcome, TaskId, TaskState, Usage};
+use longshore_model::{AgentEvent, Error, ErrorKind, Failure, ModelName, Outcome, TaskId, TaskState, Usage};
 use longshore_testkit::scripted_agent::StartedTurn;
 
 use crate::harness::{Harness, alice, input, on, reason_of, start, start_with, text_of};
@@ -48,6 +48,32 @@ async fn a_message_prompts_again_and_the_usage_adds_up() {
     assert_eq!(text_of(&task), "done");
     assert_eq!(task.usage.unwrap().input, 3 + 3 + 4);
     assert_eq!(task.history.len(), 3);
+}
+
+#[tokio::test]
+async fn an_agent_that_wants_a_login_before_it_begins_makes_the_task_wait() {
+    let login = || Error::new(ErrorKind::AgentUnavailable, "Log in.").permanent().mark_needs_credentials();
+    let mut h = start();
+    h.agent.refuse_next_session(login());
+    let sent = h.send("c", "m1").await;
+    let settled = h.engine.settled(&alice(), sent.reader).await.expect("the task settles");
+    assert_eq!(
+        (settled.task.status.state, reason_of(&settled.task)),
+        (TaskState::AuthRequired, "Log in.".to_owned())
+    );
+
+    h.agent.refuse_next(login());
+    h.engine.send(&alice(), on(&sent.task, "m2")).await.unwrap();
+    h.reaches(&sent.task, TaskState::Working).await;
+    while h.task(&sent.task).await.status.state != TaskState::AuthRequired {
+        tokio::task::yield_now().await;
+    }
+    h.engine.send(&alice(), on(&sent.task, "m3")).await.unwrap();
+    let turn = h.turn().await;
+    assert_eq!(turn.request.input, [input("m3")]);
+    turn.complete().await;
+    h.reaches(&sent.task, TaskState::Completed).await;
+    assert!(h.agent.log().aborted.is_empty(), "nothing ran that could be aborted");
 }
 
 #[tokio::test]

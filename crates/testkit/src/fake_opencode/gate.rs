@@ -33,7 +33,7 @@ impl Gate {
     }
 
     /// Waits at the gate until the test opens it.
-    pub(super) async fn pass(&self) {
+    pub(crate) async fn pass(&self) {
         self.0.reached.send_replace(true);
         wait_until_true(&self.0.open).await;
     }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ids;
 use super::prompt_records::TurnEnd;
-use super::request_log::RequestLog;
+use super::request_log::{LoggedRequest, RequestLog};
 use super::script::{Prompt, Script, Step};
 use super::state::Shared;
 use super::turn::Turn;
@@ -127,6 +127,15 @@ async fn play_steps(
             }
             continue;
         }
+        if let Step::IfRejected { ask, steps: rejected } = &step {
+            let is_rejection = |request: &LoggedRequest| {
+                request.path.split('/').nth(2) == Some(ask) && request.body["reply"] == "reject"
+            };
+            if shared.lock().log.find(since, is_rejection).is_some() {
+                steps = rejected.clone().into();
+            }
+            continue;
+        }
         let waited_from = since;
         let doing = async {
             match &step {
@@ -137,7 +146,7 @@ async fn play_steps(
                 }
                 Step::Hold(gate) => gate.pass().await,
                 Step::Pause(duration) => tokio::time::sleep(*duration).await,
-                Step::Decide { .. } => {}
+                Step::Decide { .. } | Step::IfRejected { .. } => {}
             }
         };
         if expects_abort || matches!(step, Step::Emit(_)) {

@@ -21,6 +21,11 @@ pub(super) enum Step {
     AwaitAbort,
     /// Waits until this ask is answered.
     AwaitReply(String),
+    /// If the answer to this ask was a rejection, these are the remaining steps.
+    IfRejected {
+        ask: String,
+        steps: Vec<Self>,
+    },
     Hold(Gate),
     Pause(Duration),
     /// Decides the following steps. `calls`: how many tool calls the turn has made.

@@ -63,12 +63,17 @@ pub struct Tool {
     pub(super) result: Result<String, String>,
     /// The files that a successful call returns beside its text, in OpenCode's shape.
     pub(super) attachments: Vec<Value>,
+    /// The call runs until the test opens this gate.
+    pub(super) hold: Option<Gate>,
+    /// As in the real OpenCode. A call without it goes on whatever the answer is.
+    pub(super) ends_when_rejected: bool,
 }
 
 impl Tool {
     pub fn new(name: &str, input: Value, output: &str) -> Self {
         let (name, title) = (name.to_owned(), name.to_owned());
-        Self { name, input, title, result: Ok(output.to_owned()), attachments: Vec::new() }
+        let result = Ok(output.to_owned());
+        Self { name, input, title, result, attachments: Vec::new(), hold: None, ends_when_rejected: false }
     }
 
     pub fn bash(command: &str, output: &str) -> Self {
@@ -82,6 +87,18 @@ impl Tool {
     pub fn handing(mut self, filename: &str, media_type: &str, bytes: &[u8]) -> Self {
         let url = format!("data:{media_type};base64,{}", STANDARD.encode(bytes));
         self.attachments.push(json!({"type": "file", "mime": media_type, "filename": filename, "url": url}));
+        self
+    }
+
+    /// The call runs until the test opens the gate.
+    pub fn held(mut self, gate: &Gate) -> Self {
+        self.hold = Some(gate.clone());
+        self
+    }
+
+    /// A rejected permission ends the call and the turn.
+    pub fn ending_when_rejected(mut self) -> Self {
+        self.ends_when_rejected = true;
         self
     }
 

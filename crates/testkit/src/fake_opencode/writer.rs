@@ -233,6 +233,10 @@ impl<'a> Writer<'a> {
                 "metadata": {"command": tool.title}, "always": ["*"], "tool": {"messageID": message, "callID": call},
             }));
             self.steps.push(Step::AwaitReply(id.clone()));
+            if tool.ends_when_rejected {
+                let steps = self.rejected(&id, &part, tool);
+                self.steps.push(Step::IfRejected { ask: id.clone(), steps });
+            }
             let replied = json!({"sessionID": self.prompt.session, "requestID": id, "reply": "once"});
             self.emit("permission.replied", replied);
         }
@@ -242,6 +246,7 @@ impl<'a> Writer<'a> {
             part["state"]["metadata"] = json!({"output": ""});
         }
         self.part_updated(part.clone());
+        self.steps.extend(tool.hold.clone().map(Step::Hold));
         let time = json!({"start": start, "end": now_ms()});
         part["state"] = match &tool.result {
             Ok(output) => json!({
@@ -256,6 +261,24 @@ impl<'a> Writer<'a> {
         self.part_updated(part);
         self.finish_step("tool-calls");
         self.busy();
+    }
+
+    /// The rest of a turn whose tool was not permitted.
+    fn rejected(&mut self, ask: &str, part: &Value, tool: &Tool) -> Vec<Step> {
+        // This writer goes on with the answer `once`.
+        let (begun, message) = (std::mem::take(&mut self.steps), self.message.clone());
+        let replied = json!({"sessionID": self.prompt.session, "requestID": ask, "reply": "reject"});
+        self.emit("permission.replied", replied);
+        let mut part = part.clone();
+        part["state"] = json!({
+            "status": "error", "input": tool.input, "time": {"start": now_ms(), "end": now_ms()},
+            "error": "The user rejected permission to use this specific tool call.",
+        });
+        self.part_updated(part);
+        self.finish_step("tool-calls");
+        self.go_idle();
+        (self.message, self.over) = (message, false);
+        std::mem::replace(&mut self.steps, begun)
     }
 
     fn question(&mut self, question: &str) {

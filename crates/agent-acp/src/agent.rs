@@ -1,0 +1,186 @@
+//! An ACP agent as the engine sees it: one process for all sessions, which is started when it is needed.
+
+mod admit;
+mod drive;
+mod facts;
+mod host;
+mod sessions;
+mod start;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_engine::port::{
+    Admission, Admitted, Agent, BoxFuture, NewSession, Session, Turn, TurnRecord, TurnRequest,
+};
+use longshore_engine::{ProtectedPaths, Tasks};
+use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, Result, SessionId};
+
+use self::admit::Workspace;
+use self::drive::Turns;
+pub use self::facts::{AgentFacts, Capabilities};
+use self::host::{Host, HostConfig, Source};
+use crate::connection::Limits;
+use crate::process::ProcessConfig;
+use crate::schema::McpServer;
+
+/// How an agent is started and used.
+#[derive(Clone, Debug)]
+pub struct AcpConfig {
+    /// What the operator calls the agent.
+    pub name: String,
+    pub process: ProcessConfig,
+    /// The directory of sessions whose caller requested no other. Callers may work in directories below it.
+    pub workspace: PathBuf,
+    /// The gateway's own files, which callers must not reach.
+    pub protected: Arc<ProtectedPaths>,
+    pub limits: Limits,
+    pub mcp_servers: Vec<McpServer>,
+    /// The method to log in with after each start of the agent. `None`: the agent needs no login, or has one already.
+    pub auth_method: Option<String>,
+    /// The mode of new sessions. `None`: the agent's own.
+    pub mode: Option<String>,
+    /// The model of sessions whose caller requested no other. `None`: the agent's own.
+    pub model: Option<String>,
+    /// How long the agent may be idle before its process is stopped. `None`: it runs on.
+    pub idle_stop: Option<Duration>,
+    /// How long the agent may take to end a turn that was canceled. Then the process is ended.
+    pub cancel_patience: Duration,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct AcpAgent {
+    config: AcpConfig,
+    workspace: Workspace,
+    host: Arc<Host>,
+    turns: Arc<Turns>,
+    tasks: Tasks,
+}
+
+impl AcpAgent {
+    pub fn new(config: AcpConfig, tasks: &Tasks) -> Arc<Self> {
+        let source = Source::Command(Box::new(config.process.clone()));
+        Arc::new(Self::with_source(config, source, tasks))
+    }
+
+    fn with_source(config: AcpConfig, source: Source, tasks: &Tasks) -> Self {
+        let host = HostConfig {
+            name: config.name.clone(),
+            source,
+            limits: config.limits.clone(),
+            auth_method: config.auth_method.clone(),
+            idle_stop: config.idle_stop,
+        };
+        Self {
+            workspace: Workspace::new(&config.workspace, Arc::clone(&config.protected)),
+            host: Host::new(host, tasks),
+            turns: Arc::default(),
+            tasks: tasks.clone(),
+            config,
+        }
+    }
+
+    /// Starts the agent now, if it does not run, and returns what it says about itself.
+    pub async fn start(&self) -> Result<AgentFacts> {
+        let _lease = self.host.lease().await?;
+        self.facts().ok_or_else(|| Error::internal("an agent that runs has no facts"))
+    }
+
+    /// Ends the agent and its whole process group. The agent is not started again.
+    pub async fn stop(&self) {
+        self.host.stop().await;
+    }
+
+    /// What the agent said about itself when it was last started. `None`: it never ran.
+    pub fn facts(&self) -> Option<AgentFacts> {
+        self.host.facts()
+    }
+}
+
+impl Agent for AcpAgent {
+    fn admit<'a>(&'a self, request: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
+        Box::pin(self.workspace.admit(request, self.facts()))
+    }
+
+    /// Only the gateway talks to the process, so there are no sessions of others.
+    fn find_session<'a>(&'a self, _id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async { Ok(self.turns.get(&session.id).is_some() || self.host.is_stuck(&session.id)) })
+    }
+
+    fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
+        Box::pin(self.open(request))
+    }
+
+    fn new_prompt(&self) -> PromptId {
+        PromptId::parse(&uuid::Uuid::now_v7().to_string()).expect("a UUID is an id")
+    }
+
+    fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
+        Box::pin(async move {
+            match request.resume {
+                Some(resume) => Ok(self.end_resumed(&request.session, resume)),
+                None => self.start_new(request).await,
+            }
+        })
+    }
+
+    fn reply<'a>(
+        &'a self,
+        session: &'a Session,
+        ask: &'a Ask,
+        answer: &'a Answer,
+    ) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let Answer::Permission { reply, .. } = answer else {
+                let text = "The agent asks for a permission, and this answers a question.";
+                return Err(Error::new(ErrorKind::InterruptTypeMismatch, text));
+            };
+            match self.turns.get(&session.id) {
+                Some(turn) => turn.reply(&ask.request_id, *reply).await,
+                None => Err(drive::gone()),
+            }
+        })
+    }
+
+    fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async {
+            if let Some(turn) = self.turns.get(&session.id) {
+                turn.cancel().await;
+            }
+            Ok(())
+        })
+    }
+
+    /// The process ends with the gateway, so only turns of this run can still run.
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
+        Box::pin(async move {
+            for TurnRecord { session, prompt, .. } in over {
+                if let Some(turn) = self.turns.get(&session.id).filter(|turn| turn.prompt == *prompt) {
+                    turn.cancel().await;
+                }
+            }
+            Ok(Vec::new())
+        })
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { self.host.check() })
+    }
+
+    fn is_restarted_by_gateway(&self) -> bool {
+        true
+    }
+
+    fn until_back(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.host.until_back())
+    }
+}
+
+#[cfg(test)]
+mod tests;

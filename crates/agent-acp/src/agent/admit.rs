@@ -1,0 +1,118 @@
+//! Decides where callers may work, and which options they may use.
+//!
+//! A path is resolved before it is judged. All refusals of a directory have the same text, so that they do not reveal which paths
+//! exist outside the workspace.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use longshore_engine::ProtectedPaths;
+use longshore_engine::port::{Admission, Admitted};
+use longshore_model::{Error, PromptOptions, Result, redact};
+
+use super::facts::AgentFacts;
+use super::sessions::model_id;
+
+const DIRECTORY: &str = "metadata.opencode.directory";
+const WORKSPACE: &str = "metadata.opencode.workspace.id";
+const MODEL: &str = "metadata.shared.model";
+
+/// The directory tree that callers may work in.
+#[derive(Debug)]
+pub(super) struct Workspace {
+    /// Resolved.
+    root: PathBuf,
+    protected: Arc<ProtectedPaths>,
+}
+
+impl Workspace {
+    pub(super) fn new(root: &Path, protected: Arc<ProtectedPaths>) -> Self {
+        Self { root: std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned()), protected }
+    }
+
+    /// `facts`: what is known of the agent.
+    pub(super) async fn admit(&self, request: Admission<'_>, facts: Option<AgentFacts>) -> Result<Admitted> {
+        if unless_blank(request.workspace).is_some() {
+            return Err(Error::invalid(
+                WORKSPACE,
+                "This agent has no workspaces of its own; leave this field out.",
+            ));
+        }
+        check_options(request.options, facts)?;
+        let directory = match (unless_blank(request.directory), request.current) {
+            (Some(requested), _) => self.resolve(requested).await?,
+            (None, Some(current)) => current.to_owned(),
+            (None, None) => text(&self.root)?,
+        };
+        Ok(Admitted { directory })
+    }
+
+    /// Fails if an admitted directory is not there any more, or leads elsewhere by now.
+    pub(super) async fn check_unchanged(&self, directory: &str) -> Result<()> {
+        match tokio::fs::canonicalize(directory).await {
+            Ok(found) if found == Path::new(directory) => Ok(()),
+            _ => Err(Error::invalid(
+                DIRECTORY,
+                "This directory was removed, or replaced by a link, after it was checked; choose another.",
+            )),
+        }
+    }
+
+    async fn resolve(&self, requested: &str) -> Result<String> {
+        let found = tokio::fs::canonicalize(self.root.join(requested)).await.map_err(|_| refusal())?;
+        let is_directory = tokio::fs::metadata(&found).await.is_ok_and(|found| found.is_dir());
+        if !is_directory || !found.starts_with(&self.root) || self.is_protected(&found).await {
+            return Err(refusal());
+        }
+        text(&found)
+    }
+
+    /// A directory that could not be checked counts as protected. The operator chose the root.
+    async fn is_protected(&self, found: &Path) -> bool {
+        if found == self.root {
+            return false;
+        }
+        let (protected, found) = (Arc::clone(&self.protected), found.to_owned());
+        tokio::task::spawn_blocking(move || protected.deny(&found)).await.unwrap_or(true)
+    }
+}
+
+/// Refuses options that the agent does not have, and a model that it is known to lack. Nothing is known of an agent that did not
+/// run yet: then the turn finds out.
+fn check_options(options: &PromptOptions, facts: Option<AgentFacts>) -> Result<()> {
+    for (field, value) in [
+        ("metadata.opencode.agent", &options.agent),
+        ("metadata.opencode.variant", &options.variant),
+        ("metadata.opencode.system", &options.system),
+    ] {
+        if value.is_some() {
+            return Err(Error::invalid(field, "This agent has no such option; leave this field out."));
+        }
+    }
+    let Some((model, facts)) = options.model.as_ref().zip(facts) else { return Ok(()) };
+    let choices = facts.model_ids();
+    let wanted = model_id(model, &choices);
+    if choices.is_empty() || choices.contains(&wanted.as_str()) {
+        return Ok(());
+    }
+    let text = format!("The agent has no model `{wanted}`. Choose one of: {}.", choices.join(", "));
+    Err(Error::invalid(MODEL, redact::cut(&text)))
+}
+
+fn unless_blank(text: Option<&str>) -> Option<&str> {
+    text.map(str::trim).filter(|text| !text.is_empty())
+}
+
+fn text(path: &Path) -> Result<String> {
+    let text = path.to_str().filter(|text| !text.chars().any(char::is_control));
+    text.map(str::to_owned).ok_or_else(|| {
+        Error::invalid(
+            DIRECTORY,
+            "A directory's path must be UTF-8 without control characters; choose another, or rename it.",
+        )
+    })
+}
+
+fn refusal() -> Error {
+    Error::invalid(DIRECTORY, "The directory must exist and be in the gateway's workspace.")
+}

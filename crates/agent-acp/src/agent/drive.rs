@@ -1,0 +1,290 @@
+//! The driver of a running turn: passes the agent's events to the engine, and answers and cancels to the agent.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use longshore_engine::{Tasks, queue};
+use longshore_model::{
+    AgentEvent, BlockKind, Error, ErrorKind, Outcome, PermissionReply, PromptId, RequestId, Result, SessionId,
+};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+use super::host::Lease;
+use crate::turn::{Reply, Turn};
+
+/// How many answers and cancels of a turn may wait for its driver, which takes them at once. Further ones wait.
+const MAX_ORDERS: usize = 64;
+
+/// How many bytes of the text of a turn are kept, to be compared with the history of its session.
+const MAX_HEARD: usize = 256 * 1024;
+
+/// How many turns that broke off are remembered. The oldest is forgotten, and then no remark says that the agent went on with it.
+const MAX_BROKEN: usize = 64;
+
+/// What the engine wants of a running turn.
+#[derive(Debug)]
+enum Order {
+    Reply { ask: RequestId, reply: PermissionReply, done: oneshot::Sender<Result<()>> },
+    Cancel,
+}
+
+/// The turns that run, one per session at most, and the last words of those that broke off.
+#[derive(Debug, Default)]
+pub(super) struct Turns(Mutex<Registry>);
+
+#[derive(Debug, Default)]
+struct Registry {
+    running: HashMap<SessionId, RunningTurn>,
+    broken: VecDeque<(SessionId, String)>,
+}
+
+/// A turn that runs.
+#[derive(Clone, Debug)]
+pub(super) struct RunningTurn {
+    pub(super) prompt: PromptId,
+    orders: queue::Sender<Order>,
+}
+
+impl RunningTurn {
+    /// Asks the agent to stop, and waits until the turn is over. The driver limits how long that takes.
+    pub(super) async fn cancel(&self) {
+        // An error means that the turn is over.
+        let _ = self.orders.send(Order::Cancel).await;
+        self.over().await;
+    }
+
+    pub(super) async fn over(&self) {
+        self.orders.closed().await;
+    }
+
+    pub(super) async fn reply(&self, ask: &RequestId, reply: PermissionReply) -> Result<()> {
+        let (done, answered) = oneshot::channel();
+        let order = Order::Reply { ask: ask.clone(), reply, done };
+        if self.orders.send(order).await.is_err() {
+            return Err(gone());
+        }
+        answered.await.map_err(|_| gone())?
+    }
+}
+
+impl Turns {
+    pub(super) fn get(&self, session: &SessionId) -> Option<RunningTurn> {
+        self.lock().running.get(session).cloned()
+    }
+
+    /// Remembers what the gateway heard of a turn that broke off.
+    pub(super) fn note_broken(&self, session: &SessionId, heard: String) {
+        let mut registry = self.lock();
+        registry.broken.retain(|(known, _)| known != session);
+        registry.broken.push_back((session.clone(), heard));
+        if registry.broken.len() > MAX_BROKEN {
+            registry.broken.pop_front();
+        }
+    }
+
+    pub(super) fn take_broken(&self, session: &SessionId) -> Option<String> {
+        let mut registry = self.lock();
+        let at = registry.broken.iter().position(|(known, _)| known == session)?;
+        registry.broken.remove(at).map(|(_, heard)| heard)
+    }
+
+    /// The driver of a turn that has just been prompted.
+    pub(super) fn driver(self: &Arc<Self>, started: Started, events: queue::Sender<AgentEvent>) -> Driver {
+        let (sender, orders) = queue::channel(MAX_ORDERS);
+        let Started { turn, session, prompt, lease, remark, patience } = started;
+        self.lock().running.insert(session.clone(), RunningTurn { prompt, orders: sender });
+        Driver {
+            turns: Arc::clone(self),
+            session,
+            turn,
+            lease,
+            remark,
+            patience,
+            orders,
+            events: Some(events),
+            waiting: VecDeque::new(),
+            heard: String::new(),
+            give_up_at: None,
+            ended: None,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A turn that has just been prompted.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) turn: Turn,
+    pub(super) session: SessionId,
+    pub(super) prompt: PromptId,
+    pub(super) lease: Lease,
+    /// What the caller should know when the turn is completed.
+    pub(super) remark: Option<&'static str>,
+    /// How long the agent may take to stop.
+    pub(super) patience: Duration,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Driver {
+    turns: Arc<Turns>,
+    session: SessionId,
+    turn: Turn,
+    lease: Lease,
+    remark: Option<&'static str>,
+    patience: Duration,
+    orders: queue::Receiver<Order>,
+    /// `None`: the engine no longer reads the events.
+    events: Option<queue::Sender<AgentEvent>>,
+    waiting: VecDeque<AgentEvent>,
+    /// The agent's text so far.
+    heard: String,
+    /// Set by a cancel.
+    give_up_at: Option<Instant>,
+    ended: Option<Ended>,
+}
+
+/// What the end of a turn says about the agent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ended {
+    Completed,
+    Otherwise,
+}
+
+impl Driver {
+    /// Runs until the agent has ended the turn, also if the engine no longer reads its events, because the session is busy until
+    /// then. Ends early when the gateway stops.
+    pub(super) async fn run(mut self, tasks: Tasks) {
+        tokio::select! {
+            biased;
+            () = tasks.stopping().cancelled() => {}
+            () = self.drive() => {}
+        }
+        if self.ended == Some(Ended::Completed) {
+            self.lease.note_worked();
+        }
+        // Before the queue of orders is closed, which tells those who wait that the session is free.
+        self.turns.lock().running.remove(&self.session);
+    }
+
+    async fn drive(&mut self) {
+        loop {
+            let give_up_at = self.give_up_at;
+            let patience_ends = async {
+                match give_up_at {
+                    Some(at) => sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                order = self.orders.recv() => match order {
+                    Some(order) => self.obey(order),
+                    // The registry holds a sender.
+                    None => return,
+                },
+                () = patience_ends, if self.ended.is_none() => self.give_up(),
+                () = pass_on(&mut self.events, &mut self.waiting), if !self.waiting.is_empty() => {}
+                // Only then: when the engine is behind, the agent waits.
+                more = self.turn.next(), if self.waiting.is_empty() => match more {
+                    Some(events) => self.take(events),
+                    None => return,
+                },
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Reply { ask, reply, done } => {
+                // The engine may no longer wait for the answer.
+                let _ = done.send(self.turn.reply(&ask, Reply::Word(reply)));
+            }
+            Order::Cancel if self.give_up_at.is_none() => {
+                self.give_up_at = Some(Instant::now() + self.patience);
+                if let Err(error) = self.turn.cancel() {
+                    tracing::debug!(session = %self.session, %error, "a cancel could not be sent");
+                }
+            }
+            Order::Cancel => {}
+        }
+    }
+
+    /// The agent ignored the cancel. The turn ends without it, and the process is replaced once no other turn uses it: an agent
+    /// that goes on working on a canceled turn must not go on for ever, but must not take the turns of others with it.
+    fn give_up(&mut self) {
+        let seconds = self.patience.as_secs_f32();
+        tracing::warn!(session = %self.session, seconds, "an agent ignored a cancel; it will be replaced");
+        self.lease.note_stuck(self.session.as_str());
+        self.turn.give_up("The agent did not stop when it was asked to.");
+    }
+
+    fn take(&mut self, events: Vec<AgentEvent>) {
+        for mut event in events {
+            match &mut event {
+                AgentEvent::Text { block, text } if block.kind == BlockKind::Text => {
+                    let room = MAX_HEARD.saturating_sub(self.heard.len());
+                    self.heard.push_str(&text[..text.floor_char_boundary(room)]);
+                }
+                AgentEvent::Ended(outcome) => self.end(outcome),
+                _ => {}
+            }
+            self.waiting.push_back(event);
+        }
+    }
+
+    fn end(&mut self, outcome: &mut Outcome) {
+        self.ended = Some(Ended::Otherwise);
+        let outcome = match outcome {
+            Outcome::Incomplete(outcome) => &mut **outcome,
+            outcome => outcome,
+        };
+        if let Outcome::Completed { remark } = outcome {
+            self.ended = Some(Ended::Completed);
+            let remarks = [self.remark, remark.as_deref()];
+            let remarks: Vec<&str> = remarks.into_iter().flatten().collect();
+            *remark = (!remarks.is_empty()).then(|| remarks.join(" "));
+        }
+        if matches!(outcome, Outcome::AuthRequired(_)) {
+            self.lease.note_missing_credentials();
+        }
+        if self.lease.connection().closed().is_some() {
+            self.turns.note_broken(&self.session, std::mem::take(&mut self.heard));
+        }
+    }
+}
+
+/// Passes the first event on, when there is room for it. Cancel safe.
+async fn pass_on(to: &mut Option<queue::Sender<AgentEvent>>, waiting: &mut VecDeque<AgentEvent>) {
+    let (Some(events), Some(first)) = (to.as_ref(), waiting.pop_front()) else {
+        waiting.clear();
+        return;
+    };
+    let is_gone = match events.try_send(first) {
+        Ok(()) => false,
+        Err(TrySendError::Closed(_)) => true,
+        Err(TrySendError::Full(first)) => {
+            // A copy waits for room, so that the event is kept if this future is dropped.
+            waiting.push_front(first.clone());
+            let sent = events.send(first).await;
+            waiting.pop_front();
+            sent.is_err()
+        }
+    };
+    if is_gone {
+        *to = None;
+    }
+}
+
+pub(super) fn gone() -> Error {
+    Error::new(
+        ErrorKind::InterruptNotFound,
+        "This request is no longer open: it was answered, or its turn is over.",
+    )
+}

@@ -1,0 +1,176 @@
+//! Sessions: opened, opened again after a death of the agent, and set up.
+
+use super::*;
+use longshore_engine::port::{ContentFacts, FileSource, InputFile};
+use longshore_model::ModelName;
+use sha2::{Digest as _, Sha256};
+
+/// Lets the agent die during a turn in which it said `half`.
+async fn broken_off(stage: &mut Stage, about: Value) -> Session {
+    let session = stage.begin(about, "s").await;
+    let (mut turn, _) = stage.prompt(&session, "old").await;
+    stage.peers[0].text("s", "half").await;
+    assert!(matches!(next(&mut turn).await, AgentEvent::Text { .. }));
+    stage.die();
+    assert!(matches!(rest(&mut turn).await.1, Outcome::Failed(_)));
+    stage.wait_for_back().await;
+    session
+}
+
+#[tokio::test]
+async fn the_next_turn_after_a_death_loads_the_session_and_says_what_the_agent_did_meanwhile() {
+    let replayed = |reply: &'static str| move |kind: &str, text: &str| json!({"sessionUpdate": kind, "content": {"type": "text", "text": if kind.starts_with("user") { text } else { reply }}});
+    for (reply, remark) in [
+        (Some("half"), None),
+        (Some("half and the rest"), Some("it first went on with the turn before")),
+        (None, Some("showed no history of the session")),
+    ] {
+        let mut stage = stage(2);
+        let session = broken_off(&mut stage, loads()).await;
+        let playing = async {
+            let peer = &mut stage.peers[0];
+            peer.answer("initialize", loads()).await;
+            let load = peer.get().await;
+            assert_eq!(
+                (&load["method"], &load["params"]["sessionId"]),
+                (&json!("session/load"), &json!("s"))
+            );
+            if let Some(reply) = reply {
+                let update = replayed(reply);
+                peer.update("s", update("user_message_chunk", "old")).await;
+                peer.update("s", update("agent_message_chunk", "")).await;
+            }
+            peer.say(&json!({"id": load["id"], "result": null})).await;
+            let prompt = peer.get().await;
+            assert_eq!(prompt["params"]["prompt"][0]["text"], "new");
+            peer.end(&prompt, "end_turn").await;
+        };
+        let (turn, ()) =
+            tokio::join!(stage.agent.start_turn(request(&stage.agent, &session, "new")), playing);
+        let (said, outcome) = rest(&mut turn.unwrap()).await;
+        assert_eq!(said, "", "the history is not reported again");
+        let Outcome::Completed { remark: told } = outcome else { panic!("not completed") };
+        match remark {
+            Some(remark) => assert!(told.unwrap().contains(remark)),
+            None => assert_eq!(told, None),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_the_agent_cannot_open_again_is_gone() {
+    let resumes = json!({"protocolVersion": 1, "agentCapabilities": {"sessionCapabilities": {"resume": {}}}});
+    for (about, method, code) in [
+        (json!({"protocolVersion": 1}), None, 0),
+        (loads(), Some("session/load"), -32602),
+        (resumes, Some("session/resume"), -32601),
+    ] {
+        let mut stage = stage(2);
+        let session = broken_off(&mut stage, about.clone()).await;
+        let again = request(&stage.agent, &session, "new");
+        let prompting = again.prompting.clone();
+        let playing = async {
+            stage.peers[0].answer("initialize", about).await;
+            if let Some(method) = method {
+                stage.peers[0].fail(method, code, "no such thing").await;
+            }
+        };
+        let (refused, ()) = tokio::join!(stage.agent.start_turn(again), playing);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::SessionGone);
+        assert!(!prompting.has_begun());
+        let fresh = stage.open("fresh").await;
+        let (turn, _) = stage.prompt(&fresh, "new").await;
+        drop(turn);
+    }
+}
+
+fn offers() -> Value {
+    json!({"sessionId": "s", "modes": {"currentModeId": "ask", "availableModes": [{"id": "ask"}, {"id": "auto"}]},
+        "models": {"currentModelId": "a", "availableModels": [{"modelId": "a"}, {"modelId": "p/b"}]}})
+}
+
+#[tokio::test]
+async fn sessions_get_the_configured_mode_and_model_and_turns_the_requested_model() {
+    let mut stage = stage_with(1, |config| {
+        (config.mode, config.model) = (Some("auto".to_owned()), Some("a".to_owned()));
+    });
+    let directory = stage.directory();
+    let playing = async {
+        let peer = &mut stage.peers[0];
+        peer.answer("initialize", loads()).await;
+        peer.answer("session/new", offers()).await;
+        assert_eq!(peer.answer("session/set_mode", json!({})).await["params"]["modeId"], "auto");
+    };
+    let (opened, ()) = tokio::join!(stage.agent.open_session(NewSession { directory }), playing);
+    let session = opened.unwrap();
+    let facts = stage.agent.facts().unwrap();
+    assert_eq!(facts.modes.unwrap().current_mode_id, "auto");
+
+    // The second turn requests no model, and gets the configured one again.
+    for (model, set) in [(ModelName::parse("p/b"), "p/b"), (None, "a")] {
+        let mut request = request(&stage.agent, &session, "hi");
+        request.options.model = model;
+        let playing = async {
+            let peer = &mut stage.peers[0];
+            assert_eq!(peer.answer("session/set_model", json!({})).await["params"]["modelId"], set);
+            let prompt = peer.get().await;
+            peer.end(&prompt, "end_turn").await;
+        };
+        let (turn, ()) = tokio::join!(stage.agent.start_turn(request), playing);
+        assert_eq!(rest(&mut turn.unwrap()).await.1, completed());
+    }
+
+    let options = PromptOptions { model: ModelName::parse("p/c"), ..PromptOptions::default() };
+    let request = Admission { directory: None, workspace: None, current: None, options: &options };
+    let refused = stage.agent.admit(request).await.unwrap_err();
+    assert!(refused.message().contains("no model `p/c`. Choose one of: a, p/b."), "{refused}");
+}
+
+#[tokio::test]
+async fn a_configured_mode_that_the_agent_lacks_is_an_error_that_lasts() {
+    let mut stage = stage_with(1, |config| config.mode = Some("yolo".to_owned()));
+    let directory = stage.directory();
+    let playing = async {
+        stage.peers[0].answer("initialize", loads()).await;
+        stage.peers[0].answer("session/new", offers()).await;
+    };
+    let (refused, ()) = tokio::join!(stage.agent.open_session(NewSession { directory }), playing);
+    let refused = refused.unwrap_err();
+    assert!(refused.is_permanent() && refused.message().contains("Choose one of: ask, auto."), "{refused}");
+}
+
+#[tokio::test]
+async fn a_login_is_made_after_each_start_and_its_failure_is_told() {
+    let mut stage = stage_with(1, |config| config.auth_method = Some("key".to_owned()));
+    let playing = async {
+        stage.peers[0].answer("initialize", loads()).await;
+        stage.peers[0].fail("authenticate", -32603, "no key").await;
+    };
+    let (started, ()) = tokio::join!(stage.agent.start(), playing);
+    let refused = started.unwrap_err();
+    assert!(
+        refused.needs_credentials() && refused.message().contains("could not log in: no key"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn a_picture_of_the_workspace_is_sent_unless_it_changed_since_it_was_checked() {
+    let mut stage = stage(1);
+    let about = json!({"protocolVersion": 1, "agentCapabilities": {"promptCapabilities": {"image": true}}});
+    let session = stage.begin(about, "s").await;
+    let path = stage.root.path().canonicalize().unwrap().join("p.png");
+    std::fs::write(&path, "picture").unwrap();
+    let file = |hash: &[u8]| {
+        let content = ContentFacts { bytes: 7, sha256: Sha256::digest(hash).into() };
+        let (source, media_type) = (FileSource::Workspace(path.clone()), "image/png".to_owned());
+        Input::File(InputFile { name: None, media_type, is_text: false, source, content: Some(content) })
+    };
+    for (hash, kind) in [(b"picture", "image"), (b"changed", "text")] {
+        let request = TurnRequest { input: vec![file(hash)], ..request(&stage.agent, &session, "") };
+        let (turn, prompt) = tokio::join!(stage.agent.start_turn(request), stage.peers[0].get());
+        assert_eq!(prompt["params"]["prompt"][0]["type"], kind);
+        stage.peers[0].end(&prompt, "end_turn").await;
+        rest(&mut turn.unwrap()).await;
+    }
+}

@@ -1,0 +1,276 @@
+//! Turns: their events, asks, cancels and ends.
+
+use super::*;
+use longshore_engine::port::Resume;
+use longshore_model::{Artifact, ArtifactId, BlockKind, Part, RequestId, Resolution};
+
+#[tokio::test]
+async fn a_turn_from_prompt_to_end_and_another_in_the_same_session() {
+    let mut stage = stage(1);
+    let session = stage.begin(loads(), "s").await;
+    for text in ["one", "two"] {
+        assert!(!stage.agent.is_busy(&session).await.unwrap());
+        let (mut turn, prompt) = stage.prompt(&session, text).await;
+        assert_eq!(prompt["params"], json!({"sessionId": "s", "prompt": [{"type": "text", "text": text}]}));
+        assert!(stage.agent.is_busy(&session).await.unwrap());
+        assert!(turn.steering.is_closed(), "a message cannot join a turn of this agent");
+        stage.peers[0].text("s", "hello").await;
+        stage.peers[0].end(&prompt, "end_turn").await;
+        assert_eq!(rest(&mut turn).await, ("hello".to_owned(), completed()));
+    }
+}
+
+#[tokio::test]
+async fn the_prompt_is_marked_only_when_it_is_sent() {
+    let mut stage = stage(1);
+    let session = stage.begin(loads(), "s").await;
+    let request = request(&stage.agent, &session, "hi");
+    let prompting = request.prompting.clone();
+    stage.die();
+    let refused = loop {
+        match stage.agent.start_turn(TurnRequest { prompting: prompting.clone(), ..request.clone() }).await {
+            Err(error) => break error,
+            // The connection did not know yet that the agent is gone.
+            Ok(mut turn) => assert!(failure(&rest(&mut turn).await.1).starts_with("The agent ended")),
+        }
+        prompting.unmark();
+    };
+    assert_eq!(refused.kind(), ErrorKind::AgentUnavailable);
+    assert!(!prompting.has_begun());
+}
+
+#[tokio::test]
+async fn an_ask_is_answered_once_and_the_agent_gets_its_own_option() {
+    for (reply, option) in [(PermissionReply::Once, "y"), (PermissionReply::Reject, "cancel")] {
+        let mut stage = stage(1);
+        let session = stage.begin(loads(), "s").await;
+        let (mut turn, prompt) = stage.prompt(&session, "hi").await;
+        stage.peers[0].ask("s", json!(0)).await;
+        let asked = ask(&mut turn).await;
+        let question = Answer::Question { answers: Vec::new() };
+        let wrong = stage.agent.reply(&session, &asked, &question).await.unwrap_err();
+        assert_eq!(wrong.kind(), ErrorKind::InterruptTypeMismatch);
+        stage.agent.reply(&session, &asked, &permission(reply)).await.unwrap();
+        assert_eq!(stage.peers[0].get().await["result"]["outcome"]["optionId"], option);
+        let AgentEvent::AskClosed { request_id, .. } = next(&mut turn).await else { panic!("not closed") };
+        assert_eq!(request_id, asked.request_id);
+        let again = stage.agent.reply(&session, &asked, &permission(reply)).await.unwrap_err();
+        assert_eq!(again.kind(), ErrorKind::InterruptNotFound);
+        stage.peers[0].end(&prompt, "end_turn").await;
+        assert_eq!(rest(&mut turn).await.1, completed());
+        let late = stage.agent.reply(&session, &asked, &permission(reply)).await.unwrap_err();
+        assert_eq!(late.kind(), ErrorKind::InterruptNotFound);
+    }
+}
+
+#[tokio::test]
+async fn abort_cancels_the_open_ask_and_waits_for_the_end() {
+    let mut stage = stage(1);
+    let session = stage.begin(loads(), "s").await;
+    stage.agent.abort(&session).await.unwrap();
+    let (mut turn, prompt) = stage.prompt(&session, "hi").await;
+    stage.peers[0].ask("s", json!(0)).await;
+    let asked = ask(&mut turn).await;
+    let playing = async {
+        assert_eq!(stage.peers[0].get().await["result"]["outcome"]["outcome"], "cancelled");
+        assert_eq!(stage.peers[0].get().await["method"], "session/cancel");
+        stage.peers[0].end(&prompt, "cancelled").await;
+    };
+    let (aborted, ()) = tokio::join!(stage.agent.abort(&session), playing);
+    aborted.unwrap();
+    assert!(!stage.agent.is_busy(&session).await.unwrap());
+    let AgentEvent::AskClosed { request_id, resolution } = next(&mut turn).await else {
+        panic!("not closed")
+    };
+    assert_eq!((request_id, resolution), (asked.request_id, Resolution::Dropped));
+    assert!(matches!(rest(&mut turn).await.1, Outcome::Canceled { .. }));
+}
+
+#[tokio::test]
+async fn a_turn_whose_events_the_engine_does_not_read_can_still_be_canceled() {
+    let mut stage = stage(1);
+    let session = stage.begin(loads(), "s").await;
+    let (turn, prompt) = stage.prompt(&session, "hi").await;
+    for number in 0..2000 {
+        let update = json!({"sessionUpdate": "tool_call", "toolCallId": format!("c{number}"), "title": "t"});
+        // The pipe fills up when all queues are full.
+        if timeout(Duration::from_millis(20), stage.peers[0].update("s", update)).await.is_err() {
+            break;
+        }
+    }
+    let aborting = async {
+        let mut aborting = Box::pin(stage.agent.abort(&session));
+        assert!(poll_once(&mut aborting).await.is_none());
+        // As the engine does once the task is canceled.
+        drop(turn);
+        aborting.await.unwrap();
+    };
+    let playing = async {
+        assert_eq!(stage.peers[0].get().await["method"], "session/cancel");
+        // A piece of an update may be in the pipe.
+        stage.peers[0].say_raw("\n").await;
+        stage.peers[0].end(&prompt, "cancelled").await;
+    };
+    timeout(PATIENCE, async { tokio::join!(aborting, playing) }).await.expect("the turn ends");
+}
+
+#[tokio::test]
+async fn a_turn_that_the_engine_gave_up_is_stopped_by_its_prompt() {
+    let mut stage = stage(1);
+    let session = stage.begin(loads(), "s").await;
+    let started = request(&stage.agent, &session, "hi");
+    let mine = TurnRecord { session: session.clone(), prompt: started.prompt.clone(), joined: Vec::new() };
+    let other = TurnRecord { prompt: stage.agent.new_prompt(), ..mine.clone() };
+    let (turn, prompt) = tokio::join!(stage.agent.start_turn(started), stage.peers[0].get());
+    drop(turn);
+    assert_eq!(stage.agent.stop_turns(std::slice::from_ref(&other)).await.unwrap(), []);
+    assert!(stage.agent.is_busy(&session).await.unwrap(), "another turn is left alone");
+    let playing = async {
+        assert_eq!(stage.peers[0].get().await["method"], "session/cancel");
+        stage.peers[0].end(&prompt, "cancelled").await;
+    };
+    let over = [other, mine];
+    let (stopped, ()) = tokio::join!(stage.agent.stop_turns(&over), playing);
+    assert_eq!(stopped.unwrap(), []);
+    assert!(!stage.agent.is_busy(&session).await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_ignores_a_cancel_is_replaced_when_its_other_turns_are_over() {
+    let mut stage = stage(2);
+    let stuck = stage.begin(loads(), "stuck").await;
+    let other = stage.open("other").await;
+    let (mut ignored, _) = stage.prompt(&stuck, "hi").await;
+    let (mut working, prompt) = stage.prompt(&other, "hi").await;
+    let since = Instant::now();
+    stage.agent.abort(&stuck).await.unwrap();
+    assert_eq!(since.elapsed().as_secs(), 5);
+    assert_eq!(stage.peers[0].get().await["method"], "session/cancel");
+    assert!(matches!(rest(&mut ignored).await.1, Outcome::Canceled { .. }));
+    assert!(stage.agent.is_busy(&stuck).await.unwrap());
+
+    // A turn of another session goes on, and a new one in the stuck session waits for the new process.
+    stage.peers[0].text("other", "still here").await;
+    assert!(matches!(next(&mut working).await, AgentEvent::Text { .. }));
+    let mut old = stage.peers.pop_front().unwrap();
+    let waiting = stage.agent.start_turn(request(&stage.agent, &stuck, "again"));
+    let playing = async {
+        old.end(&prompt, "end_turn").await;
+        old.closed().await;
+        stage.peers[0].answer("initialize", loads()).await;
+        stage.peers[0].answer("session/load", json!({})).await;
+        stage.peers[0].get().await
+    };
+    let (turn, prompt) = tokio::join!(waiting, playing);
+    assert_eq!(prompt["params"]["sessionId"], "stuck");
+    turn.unwrap();
+    assert_eq!(rest(&mut working).await.1, completed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stuck_session_is_reported_as_busy_while_other_turns_keep_the_process() {
+    let mut stage = stage(1);
+    let stuck = stage.begin(loads(), "stuck").await;
+    let other = stage.open("other").await;
+    let (_ignored, _) = stage.prompt(&stuck, "hi").await;
+    let (_working, _) = stage.prompt(&other, "hi").await;
+    stage.agent.abort(&stuck).await.unwrap();
+    let refused = stage.agent.start_turn(request(&stage.agent, &stuck, "again")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::SessionBusy);
+}
+
+#[tokio::test]
+async fn sessions_work_at_the_same_time() {
+    let mut stage = stage(1);
+    let one = stage.begin(loads(), "one").await;
+    let (mut first, prompt_one) = stage.prompt(&one, "hi").await;
+    let two = stage.open("two").await;
+    let (mut second, prompt_two) = stage.prompt(&two, "hi").await;
+    stage.peers[0].text("two", "b").await;
+    stage.peers[0].text("one", "a").await;
+    stage.peers[0].end(&prompt_two, "end_turn").await;
+    assert_eq!(rest(&mut second).await, ("b".to_owned(), completed()));
+    assert!(stage.agent.is_busy(&one).await.unwrap());
+    stage.peers[0].end(&prompt_one, "end_turn").await;
+    assert_eq!(rest(&mut first).await, ("a".to_owned(), completed()));
+}
+
+#[tokio::test]
+async fn the_death_of_the_agent_ends_every_turn_and_keeps_what_was_said() {
+    let mut stage = stage(1);
+    let one = stage.begin(loads(), "one").await;
+    let two = stage.open("two").await;
+    let (mut first, _) = stage.prompt(&one, "hi").await;
+    let (mut second, _) = stage.prompt(&two, "hi").await;
+    stage.peers[0].text("one", "half").await;
+    stage.peers[0].ask("two", json!(0)).await;
+    let asked = ask(&mut second).await;
+    stage.die();
+    let (said, outcome) = rest(&mut first).await;
+    assert_eq!(said, "half");
+    assert!(failure(&outcome).starts_with("The agent ended. The turn did not end properly."), "{outcome:?}");
+    let AgentEvent::AskClosed { request_id, resolution } = next(&mut second).await else {
+        panic!("not closed")
+    };
+    assert_eq!((request_id, resolution), (asked.request_id, Resolution::Dropped));
+    assert!(matches!(rest(&mut second).await.1, Outcome::Failed(_)));
+    let down = stage.agent.check().await.unwrap_err();
+    assert_eq!(down.message(), "The agent ended. The gateway starts it again when it is needed.");
+    stage.wait_for_back().await;
+}
+
+#[tokio::test]
+async fn a_turn_of_an_earlier_gateway_fails_with_the_reason_and_starts_nothing() {
+    let stage = stage(0);
+    let session = Session { id: SessionId::parse("s").unwrap(), directory: stage.directory() };
+    let text = |text: &str| Artifact {
+        id: ArtifactId::parse("a").unwrap(),
+        kind: BlockKind::Text,
+        source_message: None,
+        name: None,
+        description: None,
+        parts: vec![Part::text(text)],
+        extensions: Vec::new(),
+        metadata: None,
+    };
+    for (artifacts, why) in
+        [(vec![text("half")], "is kept"), (Vec::new(), "Whether it had begun is not known")]
+    {
+        let asked = RequestId::parse("a1").unwrap();
+        let resume = Resume { artifacts, open_asks: vec![asked.clone()], ..Resume::default() };
+        let request = TurnRequest { resume: Some(resume), ..request(&stage.agent, &session, "") };
+        let mut turn = stage.agent.start_turn(request).await.unwrap();
+        let dropped = AgentEvent::AskClosed { request_id: asked, resolution: Resolution::Dropped };
+        assert_eq!(next(&mut turn).await, dropped);
+        let (_, outcome) = rest(&mut turn).await;
+        assert!(
+            failure(&outcome).contains(why) && failure(&outcome).contains("is not sent again"),
+            "{outcome:?}"
+        );
+    }
+    assert!(stage.agent.facts().is_none());
+}
+
+#[tokio::test]
+async fn a_missing_login_is_told_with_the_agents_methods_and_the_next_turn_starts_the_agent_again() {
+    let about = json!({"protocolVersion": 1, "agentCapabilities": {"loadSession": true}, "authMethods": [{"id": "key", "name": "API key"}]});
+    let mut stage = stage(3);
+    let directory = stage.directory();
+    let playing = async {
+        stage.peers[0].answer("initialize", about.clone()).await;
+        stage.peers[0].fail("session/new", -32000, "Authentication required").await;
+        stage.peers[0].closed().await;
+    };
+    let (refused, ()) = tokio::join!(stage.agent.open_session(NewSession { directory }), playing);
+    let refused = refused.unwrap_err();
+    assert!(refused.needs_credentials() && refused.message().contains("Method `key`: API key."), "{refused}");
+
+    stage.die();
+    let session = stage.begin(about, "s").await;
+    let (mut turn, prompt) = stage.prompt(&session, "hi").await;
+    let error = json!({"code": -32000, "message": "Authentication required"});
+    stage.peers[0].say(&json!({"id": prompt["id"], "error": error})).await;
+    let Outcome::AuthRequired(why) = rest(&mut turn).await.1 else { panic!("no login required") };
+    assert!(why.message.contains("Method `key`: API key."), "{}", why.message);
+    stage.peers[0].closed().await;
+}

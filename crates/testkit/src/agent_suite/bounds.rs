@@ -1,0 +1,42 @@
+//! A reader that does not read.
+
+use super::{AgentUnderTest, Reply};
+
+/// More events than any queue of a driver may hold.
+const WORDS: usize = 5_000;
+/// The largest queue that a driver may have. The port calls for a bound, and does not say which.
+const MOST_WAITING: usize = 1_024;
+
+fn words() -> Vec<String> {
+    (0..WORDS).map(|number| format!("{number} ")).collect()
+}
+
+pub(super) async fn an_unread_turn_is_bounded_and_loses_nothing(agent: &dyn AgentUnderTest) {
+    agent.reply_with(Reply::new().chunks(words()));
+    let session = agent.session().await;
+    let mut running = agent.start(&session, "count").await;
+    // Reading only what waits, one batch at a time, shows the size of the queue: it is full whenever the agent is faster.
+    let mut most = 0;
+    while !running.is_over() {
+        most = most.max(running.take_waiting());
+        tokio::task::yield_now().await;
+    }
+    assert!(most <= MOST_WAITING, "{most} events waited for the reader");
+    running.rest().await.completed(&words().concat());
+}
+
+pub(super) async fn an_unread_turn_harms_no_other(agent: &dyn AgentUnderTest) {
+    let (a, b) = (agent.session().await, agent.session().await);
+    agent.reply_with(Reply::new().chunks(words()));
+    let unread = agent.start(&a, "count").await;
+    agent.reply_with(Reply::new().text("quick"));
+    let other = agent.start(&b, "hello").await;
+    if agent.abilities().reads_turns_apart {
+        other.rest().await.completed("quick");
+        unread.rest().await.completed(&words().concat());
+    } else {
+        let (other, late) = tokio::join!(other.rest(), unread.rest());
+        other.completed("quick");
+        late.completed(&words().concat());
+    }
+}
