@@ -5,6 +5,7 @@
 pub mod cli;
 pub mod config;
 
+mod acp_upstream;
 mod backup;
 mod banner;
 mod commands;

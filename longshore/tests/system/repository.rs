@@ -43,6 +43,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "longshore",
         &[
+            "longshore-agent-acp",
             "longshore-agent-opencode",
             "longshore-demo-model",
             "longshore-edge",
