@@ -85,6 +85,8 @@ test-long: ## Run what is too slow for `make test`: 5,000 simulation seeds, stor
 tools: $(CARGO_DENY) python node-clients
 	@tools/install-opencode.sh || { [ -n "$$TEST_NOTES" ] && \
 		echo 'MISSING: OpenCode could not be installed, so no test with the real OpenCode ran.' >> "$$TEST_NOTES"; }
+	@tools/install-acp-agents.sh || { [ -n "$$TEST_NOTES" ] && \
+		echo 'MISSING: Qwen Code and Claude Agent could not be installed, so their tests did not run.' >> "$$TEST_NOTES"; }
 
 .PHONY: lint
 lint: ## Check the format and run clippy; every warning is an error.
@@ -241,6 +243,10 @@ docs: ## Generate docs/configuration.md and docs/methods.md from the tables of s
 .PHONY: opencode
 opencode: ## Install the pinned OpenCode and its rg under .tools/.
 	@tools/install-opencode.sh
+
+.PHONY: acp-agents
+acp-agents: ## Install the pinned Qwen Code and Claude Agent under .tools/.
+	@tools/install-acp-agents.sh
 
 .PHONY: python
 python: ## Install the official A2A clients for Python, schemathesis and pytest under .tools/.
