@@ -54,7 +54,7 @@ fn row(preset: &Preset, context: &ProcessContext) -> [String; 4] {
     [
         preset.name.to_owned(),
         preset.command.join(" "),
-        if preset.is_tested { "yes" } else { "no" }.to_owned(),
+        preset.tested.as_str().to_owned(),
         match (found, preset.install) {
             (true, _) => "yes".to_owned(),
             (false, Some(command)) => format!("no; to install it, run `{command}`"),
@@ -111,7 +111,12 @@ async fn steps(plan: &Plan, agent: &AcpPlan, running: &AcpAgent) -> bool {
     let request = NewSession { directory: plan.workspace.to_string_lossy().into_owned() };
     let Some(session) = step("session", "ok", running.open_session(request)).await else { return false };
     offers(&running.facts().unwrap_or(facts));
-    step("trial turn", "", turn(running, session)).await.is_some()
+    let said = step("trial turn", "", turn(running, session)).await;
+    // Agents tell their commands some time after a session was opened.
+    let facts = running.facts();
+    let commands = facts.iter().flat_map(|facts| &facts.commands).map(|command| command.name.as_str());
+    fact("commands", listed(commands));
+    said.is_some()
 }
 
 fn offers(facts: &AgentFacts) {
@@ -119,7 +124,6 @@ fn offers(facts: &AgentFacts) {
     fact("modes", listed(modes.map(|mode| mode.id.as_str())));
     fact("models", listed(facts.model_ids()));
     fact("options", listed(facts.config_options.iter().map(|option| option.id.as_str())));
-    fact("commands", listed(facts.commands.iter().map(|command| command.name.as_str())));
 }
 
 /// One short turn. Returns what the agent said.

@@ -15,8 +15,27 @@ pub struct Preset {
     pub private: &'static [&'static str],
     /// The command that installs the agent, if it was tried.
     pub install: Option<&'static str>,
-    /// Whether the tests of Longshore drive this agent.
-    pub is_tested: bool,
+    /// How the tests of Longshore use this agent.
+    pub tested: Tested,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tested {
+    /// The tests drive the real agent.
+    EndToEnd,
+    /// The tests replay recordings of the real agent.
+    Recordings,
+    No,
+}
+
+impl Tested {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::EndToEnd => "yes",
+            Self::Recordings => "recordings",
+            Self::No => "no",
+        }
+    }
 }
 
 impl Preset {
@@ -52,7 +71,7 @@ pub const ALL: &[Preset] = &[
         ],
         private: &[".local/share/opencode"],
         install: Some("npm install -g opencode-ai"),
-        is_tested: true,
+        tested: Tested::EndToEnd,
     },
     Preset {
         name: "qwen",
@@ -61,7 +80,7 @@ pub const ALL: &[Preset] = &[
         variables: &["OPENAI_*", "QWEN_*", "DASHSCOPE_*", "BAILIAN_*"],
         private: &[".qwen"],
         install: Some("npm install -g @qwen-code/qwen-code"),
-        is_tested: true,
+        tested: Tested::EndToEnd,
     },
     Preset {
         name: "claude",
@@ -76,7 +95,7 @@ pub const ALL: &[Preset] = &[
         ],
         private: &[".claude", ".claude.json"],
         install: Some("npm install -g @agentclientprotocol/claude-agent-acp"),
-        is_tested: true,
+        tested: Tested::EndToEnd,
     },
     Preset {
         name: "vibe",
@@ -85,7 +104,7 @@ pub const ALL: &[Preset] = &[
         variables: &["MISTRAL_*", "VIBE_*"],
         private: &[".vibe"],
         install: Some("pip install mistral-vibe"),
-        is_tested: true,
+        tested: Tested::Recordings,
     },
     Preset {
         name: "gemini",
@@ -94,7 +113,7 @@ pub const ALL: &[Preset] = &[
         variables: &["GEMINI_*", "GOOGLE_*"],
         private: &[".gemini"],
         install: None,
-        is_tested: false,
+        tested: Tested::No,
     },
     Preset {
         name: "codex",
@@ -103,7 +122,7 @@ pub const ALL: &[Preset] = &[
         variables: &["CODEX_*", "OPENAI_*"],
         private: &[".codex"],
         install: None,
-        is_tested: false,
+        tested: Tested::No,
     },
     Preset {
         name: "goose",
@@ -112,7 +131,7 @@ pub const ALL: &[Preset] = &[
         variables: &["GOOSE_*", "ANTHROPIC_*", "GOOGLE_*", "OPENAI_*"],
         private: &[".config/goose", ".local/share/goose"],
         install: None,
-        is_tested: false,
+        tested: Tested::No,
     },
 ];
 

@@ -42,6 +42,71 @@ async fn opencode_over_acp_is_served() {
     serve(root, agent, &model).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn qwen_code_is_served() {
+    let (root, model) = prepare().await;
+    let home = root.path().join("agent-home");
+    let settings = json!({
+        "$version": 3,
+        "general": {"enableAutoUpdate": false, "disableAutoUpdate": true},
+        "privacy": {"usageStatisticsEnabled": false},
+        "telemetry": {"enabled": false},
+        "security": {"auth": {"selectedType": "openai"}},
+    });
+    write(&home.join(".qwen/settings.json"), &settings.to_string());
+    let agent = RealAgent {
+        preset: "qwen",
+        title: "Qwen Code",
+        environment: environment(
+            &home,
+            &[
+                ("OPENAI_BASE_URL", &model.base_url()),
+                ("OPENAI_API_KEY", "none-needed"),
+                ("OPENAI_MODEL", "demo"),
+            ],
+        ),
+        shell: |command| {
+            let args = json!({"command": command, "is_background": false});
+            format!("scn:tool name=run_shell_command args={args}")
+        },
+        after_reject: "COMPLETED",
+    };
+    serve(root, agent, &model).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claude_agent_is_served() {
+    let (root, model) = prepare().await;
+    let home = root.path().join("agent-home");
+    let config = home.join("claude-config");
+    let agent = RealAgent {
+        preset: "claude",
+        title: "Claude Agent",
+        environment: environment(
+            &home,
+            &[
+                ("ANTHROPIC_BASE_URL", model.base_url().trim_end_matches("/v1")),
+                ("ANTHROPIC_API_KEY", "none-needed"),
+                ("CLAUDE_CONFIG_DIR", config.to_str().expect("a path of a test is UTF-8")),
+                ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
+                ("DISABLE_AUTOUPDATER", "1"),
+                ("DISABLE_TELEMETRY", "1"),
+                ("DISABLE_ERROR_REPORTING", "1"),
+            ],
+        ),
+        shell: |command| format!("scn:tool name=Bash args={}", json!({ "command": command })),
+        after_reject: "COMPLETED",
+    };
+    serve(root, agent, &model).await;
+}
+
+/// The environment of an agent that keeps everything in a home of its own.
+fn environment(home: &Path, variables: &[(&str, &str)]) -> BTreeMap<OsString, OsString> {
+    std::fs::create_dir_all(home).expect("a directory can be made");
+    let own = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+    own.chain([("HOME".into(), home.into())]).collect()
+}
+
 async fn prepare() -> (tempfile::TempDir, DemoModel) {
     let model = DemoModel::start(SocketAddr::from(([127, 0, 0, 1], 0)), &Tasks::new()).await;
     let root = tempfile::tempdir().expect("a test can make a temporary directory");
@@ -63,12 +128,10 @@ async fn serve(root: tempfile::TempDir, agent: RealAgent, model: &DemoModel) {
     gateway.restart().await;
     client = Client::of(&gateway);
     scenario("turn after a restart", next_turn(&client, &context, "after the restart")).await;
-    let log = serde_json::to_value(model.journal().copy()).expect("the journal is JSON");
-    let last = log.as_array().and_then(|requests| {
-        requests.iter().rfind(|request| request.to_string().contains("after the restart")).cloned()
-    });
+    let turns = model.journal().turns();
+    let last = turns.iter().rfind(|turn| turn.prompt.contains("after the restart"));
     let last = last.expect("the model got the prompt after the restart");
-    assert!(last["user_messages"].as_u64() > Some(2), "the agent forgot the conversation: {last:#}");
+    assert!(last.user_messages > 2, "the agent forgot the conversation: {last:#?}");
 }
 
 async fn documents_name_the_agent(gateway: &Gateway, client: &Client, title: &str) {
@@ -137,7 +200,6 @@ async fn next_turn(client: &Client, context: &str, words: &str) {
 }
 
 /// Writes a file of an agent's home.
-#[expect(dead_code, reason = "the next agents need it")]
 fn write(path: &Path, text: &str) {
     std::fs::create_dir_all(path.parent().expect("a file has a directory")).expect("a directory can be made");
     std::fs::write(path, text).expect("a file can be written");
