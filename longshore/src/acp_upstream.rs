@@ -61,5 +61,5 @@ pub(crate) fn start_failure(agent: &AcpPlan, error: &longshore_model::Error) -> 
     let cause = error.cause().map(|cause| format!("\n{cause}")).unwrap_or_default();
     let install = agent.preset.and_then(|preset| preset.install);
     let install = install.map(|command| format!("\nTo install it, run `{command}`")).unwrap_or_default();
-    anyhow::anyhow!("{error}{cause}{install}\nTo see what works, run `longshore agents check {}`", agent.name)
+    anyhow::anyhow!("{error}{cause}{install}")
 }

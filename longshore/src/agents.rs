@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use longshore_agent_acp::schema::ConfigOption;
 use longshore_agent_acp::{AcpAgent, AgentFacts, Capabilities};
 use longshore_engine::Tasks;
 use longshore_engine::port::{Agent as _, Input, NewSession, Session, TurnRequest};
@@ -25,6 +26,9 @@ const REPORT_EVERY: Duration = Duration::from_secs(5);
 
 /// How long the trial turn may take.
 const TURN_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// How much of the reply is shown, in characters.
+const MOST_SAID: usize = 60;
 
 const TRIAL_PROMPT: &str = "Say hello, and use no tools.";
 
@@ -120,8 +124,13 @@ async fn steps(plan: &Plan, agent: &AcpPlan, running: &AcpAgent) -> bool {
 }
 
 fn offers(facts: &AgentFacts) {
-    let modes = facts.modes.iter().flat_map(|modes| &modes.available_modes);
-    fact("modes", listed(modes.map(|mode| mode.id.as_str())));
+    let listed_modes =
+        facts.modes.iter().flat_map(|modes| &modes.available_modes).map(|mode| mode.id.as_str());
+    // Some agents have their modes in a config option only.
+    let is_mode =
+        |option: &&ConfigOption| facts.modes.is_none() && option.category.as_deref() == Some("mode");
+    let options = facts.config_options.iter().filter(is_mode).flat_map(|option| &option.choices);
+    fact("modes", listed(listed_modes.chain(options.map(|choice| choice.value.as_str()))));
     fact("models", listed(facts.model_ids()));
     fact("options", listed(facts.config_options.iter().map(|option| option.id.as_str())));
 }
@@ -167,8 +176,8 @@ async fn turn(agent: &AcpAgent, session: Session) -> Result<String> {
 fn ended(outcome: Outcome, said: &str) -> Result<String> {
     let why = match outcome {
         Outcome::Completed { .. } => {
-            let line: String =
-                said.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(200).collect();
+            let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            let line: String = words.chars().take(MOST_SAID).collect();
             return Ok(format!("ok; the agent said {line:?}"));
         }
         Outcome::Failed(failure) | Outcome::AuthRequired(failure) => failure.message,
