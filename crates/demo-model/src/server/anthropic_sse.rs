@@ -28,7 +28,7 @@ impl Events {
     }
 
     pub(super) fn opening(&self) -> Bytes {
-        event("message_start", json!({"message": self.message(&json!([]), Value::Null, 0)}))
+        event("message_start", json!({"message": self.message(&json!([]), None, 0)}))
     }
 
     pub(super) fn delta(&mut self, delta: Delta) -> Bytes {
@@ -67,10 +67,10 @@ impl Events {
             })
             .collect();
         let content = json!([{"type": "text", "text": text}]);
-        self.message(&content, json!(stop_reason(reason)), usage.completion_tokens)
+        self.message(&content, Some(stop_reason(reason)), usage.completion_tokens)
     }
 
-    fn message(&self, content: &Value, reason: Value, output_tokens: u64) -> Value {
+    fn message(&self, content: &Value, reason: Option<&str>, output_tokens: u64) -> Value {
         json!({
             "id": self.id,
             "type": "message",
@@ -131,4 +131,63 @@ fn stop_reason(reason: &str) -> &'static str {
 fn event(kind: &str, mut data: Value) -> Bytes {
     data["type"] = kind.into();
     Bytes::from(format!("event: {kind}\ndata: {data}\n\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_block_begins_and_ends_once() {
+        let mut events = Events::new("msg_1".to_owned(), "demo".to_owned());
+        let mut out = vec![events.opening()];
+        out.extend(
+            [
+                Delta::Reasoning("Hm.".to_owned()),
+                Delta::Text("One ".to_owned()),
+                Delta::Text("two.".to_owned()),
+                Delta::Call { index: 0, id: "call_1".to_owned(), tool: "Bash".to_owned() },
+                Delta::Arguments { index: 0, json: "{}".to_owned() },
+                Delta::Call { index: 1, id: "call_2".to_owned(), tool: "Bash".to_owned() },
+            ]
+            .map(|delta| events.delta(delta)),
+        );
+        let usage = Usage {
+            prompt_tokens: 1,
+            completion_tokens: 2,
+            total_tokens: 3,
+            completion_tokens_details: None,
+        };
+        out.push(events.finish("tool_calls", usage));
+        let text = String::from_utf8(out.concat()).unwrap();
+        let facts: Vec<String> = text
+            .lines()
+            .filter_map(|line| line.strip_prefix("data: "))
+            .map(|data| {
+                let data: Value = serde_json::from_str(data).unwrap();
+                let kind = data["type"].as_str().unwrap();
+                let block =
+                    data.pointer("/content_block/type").or_else(|| data.pointer("/delta/stop_reason"));
+                format!("{kind} {} {}", data["index"], block.and_then(Value::as_str).unwrap_or_default())
+            })
+            .collect();
+        let expected = [
+            "message_start null ",
+            "content_block_start 0 thinking",
+            "content_block_delta 0 ",
+            "content_block_stop 0 ",
+            "content_block_start 1 text",
+            "content_block_delta 1 ",
+            "content_block_delta 1 ",
+            "content_block_stop 1 ",
+            "content_block_start 2 tool_use",
+            "content_block_delta 2 ",
+            "content_block_stop 2 ",
+            "content_block_start 3 tool_use",
+            "content_block_stop 3 ",
+            "message_delta null tool_use",
+            "message_stop null ",
+        ];
+        assert_eq!(facts, expected);
+    }
 }

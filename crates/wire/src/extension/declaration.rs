@@ -95,8 +95,8 @@ fn description(extension: Extension) -> &'static str {
 /// The declaration of the session binding for an agent that is not OpenCode: it has no workspaces.
 pub(crate) fn declared_binding() -> Option<CardExtension> {
     let mut entry = declared(&[Extension::SessionBinding]).pop()?;
-    entry.description =
-        "Continues a session of the agent by its id, and returns the id of the session.".to_owned();
+    "Continues a session of the agent by its id, and returns the id of the session."
+        .clone_into(&mut entry.description);
     entry.params = written(|params| binding(params, &["opencode.directory"]));
     Some(entry)
 }

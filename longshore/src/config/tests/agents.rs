@@ -20,7 +20,7 @@ fn of_flag(text: &str) -> Plan {
 }
 
 fn variable<'a>(agent: &'a AcpPlan, name: &str) -> Option<&'a OsStr> {
-    agent.environment.get(OsStr::new(name)).map(|value| value.as_os_str())
+    agent.environment.get(OsStr::new(name)).map(std::ffi::OsString::as_os_str)
 }
 
 #[test]
