@@ -2,13 +2,12 @@
 //!
 //! Every agent takes text and links. The rest depends on the agent's capabilities.
 
-mod manifest;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use longshore_engine::manifest;
 use longshore_engine::port::{FileSource, Input, InputFile};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;

@@ -57,6 +57,8 @@ pub struct Translator {
     title: Option<String>,
     files: usize,
     unmapped: BTreeMap<String, u64>,
+    /// An update could not be read.
+    has_lost: bool,
     is_stopped: bool,
     is_over: bool,
     out: Vec<AgentEvent>,
@@ -108,6 +110,7 @@ impl Translator {
             title: None,
             files: 0,
             unmapped: BTreeMap::new(),
+            has_lost: false,
             is_stopped: false,
             is_over: false,
             out: Vec::new(),
@@ -155,6 +158,7 @@ impl Translator {
 
     /// An update was too long to be read, so a piece of the turn is missing.
     pub fn lost_update(&mut self) {
+        self.has_lost = true;
         self.count("update that is too long");
     }
 
@@ -200,6 +204,7 @@ impl Translator {
         self.drop_asks();
         let outcome = outcome::outcome(end, self.is_stopped);
         let is_canceled = matches!(outcome, Outcome::Canceled { .. });
+        let outcome = if self.has_lost { outcome::incomplete(outcome) } else { outcome };
         self.calls.close(is_canceled, &mut self.ids, &mut self.out);
         self.report_usage(match end {
             TurnEnd::Answered(answer) => answer.usage.as_ref(),

@@ -150,7 +150,10 @@ printf '{"method":"session/update","params":{"sessionId":"s","update":{"text":"'
 text after; end; cat >/dev/null"#;
     let (_running, mut turn) = prompted(huge).await;
     let (text, outcome) = rest(&mut turn).await;
-    assert_eq!((text.as_str(), outcome), ("after", Outcome::Completed { remark: None }));
+    assert_eq!(text, "after");
+    let Outcome::Incomplete(outcome) = outcome else { panic!("nothing is said to be missing: {outcome:?}") };
+    let Outcome::Completed { remark: Some(remark) } = *outcome else { panic!("not completed: {outcome:?}") };
+    assert!(remark.starts_with("A piece of the agent's output is missing here"), "{remark}");
     assert_eq!(turn.translator().unmapped()["update that is too long"], 1);
 }
 

@@ -3,7 +3,6 @@
 //! A text file is attached in the form in which OpenCode shows its name and content to the model, as if the model had read it. Any
 //! other file is attached if the model that OpenCode will use accepts its kind. Otherwise the model gets a description of the file.
 
-mod manifest;
 mod media;
 mod native;
 mod text;
@@ -15,6 +14,7 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use longshore_engine::manifest;
 use longshore_engine::port::{FileSource, Input, InputFile, Session};
 use longshore_model::{ModelName, NativePrompt, PromptOptions, Result};
 use serde::Serialize;

@@ -32,6 +32,7 @@ mod joins;
 mod lifecycle;
 mod live;
 mod log_entry;
+pub mod manifest;
 mod native_prompt;
 mod offers;
 mod open_asks;

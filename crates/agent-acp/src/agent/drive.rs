@@ -241,6 +241,10 @@ impl Driver {
 
     fn end(&mut self, outcome: &mut Outcome) {
         self.ended = Some(Ended::Otherwise);
+        let outcome = match outcome {
+            Outcome::Incomplete(outcome) => &mut **outcome,
+            outcome => outcome,
+        };
         if let Outcome::Completed { remark } = outcome {
             self.ended = Some(Ended::Completed);
             let remarks = [self.remark, remark.as_deref()];

@@ -275,11 +275,18 @@ impl Host {
             () = self.until_over() => Err(over()),
             started = self.launch() => started,
         };
-        match started {
+        let failure = match started {
             Ok(running) => self.watch(running).await,
-            Err(why) => self.lock().fail(why),
+            Err(why) => Some(why),
+        };
+        {
+            let mut state = self.lock();
+            state.has_process = false;
+            match failure {
+                Some(why) => state.fail(why),
+                None => state.set(Phase::Stopped),
+            }
         }
-        self.lock().has_process = false;
         self.changed.send_replace(());
     }
 
@@ -305,7 +312,8 @@ impl Host {
         Ok(running)
     }
 
-    async fn watch(self: &Arc<Self>, mut running: Running) {
+    /// Watches the process until it is gone. Returns the error if the agent failed.
+    async fn watch(&self, mut running: Running) -> Option<Error> {
         let live = Arc::new(Live {
             connection: running.connection.clone(),
             about: running.about.clone(),
@@ -331,13 +339,13 @@ impl Host {
                 let why = if closed.starts_with("The agent ended") { buried } else { closed };
                 tracing::warn!(agent = self.config.name, why, log, "an agent ended");
                 live.epitaph.send_replace(Some(why.clone()));
-                self.lock().fail(unavailable(&why));
+                Some(unavailable(&why))
             }
             Ending::Unused | Ending::Over => {
                 live.epitaph.send_replace(Some("The gateway stopped the agent.".to_owned()));
                 let ended = running.end().await;
                 tracing::info!(agent = self.config.name, ?ended, "an agent was stopped");
-                self.lock().set(Phase::Stopped);
+                None
             }
         }
     }

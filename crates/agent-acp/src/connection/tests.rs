@@ -332,7 +332,8 @@ async fn a_line_that_is_too_long_concerns_only_the_request_or_turn_it_belongs_to
     assert_eq!(peer.get().await["result"]["outcome"]["outcome"], "cancelled");
     peer.say(&json!({"id": prompt_s["id"], "result": {"stopReason": "end_turn"}})).await;
     let events = rest(&mut first).await;
-    assert_eq!((texts(&events).as_str(), outcome(&events)), ("short", &Outcome::Completed { remark: None }));
+    assert_eq!(texts(&events), "short");
+    assert!(matches!(outcome(&events), Outcome::Incomplete(_)), "{events:?}");
     assert_eq!(first.translator().unmapped()["update that is too long"], 1);
     let lost = rest(&mut second).await;
     assert!(

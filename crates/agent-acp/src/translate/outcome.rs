@@ -82,6 +82,25 @@ pub(super) fn outcome(end: &TurnEnd, is_stopped: bool) -> Outcome {
     }
 }
 
+/// The outcome of a turn of which a piece is missing.
+pub(super) fn incomplete(outcome: Outcome) -> Outcome {
+    const LOST: &str =
+        "A piece of the agent's output is missing here, because it was too long for the gateway.";
+    let outcome = match outcome {
+        Outcome::Completed { remark } => {
+            let remarks: Vec<&str> = remark.as_deref().into_iter().chain([LOST]).collect();
+            Outcome::Completed { remark: Some(remarks.join(" ")) }
+        }
+        Outcome::Failed(failure) => {
+            Outcome::Failed(Failure { message: format!("{} {LOST}", failure.message), ..failure })
+        }
+        Outcome::Canceled { reason } => Outcome::Canceled { reason: format!("{reason} {LOST}") },
+        // The turn goes on with another prompt.
+        other @ (Outcome::AuthRequired(_) | Outcome::Incomplete(_)) => return other,
+    };
+    Outcome::Incomplete(Box::new(outcome))
+}
+
 fn of_reason(reason: Option<&str>, is_stopped: bool) -> Outcome {
     let known = STOP_REASONS.iter().find(|(known, _)| Some(*known) == reason);
     match known.map(|(_, meaning)| *meaning) {

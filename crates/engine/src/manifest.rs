@@ -1,16 +1,16 @@
-//! Describes a file to a model that does not accept it: a block of lines with one fact each.
+//! Describes a file to an agent that does not accept it: a block of lines with one fact each.
 
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
 
-use longshore_engine::port::{FileSource, InputFile};
+use longshore_model::redact;
 
-use crate::redact;
+use crate::port::{FileSource, InputFile};
 
 /// The longest value of a line, in characters. The rest is cut.
 const MAX_CHARS: usize = 1024;
 
-pub(super) fn describe(file: &InputFile, directory: &Path) -> String {
+pub fn describe(file: &InputFile, directory: &Path) -> String {
     let source = match &file.source {
         FileSource::Inline(_) => "inline".to_owned(),
         FileSource::Workspace(path) => relative(path, directory).to_string_lossy().into_owned(),
@@ -38,7 +38,7 @@ pub(super) fn describe(file: &InputFile, directory: &Path) -> String {
 }
 
 /// The name of a file: the name that the sender gave, or else the name in its path. Without a directory and without line breaks.
-pub(super) fn name(file: &InputFile) -> Option<String> {
+pub fn name(file: &InputFile) -> Option<String> {
     let own = match &file.source {
         FileSource::Workspace(path) => path.file_name().map(|name| name.to_string_lossy()),
         FileSource::Inline(_) | FileSource::Remote(_) => None,
