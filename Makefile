@@ -39,6 +39,7 @@ TEST_FILES = $(wildcard crates/*/tests/*.rs longshore/tests/*.rs)
 TEST_DIRECTORIES = $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs longshore/tests/*/main.rs))
 OTHER_TESTS = $(filter-out e2e,$(sort $(basename $(notdir $(TEST_FILES))) $(notdir $(TEST_DIRECTORIES))))
 HAS_OPENCODE = $(wildcard $(TOOLS)/bin/opencode)
+HAS_ACP_AGENTS = $(and $(wildcard $(TOOLS)/bin/qwen),$(wildcard $(TOOLS)/bin/claude-agent-acp))
 
 # OpenCode finds `rg`, and the tests find OpenCode, on the PATH.
 export PATH := $(TOOLS)/bin:$(PATH)
@@ -92,6 +93,8 @@ tools-and-lint:
 tools: $(CARGO_DENY) python node-clients
 	@tools/install-opencode.sh || { [ -n "$$TEST_NOTES" ] && \
 		echo 'MISSING: OpenCode could not be installed, so no test with the real OpenCode ran.' >> "$$TEST_NOTES"; }
+	@tools/install-acp-agents.sh || { [ -n "$$TEST_NOTES" ] && \
+		echo 'MISSING: Qwen Code and Claude Agent could not be installed, so their tests did not run.' >> "$$TEST_NOTES"; }
 
 .PHONY: lint
 lint: ## Check the format and run clippy; every warning is an error.
@@ -124,10 +127,10 @@ rust-test: build-tests ## Run the quick Rust tests: unit, property, replay, and 
 	@unshare --map-root-user --mount true 2>/dev/null || { [ -z "$$TEST_NOTES" ] || \
 		echo 'Full-disk tests used a file size limit because this machine allows no mount namespaces.' >> "$$TEST_NOTES"; }
 ifeq ($(HAS_NEXTEST),yes)
-	cargo nextest run --workspace --locked -E '$(SELECTED)$(if $(HAS_OPENCODE),, and not binary(e2e))'
+	cargo nextest run --workspace --locked -E '$(SELECTED)$(if $(HAS_OPENCODE),, and not binary(e2e))$(if $(HAS_ACP_AGENTS),, and not test(/acp_agents::(qwen|claude)/))'
 else
 	cargo test --workspace --locked --lib --bins $(if $(HAS_OPENCODE),--tests,$(addprefix --test ,$(OTHER_TESTS))) -- \
-		--test-threads=4 $(SKIPPED)
+		--test-threads=4 $(SKIPPED) $(if $(HAS_ACP_AGENTS),,--skip acp_agents::qwen --skip acp_agents::claude)
 endif
 
 .PHONY: long-rust-test
@@ -248,6 +251,10 @@ docs: ## Generate docs/configuration.md and docs/methods.md from the tables of s
 .PHONY: opencode
 opencode: ## Install the pinned OpenCode and its rg under .tools/.
 	@tools/install-opencode.sh
+
+.PHONY: acp-agents
+acp-agents: ## Install the pinned Qwen Code and Claude Agent under .tools/.
+	@tools/install-acp-agents.sh
 
 .PHONY: python
 python: ## Install the official A2A clients for Python, schemathesis and pytest under .tools/.

@@ -49,7 +49,7 @@ pub enum Subcommands {
     ///
     /// Without --opencode-url, Longshore starts and supervises the `opencode` that is on the PATH, with its
     /// user's own configuration and models. SIGTERM leaves it running for the next start;
-    /// Ctrl-C and `longshore stop` end it.
+    /// Ctrl-C and `longshore stop` end it. With --agent, Longshore serves another agent, which ends with it.
     ///
     /// Each setting can also be given in the environment or in the configuration file, under the names shown.
     /// Flags override the environment, and the environment overrides the file.
@@ -80,6 +80,8 @@ pub enum Subcommands {
     /// Exit codes: 0: nothing is lost, or nothing was damaged; 1: the store cannot be repaired, and nothing was changed; 2: bad
     /// flags or configuration; 3: the store is repaired, and something is lost.
     Repair(StoreOptions),
+    /// List the agents that speak ACP and that `longshore serve --agent` knows by name, and whether each is installed.
+    Agents(Agents),
     /// Print the reference of all settings, as Markdown.
     Settings,
     /// Print the reference of the methods that Longshore offers besides those of A2A, as Markdown.
@@ -96,6 +98,28 @@ pub struct Serve {
     pub config: ConfigFile,
     #[command(flatten)]
     pub settings: SettingFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct Agents {
+    #[command(subcommand)]
+    pub command: Option<AgentsCommand>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AgentsCommand {
+    /// Try an agent: start it, open a session, and send a short prompt. Exit code 1 if it does not work.
+    Check(CheckAgent),
+}
+
+#[derive(Debug, Args)]
+pub struct CheckAgent {
+    /// A preset, a command line, or the name of the agent in the configuration file.
+    pub agent: String,
+    #[command(flatten)]
+    pub config: ConfigFile,
+    #[command(flatten)]
+    pub settings: WorkspaceFlag,
 }
 
 #[derive(Debug, Args)]
@@ -149,11 +173,18 @@ pub struct SettingFlags(pub Flags);
 #[derive(Debug, Default)]
 pub struct DataDirFlags(pub Flags);
 
+/// The flag of the workspace.
+#[derive(Debug, Default)]
+pub struct WorkspaceFlag(pub Flags);
+
 /// A flag for each setting that selects the store.
 #[derive(Debug, Default)]
 pub struct StoreFlags(pub Flags);
 
-const STORE: &[&Setting] = &[&table::DATA_DIR, &table::WORKSPACE, &table::DEMO, &table::DATABASE];
+const STORE: &[&Setting] =
+    &[&table::DATA_DIR, &table::WORKSPACE, &table::DEMO, &table::AGENTS, &table::DATABASE];
+
+const WORKSPACE: &[&Setting] = &[&table::WORKSPACE];
 
 macro_rules! flags_from_table {
     ($name:ident, $settings:expr) => {
@@ -183,6 +214,7 @@ macro_rules! flags_from_table {
 flags_from_table!(SettingFlags, table::ALL);
 flags_from_table!(DataDirFlags, table::DATA_DIR_SETTINGS);
 flags_from_table!(StoreFlags, STORE);
+flags_from_table!(WorkspaceFlag, WORKSPACE);
 
 fn augment(command: Command, settings: &[&Setting]) -> Command {
     settings.iter().filter_map(|setting| argument(setting)).fold(command, Command::arg)

@@ -5,12 +5,16 @@
 //! `declared` about where the agent works.
 //! Code outside this module never reads a flag, a variable or the file.
 
+mod agent_plan;
+pub mod agents;
+pub mod command_line;
 pub mod credentials;
 mod declared;
 pub mod environment;
 pub mod file;
 pub mod limits;
 pub mod plan;
+pub mod presets;
 pub mod problem;
 pub mod read;
 pub mod reference;

@@ -26,6 +26,9 @@ const TOKEN_LENGTH: usize = 43;
 /// The file with the generated token.
 const TOKEN: &str = "token";
 
+/// The content of the file `kind` of a demo.
+const DEMO: &str = "demo";
+
 /// The file that names the store that was used last.
 const STORE_NOTE: &str = "store";
 
@@ -42,8 +45,7 @@ pub(crate) struct DataDir {
 
 impl DataDir {
     /// Creates the directory if necessary, and locks it for the workspace of the plan. If another process holds the lock, waits as
-    /// long as the plan says. Fails if the directory was made for another workspace, or if only one of this gateway and the
-    /// directory's is a demo: see [`Self::check_owner`].
+    /// long as the plan says. Fails if the directory was made for another workspace or another agent: see [`Self::check_owner`].
     pub(crate) async fn take_for(plan: &Plan) -> anyhow::Result<Self> {
         let (path, patience) = (&plan.data_dir, plan.lock_wait);
         let lock = lock_file(path)?;
@@ -69,8 +71,7 @@ impl DataDir {
                 );
             }
         }
-        let demo = matches!(plan.agent, AgentPlan::Demo { .. });
-        let data_dir = Self::locked(lock, path).check_owner(demo, &plan.workspace)?;
+        let data_dir = Self::locked(lock, path).check_owner(&kind(&plan.agent), &plan.workspace)?;
         if plan.agent_reaches_data_dir {
             // With this file, git and OpenCode's snapshots leave out everything in the directory, the file itself included.
             let ignore = path.join(".gitignore");
@@ -83,19 +84,21 @@ impl DataDir {
     }
 
     /// Fails if a demo made the directory and this gateway is not a demo, or the other way round: a demo has its sessions in
-    /// another OpenCode home. Also fails if the directory was made for another workspace: its tasks, its sessions, and an
-    /// OpenCode that was left running belong to that workspace.
-    fn check_owner(self, demo: bool, workspace: &Path) -> anyhow::Result<Self> {
+    /// another OpenCode home. Also fails if the directory was made for another agent or another workspace: its tasks, its sessions,
+    /// and an OpenCode that was left running belong to these.
+    fn check_owner(self, kind: &str, workspace: &Path) -> anyhow::Result<Self> {
         let path = &self.path;
-        let kind = if demo { "demo" } else { "own" };
         let (kind_file, workspace_file) = (path.join("kind"), path.join("workspace"));
         let (old_kind, old_workspace) = (read(&kind_file)?, read(&workspace_file)?);
-        if old_kind.as_deref().is_some_and(|old| old != kind) {
-            bail!(
-                "the data directory {} was made {}, or choose another one with --data-dir",
-                path.display(),
-                if demo { "without --demo; leave --demo out" } else { "with --demo; add --demo" }
-            );
+        if let Some(old) = old_kind.as_deref().filter(|old| *old != kind) {
+            let made = match old.split_once(' ') {
+                Some((_, agent)) => format!("for the agent {agent}; serve that agent"),
+                None if old == DEMO => "with --demo; add --demo".to_owned(),
+                None if kind == DEMO => "without --demo; leave --demo out".to_owned(),
+                None => "for OpenCode; leave --agent out".to_owned(),
+            };
+            let path = path.display();
+            bail!("the data directory {path} was made {made}, or choose another one with --data-dir");
         }
         if let Some(old) = old_workspace.as_deref().filter(|old| Path::new(old) != workspace) {
             bail!(
@@ -233,7 +236,7 @@ pub(crate) fn of_other_kind(path: &Path) -> Option<PathBuf> {
 
 /// Whether a demo made the directory, and for which workspace.
 pub(crate) fn owner(path: &Path) -> anyhow::Result<(bool, Option<String>)> {
-    Ok((read(&path.join("kind"))?.as_deref() == Some("demo"), read(&path.join("workspace"))?))
+    Ok((read(&path.join("kind"))?.as_deref() == Some(DEMO), read(&path.join("workspace"))?))
 }
 
 /// Copies the files that identify the owner of a data directory (kind, workspace, token) to a new one. Missing files are left out.
@@ -245,6 +248,15 @@ pub(crate) fn copy_owner_files(from: &Path, to: &Path) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// The agent whose sessions the tasks of a directory belong to.
+fn kind(agent: &AgentPlan) -> String {
+    match agent {
+        AgentPlan::Attached { .. } | AgentPlan::Managed { .. } => "own".to_owned(),
+        AgentPlan::Demo { .. } => DEMO.to_owned(),
+        AgentPlan::Acp(agent) => format!("acp {}", agent.name),
+    }
 }
 
 fn cannot_write(file: &Path) -> String {
@@ -344,8 +356,8 @@ mod tests {
 
     use super::*;
 
-    fn take_for(path: &Path, demo: bool, workspace: &Path) -> anyhow::Result<DataDir> {
-        DataDir::take(path)?.check_owner(demo, workspace)
+    fn take_for(path: &Path, kind: &str, workspace: &Path) -> anyhow::Result<DataDir> {
+        DataDir::take(path)?.check_owner(kind, workspace)
     }
 
     fn mode(path: &Path) -> u32 {
@@ -367,14 +379,21 @@ mod tests {
     }
 
     #[test]
-    fn the_demo_and_the_users_own_opencode_never_share_a_data_directory() {
+    fn two_agents_never_share_a_data_directory() {
         let parent = tempfile::tempdir().unwrap();
-        for (demo, word) in [(true, "with"), (false, "without")] {
-            let path = parent.path().join(word);
-            drop(take_for(&path, demo, Path::new("/a")).unwrap());
-            let refused = take_for(&path, !demo, Path::new("/a")).unwrap_err().to_string();
-            assert!(refused.contains(&format!("was made {word} --demo")), "{refused}");
-            drop(take_for(&path, demo, Path::new("/a")).unwrap());
+        let cases = [
+            (DEMO, "own", "was made with --demo; add --demo, or"),
+            ("own", DEMO, "was made without --demo; leave --demo out, or"),
+            ("own", "acp qwen", "was made for OpenCode; leave --agent out, or"),
+            ("acp qwen", "own", "was made for the agent qwen; serve that agent, or"),
+            ("acp qwen", "acp vibe", "was made for the agent qwen; serve that agent, or"),
+        ];
+        for (index, (old, new, expected)) in cases.into_iter().enumerate() {
+            let path = parent.path().join(index.to_string());
+            drop(take_for(&path, old, Path::new("/a")).unwrap());
+            let refused = take_for(&path, new, Path::new("/a")).unwrap_err().to_string();
+            assert!(refused.contains(expected), "{refused}");
+            drop(take_for(&path, old, Path::new("/a")).unwrap());
         }
     }
 
@@ -383,10 +402,10 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("data");
         let ours = Path::new("/home/ada/ours \n");
-        drop(take_for(&path, false, ours).unwrap());
+        drop(take_for(&path, "own", ours).unwrap());
         for (other, allowed) in [(Path::new("/home/ada/ours"), false), (Path::new("/"), false), (ours, true)]
         {
-            match take_for(&path, false, other) {
+            match take_for(&path, "own", other) {
                 Ok(_) => assert!(allowed, "{} was accepted", other.display()),
                 Err(refused) => {
                     let expected =
@@ -416,8 +435,8 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let path = parent.path().join("data");
         drop(DataDir::take(&path).unwrap());
-        write_private(&path.join("kind"), "demo").unwrap();
-        take_for(&path, false, Path::new("/a")).unwrap_err();
+        write_private(&path.join("kind"), DEMO).unwrap();
+        take_for(&path, "own", Path::new("/a")).unwrap_err();
         assert!(!path.join("workspace").exists(), "a refused start wrote into the directory");
     }
 

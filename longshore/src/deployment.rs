@@ -3,14 +3,20 @@
 use longshore_edge::contract::Deployment;
 
 use crate::config::Plan;
+use crate::config::plan::AgentPlan;
 
 /// The facts of a gateway that clients reach at `public_url`. The edge adds what follows from its credentials.
 pub(crate) fn deployment(plan: &Plan, public_url: &str) -> Deployment {
     let texts = &plan.card;
+    let other_agent = match &plan.agent {
+        AgentPlan::Acp(agent) => Some(agent.title().to_owned()),
+        _ => None,
+    };
     let workspace_root = texts.expose_workspace_root.then(|| plan.workspace.display().to_string());
     Deployment {
         title: texts.title.clone(),
         description: texts.description.clone(),
+        other_agent,
         version: texts.version.clone(),
         public_url: public_url.trim_end_matches('/').to_owned(),
         documentation_url: texts.documentation_url.as_ref().map(ToString::to_string),

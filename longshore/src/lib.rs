@@ -5,6 +5,8 @@
 pub mod cli;
 pub mod config;
 
+mod acp_upstream;
+mod agents;
 mod backup;
 mod banner;
 mod commands;
@@ -26,7 +28,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser as _;
 
-use cli::{Cli, ConfigFile, Subcommands};
+use cli::{AgentsCommand, CheckAgent, Cli, ConfigFile, Subcommands};
 use config::{Checked, Flags, Plan, Problems, ProcessContext};
 
 /// The exit code for bad flags (clap uses the same) and for a bad configuration.
@@ -79,6 +81,13 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
             done
         }
         Subcommands::Check(options) => commands::check(&plan(&options.settings.0, &options.config)?),
+        Subcommands::Agents(cli::Agents { command: None }) => {
+            agents::list(&context()?);
+            Ok(())
+        }
+        Subcommands::Agents(cli::Agents { command: Some(AgentsCommand::Check(options)) }) => {
+            return check_agent(&options);
+        }
         Subcommands::Settings => {
             output::print(config::reference::markdown().trim_end());
             Ok(())
@@ -91,9 +100,24 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
+fn check_agent(options: &CheckAgent) -> anyhow::Result<ExitCode> {
+    // Only a configuration that can be read may name the agent.
+    let configured = config::load(&options.settings.0, options.config.config.as_deref(), &context()?).ok();
+    let flags = agents::flags(options, configured.as_ref().map(|checked| &checked.plan));
+    let plan = plan(&flags, &options.config)?;
+    let runtime = runtime(AUTOMATIC)?;
+    let done = runtime.block_on(agents::check(&plan));
+    runtime.shutdown_background();
+    done
+}
+
+fn context() -> anyhow::Result<ProcessContext> {
+    ProcessContext::read().context("cannot determine the current directory")
+}
+
 /// Reads the configuration, prints its warnings, and starts the log that it configures.
 fn plan(flags: &Flags, file: &ConfigFile) -> anyhow::Result<Plan> {
-    let context = ProcessContext::read().context("cannot determine the current directory")?;
+    let context = context()?;
     let Checked { plan, warnings } = config::load(flags, file.config.as_deref(), &context)?;
     for warning in warnings {
         output::warn(warning);

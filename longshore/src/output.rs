@@ -17,6 +17,11 @@ pub(crate) fn warn(line: impl Display) {
     eprintln!("warning: {line}");
 }
 
+/// Prints that a step goes on. Not a part of the result.
+pub(crate) fn progress(line: impl Display) {
+    eprintln!("{line}");
+}
+
 /// One word for a shell, in quotes if it needs them.
 pub(crate) fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);

@@ -1,4 +1,4 @@
-//! Connects the gateway to its OpenCode: attached, managed, or managed with the demo model.
+//! Connects the gateway to its agent: an OpenCode that is attached, managed, or managed with the demo model; or an ACP agent.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use longshore_agent_acp::AcpAgent;
 use longshore_agent_opencode::managed::{self, Managed, ManagedConfig};
 use longshore_agent_opencode::{DirectoryLimits, Endpoint, OpenCode, OpenCodeConfig, PromptRules, Watchdog};
 use longshore_demo_model::DemoModel;
@@ -19,6 +20,7 @@ use longshore_meter::Metrics;
 use longshore_model::{ModelName, PromptOptions};
 use tokio::time::timeout;
 
+use crate::acp_upstream;
 use crate::cli::TESTED_OPENCODE;
 use crate::config::Plan;
 use crate::config::plan::AgentPlan;
@@ -38,10 +40,10 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// The prompt that makes the demo's OpenCode load everything. The demo model costs nothing.
 const WARM_UP_PROMPT: &str = "Say hello.";
 
-/// The OpenCode that the engine drives, and everything that must end with it.
+/// The agent that the engine drives, and everything that must end with it.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    agent: Arc<OpenCode>,
+    agent: UpstreamAgent,
     description: String,
     /// A prompt for a turn before the first one of a caller.
     warm_up: Option<&'static str>,
@@ -50,7 +52,13 @@ pub(crate) struct Upstream {
     _model: Option<DemoModel>,
 }
 
-/// What happens to OpenCode when the gateway ends.
+#[derive(Debug)]
+enum UpstreamAgent {
+    OpenCode(Arc<OpenCode>),
+    Acp(Arc<AcpAgent>),
+}
+
+/// What happens to OpenCode when the gateway ends. An ACP agent always ends.
 #[derive(Debug)]
 enum AtEnd {
     /// Leave OpenCode running, because Longshore did not start it.
@@ -69,7 +77,7 @@ struct Connected {
 }
 
 impl Upstream {
-    /// Attaches to, starts or adopts the OpenCode of the plan. Dropping the future terminates an OpenCode that is still starting.
+    /// Attaches to, starts or adopts the agent of the plan. Dropping the future terminates an agent that is still starting.
     pub(crate) async fn start(
         plan: &Plan,
         clock: &Arc<dyn Clock>,
@@ -89,6 +97,11 @@ impl Upstream {
             },
             AgentPlan::Managed { program } => manage(managed_config(plan, program), tasks, None).await?,
             AgentPlan::Demo { program } => manage_demo(plan, program, tasks).await?,
+            AgentPlan::Acp(agent) => {
+                let (agent, description) = acp_upstream::start(plan, agent, tasks).await?;
+                let agent = UpstreamAgent::Acp(agent);
+                return Ok(Self { agent, description, warm_up: None, at_end: AtEnd::Leave, _model: None });
+            }
         };
         let config = OpenCodeConfig {
             endpoint: connected.endpoint,
@@ -115,15 +128,17 @@ impl Upstream {
             metrics: Arc::clone(metrics),
         };
         let agent = OpenCode::new(config, Arc::clone(clock), tasks.clone())?;
-        let agent = Arc::new(agent.with_roots(plan.allowed_roots.clone()));
+        let agent = UpstreamAgent::OpenCode(Arc::new(agent.with_roots(plan.allowed_roots.clone())));
         let (description, model) = (connected.description, connected.model);
         // An adopted OpenCode has loaded everything before.
         let warm_up = (model.is_some() && !connected.is_adopted).then_some(WARM_UP_PROMPT);
         Ok(Self { agent, description, warm_up, at_end: AtEnd::new(plan), _model: model })
     }
 
-    /// Waits until OpenCode responds and has loaded the workspace. `waiting` gets the reason if that takes a while.
+    /// Waits until OpenCode responds and has loaded the workspace. `waiting` gets the reason if that takes a while. An ACP agent is
+    /// ready when it has started.
     pub(crate) async fn until_ready(&self, waiting: impl FnOnce(&str)) {
+        let UpstreamAgent::OpenCode(agent) = &self.agent else { return };
         let mut waiting = Some(waiting);
         let mut report = |reason: &str| {
             if let Some(waiting) = waiting.take() {
@@ -131,8 +146,8 @@ impl Upstream {
             }
         };
         let version = loop {
-            let back = self.agent.until_back();
-            let mut checking = pin!(self.agent.version());
+            let back = agent.until_back();
+            let mut checking = pin!(agent.version());
             let checked = if let Ok(checked) = timeout(FIRST_RESPONSE, checking.as_mut()).await {
                 checked
             } else {
@@ -147,25 +162,34 @@ impl Upstream {
             let _ = timeout(CHECK_EVERY, back).await;
         };
         warn_if_untested(&version);
-        self.agent.warm_up(self.warm_up).await;
+        agent.warm_up(self.warm_up).await;
     }
 
     pub(crate) fn agent(&self) -> Arc<dyn Agent> {
-        Arc::<OpenCode>::clone(&self.agent)
+        match &self.agent {
+            UpstreamAgent::OpenCode(agent) => Arc::<OpenCode>::clone(agent),
+            UpstreamAgent::Acp(agent) => Arc::<AcpAgent>::clone(agent),
+        }
     }
 
-    /// The interface for queries and commands besides turns.
-    pub(crate) fn control(&self) -> Arc<dyn Control> {
-        Arc::<OpenCode>::clone(&self.agent)
+    /// The interface for queries and commands besides turns, which only OpenCode over HTTP has.
+    pub(crate) fn control(&self) -> Option<Arc<dyn Control>> {
+        match &self.agent {
+            UpstreamAgent::OpenCode(agent) => Some(Arc::<OpenCode>::clone(agent)),
+            UpstreamAgent::Acp(_) => None,
+        }
     }
 
-    /// Describes the OpenCode for people.
+    /// Describes the agent for people.
     pub(crate) fn description(&self) -> &str {
         &self.description
     }
 
     /// Terminates OpenCode or leaves it for the next start, depending on the plan and on who ended the gateway.
     pub(crate) async fn end(self, ended: Ended) {
+        if let UpstreamAgent::Acp(agent) = &self.agent {
+            agent.stop().await;
+        }
         self.at_end.carry_out(ended).await;
     }
 
@@ -178,7 +202,7 @@ impl Upstream {
 impl AtEnd {
     fn new(plan: &Plan) -> Self {
         match plan.agent {
-            AgentPlan::Attached { .. } => Self::Leave,
+            AgentPlan::Attached { .. } | AgentPlan::Acp(_) => Self::Leave,
             AgentPlan::Managed { .. } => Self::TerminateIfByPerson(plan.data_dir.clone()),
             AgentPlan::Demo { .. } => Self::Terminate(plan.data_dir.clone()),
         }

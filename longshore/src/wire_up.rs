@@ -17,7 +17,7 @@ use secrecy::SecretString;
 use tokio::net::TcpListener;
 
 use crate::config::credentials::{Credential, Login};
-use crate::config::plan::{Asks, Plan, StorePlan};
+use crate::config::plan::{AgentPlan, Asks, Plan, StorePlan};
 use crate::config::traces::Traces;
 use crate::data_dir::{self, DataDir};
 use crate::upstream::Upstream;
@@ -110,7 +110,7 @@ impl PreparedGateway {
         let engine = Engine::new(EngineParts {
             store: self.store,
             agent: upstream.agent(),
-            control: Some(upstream.control()),
+            control: upstream.control(),
             clock: self.clock,
             tasks: self.tasks.clone(),
             metrics: Arc::clone(&self.metrics),
@@ -188,7 +188,10 @@ fn spans(plan: &Plan, metrics: &Arc<Metrics>, tasks: &Tasks) -> anyhow::Result<A
         service_name,
         service_version: env!("CARGO_PKG_VERSION").to_owned(),
         sample_ratio,
-        agent: plan.prompt.agent.clone().unwrap_or_else(|| "opencode".to_owned()),
+        agent: match &plan.agent {
+            AgentPlan::Acp(agent) => agent.name.clone(),
+            _ => plan.prompt.agent.clone().unwrap_or_else(|| "opencode".to_owned()),
+        },
         model: plan.prompt.model.clone(),
     };
     Ok(Otlp::start(config, metrics, tasks).context("cannot start the export of traces")?)

@@ -25,9 +25,15 @@ pub const INHERITED: &[&str] = &[
     "SHELL",
     "SSL_CERT_DIR",
     "SSL_CERT_FILE",
+    "TERM",
     "TMPDIR",
     "TZ",
     "USER",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR",
+    "XDG_STATE_HOME",
 ];
 
 /// How often the process is checked while it should end. No event announces the end of a process that must not be reaped yet.

@@ -33,8 +33,11 @@
 //! Every directive takes `ttft` (milliseconds of silence before the first byte), `in` and `out` (the token usage to
 //! report) and, with a tool call, `pre` (text before it) and `argchunks` (its arguments in so many deltas).
 //!
+//! `POST /v1/messages` answers the same scripts in the API of Anthropic.
+//!
 //! Besides the API there are `GET /_health`, `GET /_log` and `POST /_reset`.
 
+mod anthropic;
 pub mod home;
 pub mod journal;
 pub mod reply;

@@ -1,5 +1,6 @@
 //! The HTTP/1.1 server on loopback.
 
+mod anthropic_sse;
 mod connection;
 mod reply_writer;
 mod sse;
@@ -24,7 +25,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::connection::{Connection, ConnectionEnd};
-use self::reply_writer::ReplyWriter;
+use self::reply_writer::{Api, ReplyWriter};
+use crate::anthropic::MessagesRequest;
 use crate::journal::Journal;
 use crate::reply;
 use crate::request::{ChatRequest, ParsedRequest, Session};
@@ -168,14 +170,23 @@ async fn answer(request: Request<Incoming>, journal: Arc<Journal>, ending: Conne
             );
             json_response(StatusCode::OK, &json!({"object": "list", "data": models}))
         }
-        (&Method::POST, "/v1/chat/completions") => chat(request, &journal, ending).await,
+        (&Method::POST, "/v1/chat/completions") => chat(Api::OpenAi, request, &journal, ending).await,
+        (&Method::POST, "/v1/messages") => chat(Api::Anthropic, request, &journal, ending).await,
+        (&Method::POST, "/v1/messages/count_tokens") => {
+            json_response(StatusCode::OK, &json!({"input_tokens": 100}))
+        }
         (method, path) => {
             error_response(StatusCode::NOT_FOUND, &format!("The demo model has no {method} {path}."))
         }
     }
 }
 
-async fn chat(request: Request<Incoming>, journal: &Arc<Journal>, ending: ConnectionEnd) -> Response<Body> {
+async fn chat(
+    api: Api,
+    request: Request<Incoming>,
+    journal: &Arc<Journal>,
+    ending: ConnectionEnd,
+) -> Response<Body> {
     let active = journal.begin();
     let session = session(request.headers());
     let too_large = || error_response(StatusCode::PAYLOAD_TOO_LARGE, "The request is larger than 64 MiB.");
@@ -189,7 +200,13 @@ async fn chat(request: Request<Incoming>, journal: &Arc<Journal>, ending: Connec
             return error_response(StatusCode::BAD_REQUEST, &format!("The request broke off: {error}."));
         }
     };
-    let request: ChatRequest = match serde_json::from_slice(&body) {
+    let request: serde_json::Result<ChatRequest> = match api {
+        Api::OpenAi => serde_json::from_slice(&body),
+        Api::Anthropic => {
+            serde_json::from_slice(&body).and_then(|request: MessagesRequest| request.into_chat())
+        }
+    };
+    let request = match request {
         Ok(request) => request,
         Err(error) => {
             return error_response(StatusCode::BAD_REQUEST, &format!("No chat request: {error}."));
@@ -197,7 +214,7 @@ async fn chat(request: Request<Incoming>, journal: &Arc<Journal>, ending: Connec
     };
     let asked = ParsedRequest::new(&request, session);
     let attempt = journal.record(&asked);
-    ReplyWriter::new(&asked, reply::choose(&asked, attempt), active, ending).respond().await
+    ReplyWriter::new(api, &asked, reply::choose(&asked, attempt), active, ending).respond().await
 }
 
 /// OpenCode's session id, which is in one of two headers.

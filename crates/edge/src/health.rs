@@ -36,7 +36,7 @@ pub(crate) struct Health {
 #[derive(Clone, Debug)]
 struct CheckResult {
     at: Instant,
-    opencode: Checked,
+    agent: Checked,
     store: Checked,
 }
 
@@ -54,9 +54,9 @@ impl Health {
 
     /// Status 200 if the gateway can accept new work, else 503.
     pub(crate) async fn answer(&self, version: ProtocolVersion) -> Response {
-        let CheckResult { opencode, store, .. } = self.check().await;
+        let CheckResult { agent, store, .. } = self.check().await;
         let stopping = self.closing.is_cancelled();
-        let facts = HealthFacts { opencode: opencode.part, store: store.part, stopping };
+        let facts = HealthFacts { agent: agent.part, store: store.part, stopping };
         let status = if facts.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         reply::json(status, Media::Json, contract::health(&self.deployment, version, &facts))
     }
@@ -66,7 +66,7 @@ impl Health {
         if let Some(found) = last.as_ref().filter(|found| found.at.elapsed() < FRESH) {
             return found.clone();
         }
-        let (opencode, store) = tokio::join!(
+        let (agent, store) = tokio::join!(
             timeout(CHECK_TIMEOUT, self.engine.check_agent()),
             timeout(CHECK_TIMEOUT, self.engine.check_store()),
         );
@@ -78,7 +78,7 @@ impl Health {
             store.part = Part::Degraded(damage);
         }
         let found = CheckResult {
-            opencode: checked("OpenCode", opencode.ok(), before.map(|found| &found.opencode)),
+            agent: checked(self.deployment.agent_name(), agent.ok(), before.map(|found| &found.agent)),
             store,
             at: Instant::now(),
         };
@@ -88,7 +88,7 @@ impl Health {
 }
 
 /// The state of a part as callers see it. `answer`: `None` if the part did not answer. A part that goes down is logged once.
-fn checked(name: &'static str, answer: Option<Result<()>>, before: Option<&Checked>) -> Checked {
+fn checked(name: &str, answer: Option<Result<()>>, before: Option<&Checked>) -> Checked {
     let was_down = before.is_some_and(|before| matches!(before.part, Part::Down(_)));
     let worked = before.filter(|_| !was_down).and_then(|before| before.worked);
     let part = match (answer, before) {

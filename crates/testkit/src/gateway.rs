@@ -41,7 +41,7 @@ pub struct Setup {
     environment: BTreeMap<OsString, OsString>,
     /// Relative to the temporary directory.
     data_dir: &'static str,
-    /// OpenCode runs already: no program is needed, and none is stopped.
+    /// No OpenCode is started: none is needed, and none is stopped.
     attached: bool,
 }
 
@@ -62,6 +62,12 @@ impl Setup {
     pub fn attached(binary: impl Into<PathBuf>, opencode_url: &str) -> Self {
         let setup = Self { attached: true, ..Self::managed(binary, BTreeMap::new()) };
         setup.env("OPENCODE_BASE_URL", opencode_url)
+    }
+
+    /// `longshore serve --agent`: an agent that speaks ACP, and that ends with the gateway.
+    pub fn acp(binary: impl Into<PathBuf>, agent: &str, environment: BTreeMap<OsString, OsString>) -> Self {
+        let setup = Self { attached: true, ..Self::managed(binary, environment) };
+        setup.flag("--agent").flag(agent)
     }
 
     /// Keeps the gateway's data in the workspace.

@@ -14,6 +14,7 @@ use crate::json::text_of_list;
 mod declaration;
 
 pub(crate) use declaration::as_of_v03;
+pub(crate) use declaration::declared_binding;
 pub use declaration::{declared, declared_exposure, mark_required};
 
 /// The header in which a request names the extensions that it wants, and a response those that are active.

@@ -33,6 +33,10 @@ impl Environment {
         self.0.get(name).map(String::as_str)
     }
 
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
     fn names(&self) -> impl Iterator<Item = &str> {
         self.0.keys().map(String::as_str)
     }

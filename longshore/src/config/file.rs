@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::problem::{Problem, Source};
 use super::setting::{Kind, Setting};
-use super::{DEFAULT_FILE, Plan, ProcessContext, paths, syntax, table};
+use super::{DEFAULT_FILE, Plan, ProcessContext, agents, paths, syntax, table};
 
 /// The values of the file, by key.
 pub type FileSettings = BTreeMap<&'static str, FileValue>;
@@ -86,8 +86,13 @@ impl Found {
     /// The settings in the file. Problems are added to `problems`.
     pub fn settings(&self, problems: &mut Vec<Problem>) -> FileSettings {
         let settings = parse(&self.name, &self.text, problems);
-        let is_secret = |key: &&str| table::by_key(key).is_some_and(|setting| setting.kind.is_secret());
-        let secret = settings.keys().copied().find(is_secret);
+        let is_secret = |(key, value): &(&&str, &FileValue)| {
+            table::by_key(key).is_some_and(|setting| match setting.kind {
+                Kind::Agents => agents::holds_secret(&value.text),
+                kind => kind.is_secret(),
+            })
+        };
+        let secret = settings.iter().find(is_secret).map(|(key, _)| *key);
         let user = rustix::process::geteuid().as_raw();
         if let Some(reason) = exposed(user, self.metadata.uid(), self.metadata.mode(), secret) {
             problems.push(Problem(format!("{}: {reason}", self.name)));
@@ -240,7 +245,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
         }
         (Kind::Switch, DeValue::Boolean(on)) => Some(on.to_string()),
         (Kind::Choice(choices), DeValue::Boolean(on)) if choices.contains(&"true") => Some(on.to_string()),
-        (Kind::Credentials | Kind::List | Kind::Paths, DeValue::Array(_)) => {
+        (Kind::Credentials | Kind::Agents | Kind::List | Kind::Paths, DeValue::Array(_)) => {
             Some(json(value.get_ref()).to_string())
         }
         (

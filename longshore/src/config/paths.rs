@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
 use sha2::{Digest, Sha256};
 
 use super::environment::Environment;
@@ -36,19 +37,39 @@ pub(super) fn opencode_secrets(environment: &Environment) -> Vec<PathBuf> {
     data.into_iter().flat_map(|data| inside.map(|name| data.join("opencode").join(name))).collect()
 }
 
+/// A path below the home of the user.
+pub(super) fn in_home(environment: &Environment, path: &str) -> Option<PathBuf> {
+    Some(absolute(environment, "HOME")?.join(path))
+}
+
 fn absolute(environment: &Environment, name: &str) -> Option<PathBuf> {
     environment.get(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// The default data directory of a workspace: readable in a listing, and different for each workspace.
-///
-/// The demo has another one, because its sessions are in another OpenCode home.
-/// `None`: the environment names no directory for a user's data.
-pub(super) fn default_data_dir(environment: &Environment, workspace: &Path, demo: bool) -> Option<PathBuf> {
-    Some(data_home(environment)?.join("longshore").join(directory_name(workspace, demo)))
+/// A bare name is searched on the PATH; anything else is a file, relative to the directory where the gateway was started.
+pub(super) fn program(here: &Path, program: PathBuf) -> PathBuf {
+    if program.components().count() > 1 { here.join(program) } else { program }
 }
 
-fn directory_name(workspace: &Path, demo: bool) -> String {
+/// The file of a program that exists and can be run.
+pub fn find_program(environment: &Environment, here: &Path, program: &Path) -> Option<PathBuf> {
+    let is_program = |path: &PathBuf| path.is_file() && access(path, Access::EXEC_OK).is_ok();
+    if program.components().count() > 1 {
+        return Some(here.join(program)).filter(is_program);
+    }
+    let directories = environment.get("PATH").unwrap_or_default();
+    std::env::split_paths(directories).map(|directory| here.join(directory).join(program)).find(is_program)
+}
+
+/// The default data directory of a workspace: readable in a listing, and different for each workspace.
+///
+/// The demo has another one, because its sessions are in another OpenCode home, and so has each agent that is not OpenCode.
+/// `None`: the environment names no directory for a user's data.
+pub(super) fn default_data_dir(environment: &Environment, workspace: &Path, suffix: &str) -> Option<PathBuf> {
+    Some(data_home(environment)?.join("longshore").join(directory_name(workspace, suffix)))
+}
+
+fn directory_name(workspace: &Path, suffix: &str) -> String {
     let last = workspace.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let mut name: String = last
         .chars()
@@ -61,9 +82,7 @@ fn directory_name(workspace: &Path, demo: bool) -> String {
     for byte in &Sha256::digest(workspace.as_os_str().as_encoded_bytes())[..6] {
         let _ = write!(name, "{byte:02x}");
     }
-    if demo {
-        name.push_str(DEMO_SUFFIX);
-    }
+    name.push_str(suffix);
     name
 }
 
@@ -105,7 +124,7 @@ mod tests {
     fn the_data_directory_follows_xdg_and_home() {
         type Variables = &'static [(&'static str, &'static str)];
         let workspace = Path::new("/home/ada/my project");
-        let name = directory_name(workspace, false);
+        let name = directory_name(workspace, "");
         assert!(name.starts_with("my-project-"), "{name}");
         let cases: [(Variables, Option<&str>); 4] = [
             (&[("XDG_DATA_HOME", "/data"), ("HOME", "/home/ada")], Some("/data/longshore")),
@@ -122,20 +141,20 @@ mod tests {
         for (variables, expected) in cases {
             let environment = variables.iter().copied().collect();
             let expected = expected.map(|base| Path::new(base).join(&name));
-            assert_eq!(default_data_dir(&environment, workspace, false), expected, "{variables:?}");
+            assert_eq!(default_data_dir(&environment, workspace, ""), expected, "{variables:?}");
         }
     }
 
     #[test]
     fn each_workspace_and_the_demo_have_their_own_data_directory() {
         let names = [
-            directory_name(Path::new("/a/x"), false),
-            directory_name(Path::new("/b/x"), false),
-            directory_name(Path::new("/a/x"), true),
+            directory_name(Path::new("/a/x"), ""),
+            directory_name(Path::new("/b/x"), ""),
+            directory_name(Path::new("/a/x"), DEMO_SUFFIX),
         ];
         assert_ne!(names[0], names[1]);
         assert_ne!(names[0], names[2]);
-        assert_eq!(names[0], directory_name(Path::new("/a/x"), false));
+        assert_eq!(names[0], directory_name(Path::new("/a/x"), ""));
     }
 
     #[test]

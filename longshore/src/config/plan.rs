@@ -7,9 +7,9 @@ use longshore_agent_opencode::Pin;
 use longshore_edge::contract::{Environment, MissingVersion};
 use longshore_edge::{Exposure, Extension};
 use longshore_engine::{AlwaysScope, ProtectedPaths, SessionGuard, leads_into};
-use secrecy::SecretString;
 use url::Url;
 
+pub use super::agent_plan::AgentPlan;
 use super::credentials::{self, Credential};
 use super::limits::{self, Limits};
 use super::placement::Reach;
@@ -17,7 +17,7 @@ use super::problem::{self, Problem, Source};
 use super::read::{Reader, Written};
 use super::setting::Setting;
 use super::traces::{self, Traces};
-use super::{ProcessContext, callers, declared, paths, placement, table};
+use super::{ProcessContext, agent_plan, agents, callers, declared, paths, placement, table};
 
 /// The checked configuration.
 #[derive(Clone, Debug)]
@@ -51,8 +51,8 @@ pub struct Plan {
     pub agent_reaches_data_dir: bool,
     /// Why `serve` must not keep its data where the other settings say.
     pub misplaced: Option<Problem>,
-    /// Credentials and conversations of the user's own OpenCode.
-    pub opencode_secrets: Vec<PathBuf>,
+    /// Credentials and conversations of the user's own OpenCode, and of the agent that is served.
+    pub agent_secrets: Vec<PathBuf>,
     /// How long to wait for a data directory that another gateway uses.
     pub lock_wait: Duration,
     /// Only from the command line, because it is a decision about one start.
@@ -91,17 +91,6 @@ pub struct Listen {
     pub write_timeout: Duration,
     /// 0: by the number of cores.
     pub threads: usize,
-}
-
-/// Which OpenCode to use.
-#[derive(Clone, Debug)]
-pub enum AgentPlan {
-    /// A server that is already running.
-    Attached { base_url: Url, username: String, password: Option<SecretString> },
-    /// A server that Longshore starts, with the user's own configuration.
-    Managed { program: PathBuf },
-    /// A server that Longshore starts in its own home, with the demo model.
-    Demo { program: PathBuf },
 }
 
 /// Options of every prompt whose sender gives none, and what senders may choose.
@@ -230,7 +219,7 @@ pub enum LogLevel {
 impl Plan {
     /// The gateway's own files, which no caller may reach.
     pub fn protected_paths(&self) -> ProtectedPaths {
-        let mut paths = self.opencode_secrets.clone();
+        let mut paths = self.agent_secrets.clone();
         paths.push(self.data_dir.clone());
         paths.extend(self.config_file.clone());
         if let StorePlan::Sqlite { path, .. } = &self.store {
@@ -261,9 +250,10 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
     let listen = listen(reader);
     let credentials = credentials(reader);
     let credential_sources = credential_sources(reader);
-    let workspace = workspace(reader, &context.directory);
+    let configured = agents::read(reader, context);
+    let workspace = workspace(reader, &context.directory, configured.as_ref());
     let allowed_roots = allowed_roots(reader, &context.directory);
-    let agent = agent(reader, &context.directory);
+    let agent = agent_plan::read(reader, &context.directory, configured);
     let stream_silence = reader.seconds(&table::STREAM_SILENCE);
     let prompt = prompt(reader);
     let allow_directory_override = reader.switch(&table::DIRECTORY_OVERRIDE);
@@ -274,8 +264,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
     let output = output(reader);
     let required_extensions = required_extensions(reader);
     let missing_version = missing_version(reader);
-    let demo = matches!(agent, Some(AgentPlan::Demo { .. }));
-    let data_dir = data_dir(reader, context, workspace.as_deref(), demo);
+    let data_dir = data_dir(reader, context, workspace.as_deref(), agent.as_ref());
     let lock_wait = reader.seconds(&table::LOCK_WAIT);
     let store = store(reader, &context.directory, data_dir.as_deref());
     let min_free_disk = reader.bytes(&table::MIN_FREE_DISK);
@@ -285,7 +274,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         fold_after: reader.seconds_or_off(&table::FOLD_AFTER),
         keep_tasks: reader.seconds_or_off(&table::KEEP_TASKS),
     };
-    let card = card(reader);
+    let card = card(reader, agent.as_ref());
     let environment = declared::read(reader, &context.directory, workspace.as_deref());
     let log = log(reader);
     let metrics = reader.switch(&table::METRICS);
@@ -297,7 +286,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         credential_sources,
         agent_reaches_data_dir: reach?.contains(data_dir.as_deref()?).is_some(),
         misplaced,
-        opencode_secrets: paths::opencode_secrets(&context.environment),
+        agent_secrets: agent_plan::secrets(agent.as_ref(), &context.environment),
         workspace: workspace?,
         allowed_roots,
         agent: agent?,
@@ -399,9 +388,19 @@ fn credential_sources(reader: &mut Reader<'_>) -> Vec<String> {
     settings.into_iter().filter_map(source).collect()
 }
 
-fn workspace(reader: &mut Reader<'_>, here: &Path) -> Option<PathBuf> {
+fn workspace(
+    reader: &mut Reader<'_>,
+    here: &Path,
+    configured: Option<&agents::Configured>,
+) -> Option<PathBuf> {
     let written = reader.written(&table::WORKSPACE);
-    let directory = reader.path(&table::WORKSPACE).map_or_else(|| here.to_owned(), |path| here.join(path));
+    let of_agent = configured.and_then(|configured| configured.workspace.clone());
+    if let (Some(Written { source: source @ Source::File { .. }, .. }), Some(_)) = (&written, &of_agent) {
+        let reason = "the entry in agents has a workspace too; leave one of the two out";
+        reader.problem(Problem::rule(source, &table::WORKSPACE, reason));
+    }
+    let directory = reader.path(&table::WORKSPACE).or(of_agent);
+    let directory = directory.map_or_else(|| here.to_owned(), |path| here.join(path));
     let reason = match directory.canonicalize() {
         Ok(directory) if directory.is_dir() => match paths::unusable(&directory) {
             None => return Some(directory),
@@ -433,55 +432,6 @@ fn allowed_roots(reader: &mut Reader<'_>, here: &Path) -> Vec<PathBuf> {
         }
     }
     roots
-}
-
-fn agent(reader: &mut Reader<'_>, here: &Path) -> Option<AgentPlan> {
-    let base_url = reader.url(&table::BASE_URL);
-    let username = reader.text(&table::USERNAME);
-    let password = reader.secret(&table::PASSWORD);
-    let program = reader.path(&table::PROGRAM).map(|program| program_path(here, program));
-    let demo = reader.switch(&table::DEMO);
-    let Some(base_url) = base_url else {
-        for setting in [&table::USERNAME, &table::PASSWORD] {
-            let is_for_attached = |written: &Written| match written.source {
-                // OpenCode's own variables are not meant for Longshore alone.
-                Source::Environment(name) => Some(name) == setting.env,
-                _ => true,
-            };
-            if let Some(written) = reader.written(setting).filter(is_for_attached) {
-                reader.warn(format!(
-                    "{} ({}) has no effect: Longshore starts an OpenCode with a password of its own, \
-                     because {} is not set",
-                    written.source,
-                    setting.key,
-                    table::BASE_URL.key
-                ));
-            }
-        }
-        let program = program?;
-        return Some(if demo { AgentPlan::Demo { program } } else { AgentPlan::Managed { program } });
-    };
-    if demo && let Some(written) = reader.written(&table::DEMO) {
-        let reason = format!(
-            "cannot be combined with {}: the demo starts an OpenCode of its own; unset one of the two",
-            table::BASE_URL.key
-        );
-        reader.problem(Problem::rule(&written.source, &table::DEMO, reason));
-    }
-    if let Some(written) = reader.written(&table::PROGRAM) {
-        reader.warn(format!(
-            "{} ({}) has no effect: Longshore attaches to {}",
-            written.source,
-            table::PROGRAM.key,
-            table::BASE_URL.key
-        ));
-    }
-    Some(AgentPlan::Attached { base_url, username: username?, password })
-}
-
-/// A bare name is searched on the PATH; anything else is a file, relative to the directory where the gateway was started.
-fn program_path(here: &Path, program: PathBuf) -> PathBuf {
-    if program.components().count() > 1 { here.join(program) } else { program }
 }
 
 fn prompt(reader: &mut Reader<'_>) -> PromptPlan {
@@ -625,12 +575,12 @@ fn data_dir(
     reader: &mut Reader<'_>,
     context: &ProcessContext,
     workspace: Option<&Path>,
-    demo: bool,
+    agent: Option<&AgentPlan>,
 ) -> Option<PathBuf> {
     if let Some(path) = reader.path(&table::DATA_DIR) {
         return Some(context.directory.join(path));
     }
-    let found = paths::default_data_dir(&context.environment, workspace?, demo);
+    let found = paths::default_data_dir(&context.environment, workspace?, &agent?.data_dir_suffix());
     if found.is_none() {
         let reason = "must be set: neither XDG_DATA_HOME nor HOME names a directory for it";
         reader.problem(Problem::rule(&Source::Default, &table::DATA_DIR, reason));
@@ -660,9 +610,17 @@ fn store(reader: &mut Reader<'_>, here: &Path, data_dir: Option<&Path>) -> Optio
     Some(StorePlan::Sqlite { path, survives_power_loss: durability? == "power" })
 }
 
-fn card(reader: &mut Reader<'_>) -> Option<CardTexts> {
-    let title = reader.text(&table::TITLE);
-    let description = reader.text(&table::DESCRIPTION);
+fn card(reader: &mut Reader<'_>, agent: Option<&AgentPlan>) -> Option<CardTexts> {
+    let (mut title, mut description) = (reader.text(&table::TITLE), reader.text(&table::DESCRIPTION));
+    // The fallbacks of the table are for OpenCode.
+    if let Some(AgentPlan::Acp(agent)) = agent {
+        if reader.written(&table::TITLE).is_none() {
+            title = Some(agent.title().to_owned());
+        }
+        if reader.written(&table::DESCRIPTION).is_none() {
+            description = Some(format!("A coding agent ({}) that works in one directory.", agent.title()));
+        }
+    }
     let version = reader.text(&table::CARD_VERSION);
     let project = reader.text(&table::PROJECT);
     let documentation_url = reader.url(&table::DOCUMENTATION);

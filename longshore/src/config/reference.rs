@@ -71,6 +71,40 @@ With no credential at all, a token is generated on the first start, kept in the 
 by its owner only) and shown; `longshore token` shows it again. Its principal is `default`, as for `A2A_BEARER_TOKEN`.
 ";
 
+const AGENTS: &str = "\
+Without this setting the gateway serves OpenCode over HTTP, as the next section says. [agents.md](agents.md) describes the agents
+that speak ACP, and what each of them can do.
+
+In the file the agent is one `[[agents]]` table. A second table is refused: more than one agent comes later.
+
+| field | meaning |
+|---|---|
+| `name` | names the agent for callers, and its data directory: letters, digits, dots, hyphens and underscores |
+| `kind` | `acp` |
+| `command` | a list of the program and its arguments; or a text, which is a preset or a command line |
+| `env` | a table of variables for the agent |
+| `pass_env` | a list of variables that the agent gets from the gateway's environment |
+| `workspace` | the directory that the agent works in; a flag or variable of `opencode.workspace_root` overrides it |
+| `auth_method` | the id of the agent's method to log in with, after each start of the agent |
+| `mode` | the mode of new sessions |
+| `model` | the model of sessions whose caller names none |
+| `idle_stop` | seconds without a turn after which the agent is stopped; the next message starts it again (default: never) |
+| `mcp_servers` | tables of MCP servers for every session: `name` and `command` with `env`, or `name` and `url` with `headers` and `type` (`http` or `sse`) |
+
+The agent gets no variable of the gateway but these: those that name the user, the home and its XDG directories, the shell, the
+terminal, the language, the time zone, the PATH, a temporary directory and certificates; those of its preset; and those that `env` and
+`pass_env` name. A command line that begins with the command of a preset gets the variables of that preset.
+
+```toml
+[[agents]]
+name = \"qwen\"
+kind = \"acp\"
+command = [\"qwen\", \"--acp\"]
+env = { OPENAI_BASE_URL = \"http://127.0.0.1:4999/v1\" }
+pass_env = [\"OPENAI_API_KEY\"]
+```
+";
+
 /// The whole page.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
@@ -78,6 +112,9 @@ pub fn markdown() -> String {
         let _ = write!(page, "\n## {}\n", group.heading());
         if group == Group::Auth {
             let _ = write!(page, "\n{CREDENTIALS}");
+        }
+        if group == Group::Agent {
+            let _ = write!(page, "\n{AGENTS}");
         }
         for setting in table::ALL.iter().filter(|setting| setting.group() == group) {
             section(&mut page, setting);

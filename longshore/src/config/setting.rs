@@ -32,6 +32,7 @@ impl Setting {
         match self.key.split_once('.').map_or(self.key, |(section, _)| section) {
             "serve" | "protocol" => Group::Listener,
             "auth" => Group::Auth,
+            "agents" => Group::Agent,
             "opencode" => Group::OpenCode,
             "turns" => Group::Turns,
             "control" => Group::Control,
@@ -63,6 +64,7 @@ pub enum Fallback {
 pub enum Group {
     Listener,
     Auth,
+    Agent,
     OpenCode,
     Turns,
     Control,
@@ -76,9 +78,10 @@ pub enum Group {
 }
 
 impl Group {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Listener,
         Self::Auth,
+        Self::Agent,
         Self::OpenCode,
         Self::Turns,
         Self::Control,
@@ -95,6 +98,7 @@ impl Group {
         match self {
             Self::Listener => "Listener",
             Self::Auth => "Credentials",
+            Self::Agent => "Agent",
             Self::OpenCode => "OpenCode",
             Self::Turns => "Turns and timeouts",
             Self::Control => "Sessions, worktrees and workspaces of OpenCode",
@@ -156,6 +160,8 @@ pub enum Kind {
     Switch,
     /// A list of credentials: JSON in the environment, an array of tables in the file.
     Credentials,
+    /// A preset or a command line; an array of tables in the file.
+    Agents,
 }
 
 impl Kind {
@@ -194,6 +200,7 @@ impl Kind {
             Self::Choice(choices) => format!("one of {}", choices.join(", ")).into(),
             Self::Switch => "true or false".into(),
             Self::Credentials => "a list of credentials".into(),
+            Self::Agents => "a preset or a command line; in the file, one [[agents]] table".into(),
         }
     }
 
@@ -212,6 +219,7 @@ impl Kind {
             Self::Count | Self::CountOrNone | Self::Threads | Self::Ratio => "NUMBER",
             Self::Seconds | Self::SecondsOrNone | Self::SecondsOrOff => "SECONDS",
             Self::Choice(_) => "CHOICE",
+            Self::Agents => "COMMAND",
             Self::Switch => "true|false",
             Self::List | Self::Paths | Self::Credentials => "LIST",
         }

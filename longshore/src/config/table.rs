@@ -1,5 +1,6 @@
 //! The table of all settings. Flags, help, checks and `docs/configuration.md` are generated from these rows.
 
+mod agents;
 mod content;
 mod control;
 mod environment;
@@ -9,6 +10,7 @@ mod opencode;
 mod rest;
 mod turns;
 
+pub use agents::*;
 pub use content::*;
 pub use control::*;
 pub use environment::*;
@@ -38,6 +40,7 @@ pub const ALL: &[&Setting] = &[
     &BEARER_TOKEN,
     &API_KEY,
     &CREDENTIALS,
+    &AGENTS,
     &BASE_URL,
     &USERNAME,
     &PASSWORD,
@@ -154,7 +157,7 @@ pub const ALIASES: &[(&str, &str)] = &[
 ];
 
 /// The settings that select the data directory, for the commands that use nothing else.
-pub const DATA_DIR_SETTINGS: &[&Setting] = &[&DATA_DIR, &WORKSPACE, &DEMO];
+pub const DATA_DIR_SETTINGS: &[&Setting] = &[&DATA_DIR, &WORKSPACE, &DEMO, &AGENTS];
 
 /// All variables of a setting, the one that counts first in front.
 pub fn variables(setting: &Setting) -> impl Iterator<Item = &'static str> {

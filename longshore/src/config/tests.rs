@@ -17,6 +17,7 @@ use super::setting::{Kind, LONGEST};
 use super::unsupported::NOT_SUPPORTED;
 use super::*;
 
+mod agents;
 mod aliases;
 mod limits;
 mod traces;

@@ -95,6 +95,7 @@ export A2A_PORT=0 LONGSHORE_DATA_DIR="$HOME/served-$$"
 banner="$HOME/served-$$.txt"
 : > "$banner"
 [ -z "$OPENCODE_BASE_URL" ] || unset LONGSHORE_DEMO
+[ "$2" != --agent ] || unset LONGSHORE_DEMO
 '{LONGSHORE}' "$@" > "$banner" &
 served=$!
 until grep -q -e '^curl ' -e '^Waiting for OpenCode' "$banner"; do

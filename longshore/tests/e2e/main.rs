@@ -5,6 +5,7 @@
 //! OpenCode takes seconds to start, so the scenarios of one test function share a gateway; a failure names its scenario.
 //! Tests whose name begins with `long_` take long: `make test` leaves them out, `make test-long` runs them.
 
+mod acp_agents;
 mod approvals;
 mod ask_deadlines;
 mod ask_scenarios;

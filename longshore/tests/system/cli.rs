@@ -1,5 +1,6 @@
 //! The command line: help, version, errors, the token, the data directory, start and end.
 
+mod agents;
 mod backup;
 mod control;
 mod limits;

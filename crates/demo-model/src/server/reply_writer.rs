@@ -12,21 +12,69 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
 
+use super::anthropic_sse::Events;
 use super::connection::ConnectionEnd;
 use super::sse::{self, Chunks};
 use super::{Body, BrokenOff, json_response};
 use crate::journal::ActiveReply;
-use crate::reply::{End, Reply, StreamedReply};
+use crate::reply::{Delta, End, Reply, StreamedReply, Usage};
 use crate::request::ParsedRequest;
 
 /// A reply that is not streamed ends after so many deltas, with the finish reason `length`.
 const MAX_WHOLE: usize = 100_000;
 
+/// The API of the client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Api {
+    OpenAi,
+    Anthropic,
+}
+
+/// Writes the pieces of a reply for its API.
+#[derive(Debug)]
+enum Pieces {
+    OpenAi(Chunks),
+    Anthropic(Events),
+}
+
+impl Pieces {
+    fn opening(&self) -> Bytes {
+        match self {
+            Self::OpenAi(chunks) => chunks.opening(),
+            Self::Anthropic(events) => events.opening(),
+        }
+    }
+
+    fn delta(&mut self, delta: Delta) -> Bytes {
+        match self {
+            Self::OpenAi(chunks) => chunks.delta(delta),
+            Self::Anthropic(events) => events.delta(delta),
+        }
+    }
+
+    /// The proper end.
+    fn finish(&mut self, reason: &str, usage: Usage) -> VecDeque<Bytes> {
+        match self {
+            Self::OpenAi(chunks) => {
+                [chunks.finish(reason.to_owned()), chunks.usage(usage), sse::event(sse::DONE)].into()
+            }
+            Self::Anthropic(events) => [events.finish(reason, usage)].into(),
+        }
+    }
+
+    fn whole(&self, deltas: impl Iterator<Item = Delta>, reason: &str, usage: Usage) -> serde_json::Value {
+        match self {
+            Self::OpenAi(chunks) => chunks.whole(deltas, reason, usage),
+            Self::Anthropic(events) => events.whole(deltas, reason, usage),
+        }
+    }
+}
+
 /// One reply, and how its client wants it.
 #[derive(Debug)]
 pub(super) struct ReplyWriter {
     reply: Reply,
-    chunks: Chunks,
+    chunks: Pieces,
     stream: bool,
     active: ActiveReply,
     ending: ConnectionEnd,
@@ -35,7 +83,7 @@ pub(super) struct ReplyWriter {
 /// A reply that is being streamed.
 struct Stream {
     speech: StreamedReply,
-    chunks: Chunks,
+    chunks: Pieces,
     ending: ConnectionEnd,
     /// Written before anything else.
     ready: VecDeque<Bytes>,
@@ -47,12 +95,17 @@ struct Stream {
 
 impl ReplyWriter {
     pub(super) fn new(
+        api: Api,
         asked: &ParsedRequest,
         reply: Reply,
         active: ActiveReply,
         ending: ConnectionEnd,
     ) -> Self {
-        let chunks = Chunks { id: format!("chatcmpl-{}", asked.fingerprint()), model: asked.model.clone() };
+        let (id, model) = (asked.fingerprint(), asked.model.clone());
+        let chunks = match api {
+            Api::OpenAi => Pieces::OpenAi(Chunks { id: format!("chatcmpl-{id}"), model }),
+            Api::Anthropic => Pieces::Anthropic(Events::new(format!("msg_{id}"), model)),
+        };
         Self { reply, chunks, stream: asked.stream, active, ending }
     }
 
@@ -85,7 +138,7 @@ impl ReplyWriter {
 
 fn streamed(
     speech: StreamedReply,
-    chunks: Chunks,
+    chunks: Pieces,
     active: ActiveReply,
     ending: ConnectionEnd,
 ) -> Response<Body> {
@@ -104,7 +157,7 @@ fn streamed(
 }
 
 /// The same reply as one object. An end that a single object cannot express fails in the nearest way.
-async fn whole(mut speech: StreamedReply, chunks: &Chunks, ending: &ConnectionEnd) -> Response<Body> {
+async fn whole(mut speech: StreamedReply, chunks: &Pieces, ending: &ConnectionEnd) -> Response<Body> {
     let deltas: Vec<_> = speech.deltas.by_ref().take(MAX_WHOLE).collect();
     let is_cut = deltas.len() == MAX_WHOLE;
     let pause = speech.pace.saturating_mul(u32::try_from(deltas.len()).unwrap_or(u32::MAX));
@@ -156,9 +209,8 @@ impl Stream {
     async fn end(&mut self) -> Option<Result<Bytes, BrokenOff>> {
         match &self.speech.end {
             End::Finish(reason) => {
-                self.ready.push_back(self.chunks.usage(self.speech.usage));
-                self.ready.push_back(sse::event(sse::DONE));
-                Some(Ok(self.chunks.finish(reason.clone())))
+                self.ready = self.chunks.finish(reason, self.speech.usage);
+                self.ready.pop_front().map(Ok)
             }
             End::Event(data) => {
                 self.ready.push_back(sse::event(sse::DONE));

@@ -96,9 +96,10 @@ fn description(deployment: &Deployment, audience: Audience) -> String {
     if audience == Audience::Authenticated {
         let _ = write!(
             text,
-            " Messages are turns of OpenCode sessions. They are streamed with {}, can be resumed after a lost connection and canceled, and \
+            " Messages are turns of {} sessions. They are streamed with {}, can be resumed after a lost connection and canceled, and \
              ask for permissions and answers, which callers give by a message or a method. All callers share one workspace; \
              tasks, contexts and sessions belong to the caller that created them.",
+            deployment.agent_name(),
             deployment.streamed(),
         );
         if deployment.control {

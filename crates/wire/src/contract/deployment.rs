@@ -17,6 +17,8 @@ pub const DEFAULT_DESCRIPTION: &str = "A coding agent (OpenCode) that works in o
 pub struct Deployment {
     pub title: String,
     pub description: String,
+    /// The name of the agent, if it is not OpenCode.
+    pub other_agent: Option<String>,
     pub version: String,
     /// Where clients reach the gateway, without a slash at the end.
     pub public_url: String,
@@ -52,6 +54,21 @@ pub struct Deployment {
 }
 
 impl Deployment {
+    /// The name of the agent, for descriptions.
+    pub fn agent_name(&self) -> &str {
+        self.other_agent.as_deref().unwrap_or("OpenCode")
+    }
+
+    /// The agent in the health document.
+    pub(crate) fn agent_part(&self) -> &'static str {
+        if self.other_agent.is_some() { "agent" } else { "opencode" }
+    }
+
+    /// Whether messages may name a workspace of OpenCode.
+    pub(crate) fn has_workspaces(&self) -> bool {
+        self.directory_override && self.other_agent.is_none()
+    }
+
     pub fn has_session_shell(&self) -> bool {
         self.control && self.session_shell && !self.environment.is_read_only()
     }
@@ -103,6 +120,7 @@ impl Default for Deployment {
         Self {
             title: DEFAULT_TITLE.to_owned(),
             description: DEFAULT_DESCRIPTION.to_owned(),
+            other_agent: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             public_url: "http://127.0.0.1:8000".to_owned(),
             documentation_url: None,

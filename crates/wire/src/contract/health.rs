@@ -26,7 +26,7 @@ impl Part {
 /// The current state of the gateway.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HealthFacts {
-    pub opencode: Part,
+    pub agent: Part,
     pub store: Part,
     /// Whether the gateway is shutting down and accepts no new work.
     pub stopping: bool,
@@ -35,11 +35,11 @@ pub struct HealthFacts {
 impl HealthFacts {
     /// Whether new work is accepted.
     pub fn is_ready(&self) -> bool {
-        !self.stopping && self.opencode.works() && self.store.works()
+        !self.stopping && self.agent.works() && self.store.works()
     }
 
     fn status(&self) -> &'static str {
-        match (self.is_ready(), &self.opencode, &self.store) {
+        match (self.is_ready(), &self.agent, &self.store) {
             (false, ..) => "unavailable",
             (true, Part::Up, Part::Up) => "ok",
             _ => "degraded",
@@ -57,7 +57,7 @@ pub fn health(deployment: &Deployment, version: ProtocolVersion, facts: &HealthF
         "live": true,
         "ready": facts.is_ready(),
         "stopping": facts.stopping,
-        "parts": {"opencode": part(&facts.opencode), "store": part(&facts.store)},
+        "parts": {deployment.agent_part(): part(&facts.agent), "store": part(&facts.store)},
         "profile": profile(deployment, version),
     });
     document.to_string().into()
@@ -78,14 +78,14 @@ mod tests {
     #[test]
     fn health_names_the_part_that_is_down() {
         let down = || Part::Down("It does not answer.".to_owned());
-        for (opencode, store, stopping, status, ready) in [
+        for (agent, store, stopping, status, ready) in [
             (Part::Up, Part::Up, false, "ok", true),
             (down(), Part::Up, false, "unavailable", false),
             (Part::Up, down(), false, "unavailable", false),
             (Part::Up, Part::Up, true, "unavailable", false),
             (Part::Up, Part::Degraded("Some tasks are damaged.".to_owned()), false, "degraded", true),
         ] {
-            let facts = HealthFacts { opencode, store, stopping };
+            let facts = HealthFacts { agent, store, stopping };
             let bytes = health(&Deployment::default(), ProtocolVersion::V1, &facts);
             let document: Value = serde_json::from_slice(&bytes).unwrap();
             assert_eq!(

@@ -17,7 +17,7 @@ use super::compatibility::compatibility_profile;
 use super::deployment::Deployment;
 use super::wire_contract::wire_contract;
 use super::{method, profile};
-use crate::extension::{Extension, as_of_v03, declared, declared_exposure};
+use crate::extension::{Extension, as_of_v03, declared, declared_binding, declared_exposure};
 use crate::methods::{Answer, Item};
 use crate::surface::ProtocolVersion;
 use crate::v03::error::snake_case;
@@ -36,6 +36,7 @@ pub(super) fn declaration(
 ) -> Option<CardExtension> {
     let entry = match extension {
         Extension::ThinkingExposure => declared_exposure(deployment.exposure)?,
+        Extension::SessionBinding if deployment.other_agent.is_some() => declared_binding()?,
         _ => declared(&[extension]).pop()?,
     };
     Some(match version {
@@ -54,7 +55,7 @@ pub(super) fn full(
 ) -> Value {
     let own = match extension {
         Extension::SessionBinding => session_binding(deployment),
-        Extension::ModelSelection => model_selection(),
+        Extension::ModelSelection => model_selection(deployment),
         Extension::StreamHints => stream_hints(version),
         Extension::InteractiveInterrupt => interactive_interrupt(deployment, version),
         Extension::SessionManagement => session_management::params(deployment, version, offers),
@@ -101,7 +102,9 @@ fn fields(path: &str, names: &[&str]) -> Map<String, Value> {
 }
 
 fn session_binding(deployment: &Deployment) -> Value {
-    let directory = if deployment.directory_override {
+    let directory = if deployment.other_agent.is_some() {
+        "A directory (metadata.opencode.directory) must be the root of the workspace or below it, if the gateway allows one."
+    } else if deployment.directory_override {
         "metadata.opencode.workspace.id wins over metadata.opencode.directory. A directory must be the root of the \
          workspace, below it, or a worktree of the project."
     } else {
@@ -113,8 +116,11 @@ fn session_binding(deployment: &Deployment) -> Value {
         "message_fields": {"delivery": "metadata.shared.delivery", "cwd": "metadata.iac_code.cwd"},
         "delivery_values": Delivery::ALL.map(Delivery::as_str),
         "notes": [
-            "A message with metadata.shared.session.id continues that OpenCode session; without it the context \
-             decides, and a new context has a new session.",
+            format!(
+                "A message with metadata.shared.session.id continues that {} session; without it the context \
+                 decides, and a new context has a new session.",
+                deployment.agent_name()
+            ),
             "A session belongs to the caller for whom it was created. An unowned one can be claimed with the \
              capability session_claim.",
             directory,
@@ -124,7 +130,12 @@ fn session_binding(deployment: &Deployment) -> Value {
     })
 }
 
-fn model_selection() -> Value {
+fn model_selection(deployment: &Deployment) -> Value {
+    if deployment.other_agent.is_some() {
+        return json!({
+            "notes": ["The choice is for one message. Without one the agent uses the model of the session, or its default."],
+        });
+    }
     json!({
         "message_fields": fields("metadata.opencode", &["agent", "variant", "system"]),
         "notes": [

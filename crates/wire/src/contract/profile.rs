@@ -44,7 +44,7 @@ pub(super) fn summary(deployment: &Deployment, version: ProtocolVersion) -> Valu
                 "metadata_field": "metadata.opencode.directory",
             },
             "workspace_binding": {
-                "enabled": deployment.directory_override,
+                "enabled": deployment.has_workspaces(),
                 "metadata_field": "metadata.opencode.workspace.id",
                 // The gateway resolves the id to a directory.
                 "upstream_query_param": "directory",

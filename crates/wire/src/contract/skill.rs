@@ -12,7 +12,9 @@ use crate::extension::Extension;
 use crate::methods::Method;
 
 struct Row {
+    /// Stays the same for every agent, because clients look for it.
     id: &'static str,
+    /// Here and in the description, `{agent}` stands for the name of the agent.
     name: &'static str,
     description: &'static str,
     tags: &'static [&'static str],
@@ -42,8 +44,8 @@ const PRIVATE: Row = Row {
 const TABLE: [Row; 6] = [
     Row {
         id: CHAT,
-        name: "OpenCode Chat",
-        description: "Reads, explains, writes and runs code in its workspace with the tools of OpenCode. Messages with the same \
+        name: "{agent} Chat",
+        description: "Reads, explains, writes and runs code in its workspace with the tools of {agent}. Messages with the same \
                       context continue one conversation.",
         tags: &["assistant", "coding", "opencode", "core-a2a", "portable"],
         input_modes: &[],
@@ -83,7 +85,7 @@ const TABLE: [Row; 6] = [
     },
     Row {
         id: "opencode.interrupt.recovery",
-        name: "OpenCode Interrupt Recovery",
+        name: "{agent} Interrupt Recovery",
         description: "Lists the open permission requests and questions of the caller's tasks, for example after a lost connection or a \
                       restart.",
         tags: &["interrupt", "permission", "question", "provider-private"],
@@ -115,6 +117,7 @@ pub(super) fn skills(deployment: &Deployment, audience: Audience, offers: Option
         let is_there = row.extension.is_none_or(|extension| declared.contains(&extension));
         is_there && (row.is_public || audience == Audience::Authenticated)
     };
+    let named = |text: &str| text.replace("{agent}", deployment.agent_name());
     let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     let skill = |row: &Row| {
         let mut examples = Vec::new();
@@ -125,15 +128,19 @@ pub(super) fn skills(deployment: &Deployment, audience: Audience, offers: Option
             examples
                 .extend(row.extension.into_iter().flat_map(|extension| of_methods(deployment, extension)));
         }
-        let mut description = row.description.to_owned();
+        let mut description = named(row.description);
         if row.id == CHAT {
             let _ = write!(description, " Answers are streamed as artifacts: {}.", deployment.streamed());
         }
+        let mut tags = owned(row.tags);
+        if deployment.other_agent.is_some() {
+            tags.retain(|tag| tag != "opencode");
+        }
         Skill {
             id: row.id.to_owned(),
-            name: row.name.to_owned(),
+            name: named(row.name),
             description,
-            tags: owned(row.tags),
+            tags,
             examples,
             input_modes: owned(row.input_modes),
             output_modes: owned(row.output_modes),

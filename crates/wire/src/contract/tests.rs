@@ -23,6 +23,7 @@ pub(crate) fn full() -> Deployment {
     Deployment {
         title: "Harbour".to_owned(),
         description: "Works on the harbour.".to_owned(),
+        other_agent: None,
         version: "3.2.1".to_owned(),
         public_url: "https://agent.example.com/a/".to_owned(),
         documentation_url: Some("https://example.com/agent".to_owned()),
@@ -165,8 +166,8 @@ fn without_uris(documents: &[(&'static str, Value)], version: ProtocolVersion) -
 #[test]
 fn the_documents() {
     let down = Part::Down("OpenCode does not answer; it is being started again.".to_owned());
-    let unhealthy = HealthFacts { opencode: down, store: Part::Up, stopping: false };
-    let healthy = HealthFacts { opencode: Part::Up, store: Part::Up, stopping: false };
+    let unhealthy = HealthFacts { agent: down, store: Part::Up, stopping: false };
+    let healthy = HealthFacts { agent: Part::Up, store: Part::Up, stopping: false };
     let [new, old] = ProtocolVersion::ALL.map(|version| documents(&plain(), version, Base::Root, &healthy));
     let [common @ .., public, extended, merged] = &new[..] else { panic!("the cards come last") };
     for (name, document) in common.iter().chain([public, extended]) {

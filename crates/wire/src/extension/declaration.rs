@@ -92,6 +92,15 @@ fn description(extension: Extension) -> &'static str {
     }
 }
 
+/// The declaration of the session binding for an agent that is not OpenCode: it has no workspaces.
+pub(crate) fn declared_binding() -> Option<CardExtension> {
+    let mut entry = declared(&[Extension::SessionBinding]).pop()?;
+    "Continues a session of the agent by its id, and returns the id of the session."
+        .clone_into(&mut entry.description);
+    entry.params = written(|params| binding(params, &["opencode.directory"]));
+    Some(entry)
+}
+
 fn params(extension: Extension) -> Option<Json> {
     let write: fn(&mut ObjectWriter<'_>) = match extension {
         Extension::SessionBinding => session_binding,
@@ -112,12 +121,17 @@ fn written(write: impl FnOnce(&mut ObjectWriter<'_>)) -> Option<Json> {
 }
 
 fn session_binding(params: &mut ObjectWriter<'_>) {
+    binding(params, &["opencode.directory", "opencode.workspace.id"]);
+}
+
+/// `private`: the fields that not every gateway has.
+fn binding(params: &mut ObjectWriter<'_>, private: &[&str]) {
     params.text("metadata_field", "metadata.shared.session.id");
     params.text("session_metadata_field", "metadata.shared.session");
     params.text("behavior", "prefer_metadata_binding_else_create_session");
-    params.texts("supported_metadata", ["shared.session.id", "opencode.directory", "opencode.workspace.id"]);
+    params.texts("supported_metadata", ["shared.session.id"].iter().chain(private));
     write_fields(params, "session_fields", "metadata.shared.session", &["id"]);
-    params.texts("provider_private_metadata", ["opencode.directory", "opencode.workspace.id"]);
+    params.texts("provider_private_metadata", private);
 }
 
 fn model_selection(params: &mut ObjectWriter<'_>) {

@@ -18,9 +18,10 @@ pub(super) use request::{history_length, list_fields};
 /// Every schema by its name. A document may need only some of them.
 pub(super) fn all(deployment: &Deployment) -> Map<String, Value> {
     let mut schemas = Map::new();
-    for add in [metadata::add, error::add, card::add, service::add] {
+    for add in [metadata::add, error::add, card::add] {
         add(&mut schemas);
     }
+    service::add(&mut schemas, deployment);
     rpc::add(&mut schemas, deployment);
     for dialect in Dialect::ALL {
         content::add(&mut schemas, dialect);

@@ -218,7 +218,7 @@ fn cards_and_health_fit_their_schemas() {
             }
         }
         for opencode in [Part::Up, Part::Down("Gone.".to_owned())] {
-            let facts = HealthFacts { opencode, store: Part::Up, stopping: false };
+            let facts = HealthFacts { agent: opencode, store: Part::Up, stopping: false };
             fits(document, "Health", &health(&deployment, ProtocolVersion::V1, &facts)).unwrap();
         }
     }

@@ -90,7 +90,7 @@ pub const MODEL: Setting = Setting {
 
 pub const AGENT: Setting = Setting {
     key: "opencode.agent",
-    flag: Some("agent"),
+    flag: Some("opencode-agent"),
     env: Some("OPENCODE_AGENT"),
     kind: Kind::Text,
     fallback: Computed("OpenCode's own choice"),

@@ -103,6 +103,32 @@ fn without_control_the_documents_name_no_control_methods() {
 }
 
 #[test]
+fn the_documents_of_another_agent_name_that_agent_and_not_opencode() {
+    let deployment = Deployment {
+        title: "Qwen Code".to_owned(),
+        description: "A coding agent (Qwen Code).".to_owned(),
+        other_agent: Some("Qwen Code".to_owned()),
+        control: false,
+        agent: None,
+        variant: None,
+        directory_override: true,
+        ..full()
+    };
+    for version in ProtocolVersion::ALL {
+        for audience in [Audience::Anonymous, Audience::Authenticated] {
+            let card = card(&deployment, version, audience, Base::Root);
+            let text = format!("{card:?} {}", compatibility_profile(&deployment, version, Base::Root));
+            for word in ["OpenCode", "metadata.opencode.agent", "opencode.sessions"] {
+                assert!(!text.contains(word), "{word}: {text}");
+            }
+            assert!(text.contains("with the tools of Qwen Code"), "{text}");
+        }
+        let features = &profile(&deployment, version)["runtime_features"];
+        assert_eq!(features["workspace_binding"]["enabled"], false);
+    }
+}
+
+#[test]
 fn every_row_is_in_the_documents_once() {
     for version in ProtocolVersion::ALL {
         let entries = extensions(&full(), version, Audience::Authenticated, Base::Root);

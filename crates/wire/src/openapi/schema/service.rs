@@ -3,8 +3,10 @@
 use serde_json::{Map, Value, json};
 
 use super::{object, reference};
+use crate::contract::Deployment;
 
-pub(super) fn add(schemas: &mut Map<String, Value>) {
+pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment) {
+    let agent = deployment.agent_part();
     let text = json!({"type": "string"});
     object(
         schemas,
@@ -20,8 +22,8 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
             "stopping": {"type": "boolean"},
             "parts": {
                 "type": "object",
-                "required": ["opencode", "store"],
-                "properties": {"opencode": reference("HealthPart"), "store": reference("HealthPart")},
+                "required": [agent, "store"],
+                "properties": {agent: reference("HealthPart"), "store": reference("HealthPart")},
             },
             "profile": {
                 "type": "object",

@@ -1,0 +1,65 @@
+//! Starts the ACP agent of the plan, and describes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use longshore_agent_acp::connection::Limits;
+use longshore_agent_acp::process::ProcessConfig;
+use longshore_agent_acp::{AcpAgent, AcpConfig, AgentFacts};
+use longshore_engine::Tasks;
+
+use crate::config::Plan;
+use crate::config::agents::AcpPlan;
+use crate::output;
+
+/// How long an agent may take to start, and to open a session. On a busy machine some take half a minute for each.
+const START_TIMEOUT: Duration = Duration::from_mins(2);
+
+/// How long an agent may take to end a canceled turn. Then its process is ended, and with it the turns of its other sessions, so
+/// this is much longer than agents were seen to take.
+const CANCEL_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Starts the agent. A mistake in its command shows at once, not with the first message.
+pub(crate) async fn start(
+    plan: &Plan,
+    agent: &AcpPlan,
+    tasks: &Tasks,
+) -> anyhow::Result<(Arc<AcpAgent>, String)> {
+    output::print(format_args!("Starting {} ...", agent.title()));
+    let running = AcpAgent::new(config(plan, agent), tasks);
+    let facts = running.start().await.map_err(|error| start_failure(agent, &error))?;
+    Ok((running, description(&facts)))
+}
+
+pub(crate) fn config(plan: &Plan, agent: &AcpPlan) -> AcpConfig {
+    AcpConfig {
+        name: agent.name.clone(),
+        process: ProcessConfig {
+            arguments: agent.arguments.iter().map(Into::into).collect(),
+            environment: agent.environment.clone(),
+            ..ProcessConfig::new(&agent.program, &plan.workspace)
+        },
+        workspace: plan.workspace.clone(),
+        protected: Arc::new(plan.protected_paths()),
+        limits: Limits { start: START_TIMEOUT, call: plan.turns.control_timeout, ..Limits::default() },
+        mcp_servers: agent.mcp_servers.clone(),
+        auth_method: agent.auth_method.clone(),
+        mode: agent.mode.clone(),
+        model: agent.model.clone(),
+        idle_stop: agent.idle_stop,
+        cancel_patience: CANCEL_PATIENCE,
+    }
+}
+
+/// What the agent says about itself: its name and version.
+pub(crate) fn description(facts: &AgentFacts) -> String {
+    format!("{} {} (ACP)", facts.name, facts.version).replace("  ", " ")
+}
+
+/// What a person can do about an agent that does not start.
+pub(crate) fn start_failure(agent: &AcpPlan, error: &longshore_model::Error) -> anyhow::Error {
+    let cause = error.cause().map(|cause| format!("\n{cause}")).unwrap_or_default();
+    let install = agent.preset.and_then(|preset| preset.install);
+    let install = install.map(|command| format!("\nTo install it, run `{command}`")).unwrap_or_default();
+    anyhow::anyhow!("{error}{cause}{install}")
+}

@@ -1,0 +1,263 @@
+//! `longshore agents`: lists the presets, and tries an agent.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use longshore_agent_acp::schema::ConfigOption;
+use longshore_agent_acp::{AcpAgent, AgentFacts, Capabilities};
+use longshore_engine::Tasks;
+use longshore_engine::port::{Agent as _, Input, NewSession, Session, TurnRequest};
+use longshore_model::{
+    AgentEvent, Answer, BlockKind, Outcome, PermissionReply, PromptOptions, Result, TaskId,
+};
+use tokio::time::{Instant, timeout};
+
+use crate::config::agents::AcpPlan;
+use crate::config::plan::AgentPlan;
+use crate::config::presets::{self, Preset};
+use crate::config::{Flags, Plan, ProcessContext, paths, table};
+use crate::signals::Signals;
+use crate::{acp_upstream, cli, output};
+
+/// How often a step that takes long says that it goes on.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+
+/// How long the trial turn may take.
+const TURN_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// How much of the reply is shown, in characters.
+const MOST_SAID: usize = 60;
+
+const TRIAL_PROMPT: &str = "Say hello, and use no tools.";
+
+/// Lists the presets.
+pub(crate) fn list(context: &ProcessContext) {
+    let rows: Vec<[String; 4]> = presets::ALL.iter().map(|preset| row(preset, context)).collect();
+    let head = ["preset", "command", "tested", "found"].map(str::to_owned);
+    let width = |column: usize| {
+        rows.iter().chain([&head]).map(|row| row[column].chars().count()).max().unwrap_or_default()
+    };
+    let widths: [usize; 3] = std::array::from_fn(width);
+    for row in std::iter::once(&head).chain(&rows) {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        output::print(format_args!("{line}{}", row[3]));
+    }
+    output::print(
+        "\n`longshore serve --agent PRESET` serves one of them. `longshore agents check PRESET` tries it with a short prompt.",
+    );
+}
+
+fn row(preset: &Preset, context: &ProcessContext) -> [String; 4] {
+    let found =
+        paths::find_program(&context.environment, &context.directory, preset.command[0].as_ref()).is_some();
+    [
+        preset.name.to_owned(),
+        preset.command.join(" "),
+        preset.tested.as_str().to_owned(),
+        match (found, preset.install) {
+            (true, _) => "yes".to_owned(),
+            (false, Some(command)) => format!("no; to install it, run `{command}`"),
+            (false, None) => "no".to_owned(),
+        },
+    ]
+}
+
+/// The flags that make the configured agent, or else the named preset or command line, the one that is tried.
+pub(crate) fn flags(options: &cli::CheckAgent, configured: Option<&Plan>) -> Flags {
+    let mut flags = options.settings.0.clone();
+    let is_configured =
+        |plan: &Plan| matches!(&plan.agent, AgentPlan::Acp(agent) if agent.name == options.agent);
+    if !configured.is_some_and(is_configured) {
+        flags.insert(table::AGENTS.key, options.agent.clone());
+    }
+    flags
+}
+
+/// Tries the agent of the plan: exit code 0 if it works.
+pub(crate) async fn check(plan: &Plan) -> anyhow::Result<ExitCode> {
+    let AgentPlan::Acp(agent) = &plan.agent else { anyhow::bail!("no agent that speaks ACP is configured") };
+    let mut signals = Signals::catch().context("cannot catch signals")?;
+    let command =
+        std::iter::once(agent.program.to_string_lossy().into_owned()).chain(agent.arguments.clone());
+    let command: Vec<String> = command.map(|word| output::shell_word(&word)).collect();
+    output::print(format_args!("Checking {} (`{}`) ...", agent.title(), command.join(" ")));
+    let tasks = Tasks::new();
+    let running = AcpAgent::new(acp_upstream::config(plan, agent), &tasks);
+    let works = tokio::select! {
+        works = steps(plan, agent, &running) => works,
+        // Dropping the agent kills its processes.
+        _ = signals.next() => false,
+    };
+    running.stop().await;
+    tasks.stop().await;
+    output::print(if works { "\nThe agent works." } else { "\nThe agent does not work." });
+    Ok(if works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Whether every step worked.
+async fn steps(plan: &Plan, agent: &AcpPlan, running: &AcpAgent) -> bool {
+    let Some(facts) = step("handshake", "ok", running.start()).await else {
+        if let Some(command) = agent.preset.and_then(|preset| preset.install) {
+            fact("install", format_args!("`{command}`"));
+        }
+        return false;
+    };
+    fact("version", acp_upstream::description(&facts));
+    fact("sessions", sessions(facts.capabilities));
+    fact("prompts", prompts(facts.capabilities));
+    let methods = facts.auth_methods.iter().map(|method| method.id.as_str());
+    fact("logins", listed(methods));
+    let request = NewSession { directory: plan.workspace.to_string_lossy().into_owned() };
+    let Some(session) = step("session", "ok", running.open_session(request)).await else { return false };
+    offers(&running.facts().unwrap_or(facts));
+    let said = step("trial turn", "", turn(running, session)).await;
+    // Agents tell their commands some time after a session was opened.
+    let facts = running.facts();
+    let commands = facts.iter().flat_map(|facts| &facts.commands).map(|command| command.name.as_str());
+    fact("commands", listed(commands));
+    said.is_some()
+}
+
+fn offers(facts: &AgentFacts) {
+    let listed_modes =
+        facts.modes.iter().flat_map(|modes| &modes.available_modes).map(|mode| mode.id.as_str());
+    // Some agents have their modes in a config option only.
+    let is_mode =
+        |option: &&ConfigOption| facts.modes.is_none() && option.category.as_deref() == Some("mode");
+    let options = facts.config_options.iter().filter(is_mode).flat_map(|option| &option.choices);
+    fact("modes", listed(listed_modes.chain(options.map(|choice| choice.value.as_str()))));
+    fact("models", listed(facts.model_ids()));
+    fact("options", listed(facts.config_options.iter().map(|option| option.id.as_str())));
+}
+
+/// One short turn. Returns what the agent said.
+async fn turn(agent: &AcpAgent, session: Session) -> Result<String> {
+    let request = TurnRequest {
+        task: TaskId::parse("trial").map_err(longshore_model::Error::internal)?,
+        session: session.clone(),
+        prompt: agent.new_prompt(),
+        input: vec![Input::Text(TRIAL_PROMPT.to_owned())],
+        options: PromptOptions::default(),
+        order: None,
+        is_adopted: false,
+        resume: None,
+        prompting: longshore_engine::port::Prompting::default(),
+        trace: None,
+    };
+    let mut turn = agent.start_turn(request).await?;
+    let following = async {
+        let mut said = String::new();
+        while let Some(event) = turn.events.recv().await {
+            match event {
+                AgentEvent::Text { block, text } if block.kind == BlockKind::Text => said.push_str(&text),
+                AgentEvent::Asked(ask) => {
+                    let reject = Answer::Permission { reply: PermissionReply::Reject, message: None };
+                    agent.reply(&session, &ask, &reject).await?;
+                }
+                AgentEvent::Ended(outcome) => return ended(outcome, &said),
+                _ => {}
+            }
+        }
+        Err(longshore_model::Error::internal("the turn has no end"))
+    };
+    timeout(TURN_TIMEOUT, following).await.unwrap_or_else(|_| {
+        Err(longshore_model::Error::new(
+            longshore_model::ErrorKind::AgentUnavailable,
+            format!("The turn did not end within {} s.", TURN_TIMEOUT.as_secs()),
+        ))
+    })
+}
+
+fn ended(outcome: Outcome, said: &str) -> Result<String> {
+    let why = match outcome {
+        Outcome::Completed { .. } => {
+            let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+            let line: String = words.chars().take(MOST_SAID).collect();
+            return Ok(format!("ok; the agent said {line:?}"));
+        }
+        Outcome::Failed(failure) | Outcome::AuthRequired(failure) => failure.message,
+        Outcome::Canceled { reason } => reason,
+        Outcome::Incomplete(_) => "The turn ended, and some of its text is missing.".to_owned(),
+    };
+    Err(longshore_model::Error::new(longshore_model::ErrorKind::AgentUnavailable, why))
+}
+
+/// Carries out a step, and prints its result: `words`, or the text of the result if there are none.
+async fn step<T: Shown>(name: &str, words: &str, work: impl Future<Output = Result<T>>) -> Option<T> {
+    let began = Instant::now();
+    let mut work = std::pin::pin!(work);
+    let result = loop {
+        match timeout(REPORT_EVERY, work.as_mut()).await {
+            Ok(result) => break result,
+            Err(_) => output::progress(format_args!(
+                "  {name}: no answer for {} s; still waiting ...",
+                began.elapsed().as_secs()
+            )),
+        }
+    };
+    let seconds = began.elapsed().as_secs_f64();
+    match result {
+        Ok(value) => {
+            let text = value.shown().unwrap_or(words);
+            fact(name, format_args!("{text} ({seconds:.1} s)"));
+            Some(value)
+        }
+        Err(error) => {
+            let cause = error.cause().map(|cause| format!(" ({cause})")).unwrap_or_default();
+            fact(name, format_args!("failed after {seconds:.1} s: {error}{cause}"));
+            None
+        }
+    }
+}
+
+/// A result that may have a text of its own.
+trait Shown {
+    fn shown(&self) -> Option<&str> {
+        None
+    }
+}
+
+impl Shown for AgentFacts {}
+impl Shown for Session {}
+impl Shown for String {
+    fn shown(&self) -> Option<&str> {
+        Some(self)
+    }
+}
+
+fn fact(name: &str, value: impl std::fmt::Display) {
+    output::print(format_args!("  {name:<11} {value}"));
+}
+
+fn sessions(can: Capabilities) -> String {
+    let all = [
+        (can.load, "load"),
+        (can.resume, "resume"),
+        (can.list, "list"),
+        (can.fork, "fork"),
+        (can.close, "close"),
+    ];
+    listed(all.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name))
+}
+
+fn prompts(can: Capabilities) -> String {
+    let all =
+        [(true, "text"), (can.image, "image"), (can.audio, "audio"), (can.embedded_context, "resource")];
+    listed(all.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name))
+}
+
+/// A list for people. Some agents offer dozens of commands.
+fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    const MOST: usize = 8;
+    let names: Vec<&str> = names.into_iter().collect();
+    match names.len() {
+        0 => "none".to_owned(),
+        count if count > MOST => format!("{}, and {} more", names[..MOST].join(", "), count - MOST),
+        _ => names.join(", "),
+    }
+}

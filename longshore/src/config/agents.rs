@@ -1,0 +1,389 @@
+//! The agent that the gateway serves instead of OpenCode over HTTP: `--agent`, or `[[agents]]` in the file.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use longshore_agent_acp::process;
+use longshore_agent_acp::schema::{McpServer, NamedValue, RemoteKind};
+use longshore_model::nearest::did_you_mean;
+use serde_json::{Map, Value};
+
+use super::environment::Environment;
+use super::presets::{self, Preset};
+use super::problem::{Problem, Source};
+use super::read::{Reader, Written};
+use super::setting::LONGEST;
+use super::table::{AGENT, AGENTS};
+use super::{ProcessContext, command_line, paths};
+
+/// An agent that speaks ACP.
+#[derive(Clone)]
+pub struct AcpPlan {
+    /// Names the agent for callers, and its data directory.
+    pub name: String,
+    pub preset: Option<&'static Preset>,
+    /// A bare name is searched on the PATH.
+    pub program: PathBuf,
+    pub arguments: Vec<String>,
+    /// The whole environment of the agent.
+    pub environment: BTreeMap<OsString, OsString>,
+    pub mcp_servers: Vec<McpServer>,
+    pub auth_method: Option<String>,
+    pub mode: Option<String>,
+    pub model: Option<String>,
+    /// `None`: the agent runs as long as the gateway.
+    pub idle_stop: Option<Duration>,
+}
+
+impl AcpPlan {
+    /// What people call the agent.
+    pub fn title(&self) -> &str {
+        self.preset.filter(|preset| preset.name == self.name).map_or(&self.name, |preset| preset.title)
+    }
+}
+
+/// Leaves out arguments, variables and headers: these may be secrets.
+impl fmt::Debug for AcpPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AcpPlan")
+            .field("name", &self.name)
+            .field("program", &self.program)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The configured agent, and the workspace of its table in the file.
+#[derive(Debug)]
+pub(super) struct Configured {
+    pub(super) source: Source,
+    pub(super) plan: AcpPlan,
+    pub(super) workspace: Option<PathBuf>,
+}
+
+/// The agent of `--agent`, of its variable or of the file. `None`: OpenCode over HTTP is served, or a problem was found.
+pub(super) fn read(reader: &mut Reader<'_>, context: &ProcessContext) -> Option<Configured> {
+    let written = reader.written(&AGENTS)?;
+    if matches!(written.source, Source::File { .. }) {
+        return from_file(reader, context, &written);
+    }
+    match named(&written.text, context) {
+        Ok(plan) => Some(Configured { source: written.source, plan, workspace: None }),
+        Err(reason) => {
+            reader.problem(Problem::rule(&written.source, &AGENTS, reason));
+            None
+        }
+    }
+}
+
+/// The agent of a preset or a command line. Fails if there is no such program.
+pub fn named(text: &str, context: &ProcessContext) -> Result<AcpPlan, String> {
+    let command = Command::parse(text, &context.directory)?;
+    // A preset that is not installed is reported when it is started, with the command that installs it.
+    if command.preset.is_none()
+        && paths::find_program(&context.environment, &context.directory, &command.program).is_none()
+    {
+        let word = text.trim();
+        let hint = match (command.arguments.is_empty(), AGENT.flag) {
+            (true, Some(flag)) => format!("; for an agent of OpenCode's own, use --{flag} {word}"),
+            _ => String::new(),
+        };
+        return Err(format!(
+            "{:?} is neither a preset ({}) nor a program that is found{hint}",
+            command.program.display().to_string(),
+            presets::names()
+        ));
+    }
+    Ok(command.plan(&context.environment, &BTreeMap::new()))
+}
+
+/// Whether an `[[agents]]` table holds values that may be secrets.
+pub(super) fn holds_secret(text: &str) -> bool {
+    let has_values = |fields: &Value| {
+        ["env", "headers"]
+            .iter()
+            .any(|name| fields[name].as_object().is_some_and(|values| !values.is_empty()))
+    };
+    let servers =
+        |entry: &Value| entry["mcp_servers"].as_array().is_some_and(|all| all.iter().any(has_values));
+    let entries: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
+    entries.iter().any(|entry| has_values(entry) || servers(entry))
+}
+
+/// A command, split into its words.
+struct Command {
+    program: PathBuf,
+    arguments: Vec<String>,
+    preset: Option<&'static Preset>,
+}
+
+impl Command {
+    /// A preset, or a command line.
+    fn parse(text: &str, here: &Path) -> Result<Self, String> {
+        if let Some(preset) = presets::find(text.trim()) {
+            return Self::of_words(preset.command.iter().map(|word| (*word).to_owned()).collect(), here);
+        }
+        Self::of_words(
+            command_line::split(text).map_err(|reason| format!("cannot be split: {reason}"))?,
+            here,
+        )
+    }
+
+    fn of_words(mut words: Vec<String>, here: &Path) -> Result<Self, String> {
+        let preset = presets::of_command(&words);
+        if words.first().is_none_or(String::is_empty) {
+            return Err("names no program".to_owned());
+        }
+        let program = paths::program(here, PathBuf::from(words.remove(0)));
+        Ok(Self { program, arguments: words, preset })
+    }
+
+    /// `named`: the variables that the configuration names.
+    fn plan(self, gateway: &Environment, named: &BTreeMap<String, String>) -> AcpPlan {
+        let own = |name: &str| self.preset.is_some_and(|preset| preset.takes(name));
+        let mut variables: BTreeMap<String, String> = gateway
+            .iter()
+            .filter(|(name, _)| own(name))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        variables.extend(named.clone());
+        let inherited = gateway.iter().map(|(name, value)| (name.into(), value.into()));
+        let stem = self.program.file_stem().unwrap_or_default().to_string_lossy();
+        let name: String = stem.chars().filter(|c| is_of_name(*c)).take(MAX_NAME).collect();
+        AcpPlan {
+            name: match self.preset {
+                Some(preset) => preset.name.to_owned(),
+                None if name.is_empty() => "agent".to_owned(),
+                None => name,
+            },
+            preset: self.preset,
+            program: self.program,
+            arguments: self.arguments,
+            environment: process::environment(inherited, &variables),
+            mcp_servers: Vec::new(),
+            auth_method: None,
+            mode: None,
+            model: None,
+            idle_stop: None,
+        }
+    }
+}
+
+/// A name is a part of the name of a directory.
+const MAX_NAME: usize = 40;
+
+fn is_of_name(character: char) -> bool {
+    character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
+}
+
+const FIELDS: [&str; 11] = [
+    "name",
+    "kind",
+    "command",
+    "env",
+    "pass_env",
+    "workspace",
+    "auth_method",
+    "mode",
+    "model",
+    "idle_stop",
+    "mcp_servers",
+];
+
+const MCP_FIELDS: [&str; 6] = ["name", "command", "env", "type", "url", "headers"];
+
+fn from_file(reader: &mut Reader<'_>, context: &ProcessContext, written: &Written) -> Option<Configured> {
+    let list: Vec<Value> = serde_json::from_str(&written.text).unwrap_or_default();
+    let reason = match list.as_slice() {
+        [] => "must have one entry",
+        [Value::Object(fields)] => {
+            let mut table = Table { reader, written, at: String::new(), fields };
+            return table.agent(context);
+        }
+        [_] => "must be a table of fields",
+        _ => "there are several entries; one gateway serves one agent, and more than one agent comes later",
+    };
+    reader.problem(Problem::rule(&written.source, &AGENTS, reason));
+    None
+}
+
+/// A table of the file that is being read.
+struct Table<'r, 'a> {
+    reader: &'r mut Reader<'a>,
+    written: &'r Written,
+    /// Where the table is inside the entry: empty, or `mcp_servers[0].`.
+    at: String,
+    fields: &'r Map<String, Value>,
+}
+
+impl Table<'_, '_> {
+    /// Reads every field, so that all problems are shown at once.
+    fn agent(&mut self, context: &ProcessContext) -> Option<Configured> {
+        self.check_names(&FIELDS);
+        let name = self.name();
+        match self.required("kind").as_deref() {
+            None | Some("acp") => {}
+            Some(_) => self.wrong("kind", "must be acp"),
+        }
+        let command = self.command(&context.directory);
+        let variables = self.variables(&context.environment);
+        let workspace = self.text("workspace").map(PathBuf::from);
+        let (auth_method, mode, model) = (self.text("auth_method"), self.text("mode"), self.text("model"));
+        let idle_stop = self.idle_stop();
+        let mcp_servers = self.mcp_servers(&context.directory);
+        let mut plan = command?.plan(&context.environment, &variables?);
+        plan.name = name?;
+        plan = AcpPlan { auth_method, mode, model, idle_stop, mcp_servers: mcp_servers?, ..plan };
+        Some(Configured { source: self.written.source.clone(), plan, workspace })
+    }
+
+    fn name(&mut self) -> Option<String> {
+        let name = self.required("name")?;
+        if name.len() > MAX_NAME || !name.chars().all(is_of_name) {
+            self.wrong("name", "must be at most 40 letters, digits, dots, hyphens and underscores");
+            return None;
+        }
+        Some(name)
+    }
+
+    /// A list of words, or a text: a preset or a command line.
+    fn command(&mut self, here: &Path) -> Option<Command> {
+        let command = match self.fields.get("command") {
+            Some(Value::Array(_)) => Command::of_words(self.words("command")?, here),
+            _ => Command::parse(&self.required("command")?, here),
+        };
+        command.map_err(|reason| self.wrong("command", &reason)).ok()
+    }
+
+    /// The variables with a value in the file, and those that are passed on from the gateway's environment.
+    fn variables(&mut self, gateway: &Environment) -> Option<BTreeMap<String, String>> {
+        let (values, passed) = (self.values("env"), self.words("pass_env"));
+        let mut variables: BTreeMap<String, String> = passed?
+            .into_iter()
+            .filter_map(|name| gateway.get(&name).map(str::to_owned).map(|value| (name, value)))
+            .collect();
+        variables.extend(values?);
+        Some(variables)
+    }
+
+    fn idle_stop(&mut self) -> Option<Duration> {
+        let seconds = match self.fields.get("idle_stop")? {
+            Value::Number(seconds) => seconds.as_f64(),
+            // The file's numbers with a fraction come as text.
+            Value::String(text) => text.parse().ok(),
+            _ => None,
+        };
+        let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let duration = duration.filter(|duration| *duration <= LONGEST);
+        if duration.is_none() {
+            self.wrong("idle_stop", "must be a number of seconds, at most 366 days (0: never)");
+        }
+        duration.filter(|duration| !duration.is_zero())
+    }
+
+    fn mcp_servers(&mut self, here: &Path) -> Option<Vec<McpServer>> {
+        let list = match self.fields.get("mcp_servers") {
+            None => return Some(Vec::new()),
+            Some(Value::Array(list)) => list,
+            Some(_) => {
+                self.wrong("mcp_servers", "must be a list of tables");
+                return None;
+            }
+        };
+        let mut servers = Vec::new();
+        for (index, value) in list.iter().enumerate() {
+            let at = format!("mcp_servers[{index}]");
+            let Value::Object(fields) = value else {
+                self.wrong(&at, "must be a table of fields");
+                continue;
+            };
+            let mut table =
+                Table { reader: self.reader, written: self.written, at: format!("{at}."), fields };
+            servers.push(table.mcp_server(here));
+        }
+        servers.into_iter().collect()
+    }
+
+    fn mcp_server(&mut self, here: &Path) -> Option<McpServer> {
+        self.check_names(&MCP_FIELDS);
+        let name = self.required("name");
+        if !self.fields.contains_key("url") {
+            let (command, env) = (self.command(here), self.values("env"));
+            let Command { program, arguments, .. } = command?;
+            let command = program.to_string_lossy().into_owned();
+            return Some(McpServer::Stdio { name: name?, command, args: arguments, env: listed(env?) });
+        }
+        if self.fields.contains_key("command") {
+            self.wrong("command", "must not be given together with url");
+        }
+        let (url, headers) = (self.required("url"), self.values("headers"));
+        let kind = match self.text("type").as_deref() {
+            None | Some("http") => RemoteKind::Http,
+            Some("sse") => RemoteKind::Sse,
+            Some(_) => {
+                self.wrong("type", "must be http or sse");
+                return None;
+            }
+        };
+        Some(McpServer::Remote { r#type: kind, name: name?, url: url?, headers: listed(headers?) })
+    }
+
+    fn check_names(&mut self, known: &[&str]) {
+        for name in self.fields.keys().filter(|name| !known.contains(&name.as_str())) {
+            let hint = did_you_mean(name, known.iter().copied());
+            self.wrong(name, &format!("there is no such field{hint}"));
+        }
+    }
+
+    fn required(&mut self, name: &str) -> Option<String> {
+        if !self.fields.contains_key(name) {
+            self.wrong(name, "is required");
+        }
+        self.text(name)
+    }
+
+    fn text(&mut self, name: &str) -> Option<String> {
+        match self.fields.get(name)? {
+            Value::String(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
+            _ => {
+                self.wrong(name, "must be a text that is not empty");
+                None
+            }
+        }
+    }
+
+    /// A list of texts. Empty if it is not given; `None` after a problem.
+    fn words(&mut self, name: &str) -> Option<Vec<String>> {
+        let Some(value) = self.fields.get(name) else { return Some(Vec::new()) };
+        let words = value
+            .as_array()
+            .and_then(|list| list.iter().map(|word| word.as_str().map(str::to_owned)).collect());
+        if words.is_none() {
+            self.wrong(name, "must be a list of texts");
+        }
+        words
+    }
+
+    /// A table of texts. Empty if it is not given; `None` after a problem. No value is shown, because it may be a secret.
+    fn values(&mut self, name: &str) -> Option<BTreeMap<String, String>> {
+        let Some(value) = self.fields.get(name) else { return Some(BTreeMap::new()) };
+        let pair = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+        let values = value.as_object().and_then(|values| values.iter().map(pair).collect());
+        if values.is_none() {
+            self.wrong(name, "must be a table of names and texts");
+        }
+        values
+    }
+
+    fn wrong(&mut self, name: &str, reason: &str) {
+        let at = &self.at;
+        let problem = format!("{} ({}[0].{at}{name}): {reason}", self.written.source, AGENTS.key);
+        self.reader.problem(Problem(problem));
+    }
+}
+
+fn listed(values: BTreeMap<String, String>) -> Vec<NamedValue> {
+    values.into_iter().map(|(name, value)| NamedValue { name, value }).collect()
+}
