@@ -308,8 +308,18 @@ pub fn prompt_options() -> impl Strategy<Value = PromptOptions> {
 }
 
 pub fn parent() -> impl Strategy<Value = Parent> {
-    (task_id(), task_id(), option::of(text()), 1..4_u32, session_id())
-        .prop_map(|(root, task, call, depth, session)| Parent { root, task, call, depth, session })
+    let named = (rarely(text()), rarely(text()));
+    (task_id(), task_id(), option::of(text()), 1..4_u32, session_id(), named).prop_map(
+        |(root, task, call, depth, session, (kind, model))| Parent {
+            root,
+            task,
+            call,
+            depth,
+            session,
+            kind,
+            model,
+        },
+    )
 }
 
 /// What may follow the first event: events that are not terminal, and perhaps a terminal one at the end.

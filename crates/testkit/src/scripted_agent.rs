@@ -134,6 +134,8 @@ impl StartedTurn {
             call: Some(call.to_owned()),
             prompt: prompt.to_owned(),
             title: None,
+            kind: None,
+            model: None,
         };
         self.child(session, ChildEvent::Started(start)).await;
         let prompt = PromptId::parse(&format!("msg_of_{session}")).expect("a session id makes a prompt id");

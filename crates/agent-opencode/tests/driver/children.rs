@@ -32,6 +32,8 @@ async fn recorded_sub_agents_have_turns_of_their_own() {
         let start = child.start.unwrap();
         assert_eq!(start.caller, session.id, "{name}");
         assert!(start.call.unwrap().starts_with("call_"), "{name}");
+        assert_eq!(start.kind.as_deref(), Some("general"), "{name}");
+        assert_eq!(start.model.as_deref(), Some("scripted/scripted"), "{name}");
         assert!(start.prompt.contains("scn:") && start.title.is_some(), "{name}: {}", start.prompt);
         let stored = bench.fake.messages(&child.session);
         assert_eq!(stored[0]["info"]["id"], child.prompt.unwrap().as_str(), "{name}");

@@ -159,6 +159,7 @@ fn stream_hints(version: ProtocolVersion) -> Value {
             "cache_tokens": fields("metadata.shared.usage.cache_tokens", &["read_tokens", "write_tokens"]),
         },
         "parent_fields": fields("metadata.shared.parent", &["task_id", "call_id", "depth"]),
+        "subagent_fields": fields("metadata.shared.subagent", &["type", "model"]),
         // Set in the task at the start of a stream if the log no longer has the last event that the reader has seen, or events
         // after it.
         "gap_metadata_field": "metadata.longshore.gap",
