@@ -259,13 +259,15 @@ pub fn submitted() -> impl Strategy<Value = TaskEvent> {
 }
 
 pub fn options() -> impl Strategy<Value = TaskOptions> {
-    (output_modes(), prompt_options(), rarely(order()), rarely(session_id()), any::<bool>()).prop_map(
-        |(output, prompt, order, native_prompt_session, adopted)| TaskOptions {
+    let sessions = (rarely(session_id()), rarely(text()));
+    (output_modes(), prompt_options(), rarely(order()), sessions, any::<bool>()).prop_map(
+        |(output, prompt, order, (native_prompt_session, session_title), adopted)| TaskOptions {
             output,
             prompt,
             order,
             native_prompt_session,
             adopted,
+            session_title,
         },
     )
 }

@@ -73,6 +73,8 @@ impl Gate {
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     pub opened: Vec<Session>,
+    /// The requested titles of the opened sessions.
+    pub titles: Vec<Option<String>>,
     pub prompted: Vec<TurnRequest>,
     pub aborted: Vec<Session>,
     /// The turns that the engine wanted stopped, by call.
@@ -339,7 +341,9 @@ impl Agent for ScriptedAgent {
             let number = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
             let id = SessionId::parse(&format!("ses_{number}")).map_err(Error::internal)?;
             let session = Session { id, directory: request.directory };
-            self.lock().opened.push(session.clone());
+            let mut log = self.lock();
+            log.opened.push(session.clone());
+            log.titles.push(request.title);
             Ok(session)
         })
     }

@@ -110,7 +110,11 @@ fn session_binding(deployment: &Deployment) -> Value {
     };
     json!({
         "session_fields": fields("metadata.shared.session", &["title"]),
-        "message_fields": {"delivery": "metadata.shared.delivery", "cwd": "metadata.iac_code.cwd"},
+        "message_fields": {
+            "title": "metadata.shared.session.title",
+            "delivery": "metadata.shared.delivery",
+            "cwd": "metadata.iac_code.cwd",
+        },
         "delivery_values": Delivery::ALL.map(Delivery::as_str),
         "notes": [
             "A message with metadata.shared.session.id continues that OpenCode session; without it the context \
@@ -118,8 +122,9 @@ fn session_binding(deployment: &Deployment) -> Value {
             "A session belongs to the caller for whom it was created. An unowned one can be claimed with the \
              capability session_claim.",
             directory,
-            "message_fields need no activation. delivery decides what happens to a message for a busy session; the default is \
-             queue. cwd is another name of opencode.directory.",
+            "message_fields need no activation. title is the title of the session, if the message opens a new one. delivery \
+             decides what happens to a message for a busy session; the default is queue. cwd is another name of \
+             opencode.directory.",
         ],
     })
 }
