@@ -67,6 +67,7 @@ pub const ALL: &[&Setting] = &[
     &SESSION_SHELL,
     &WORKSPACE_MUTATIONS,
     &SESSION_SHARE,
+    &SESSION_DELETE,
     &SESSION_GUARD,
     &ALWAYS_SCOPE,
     &CLAIM_TTL,
