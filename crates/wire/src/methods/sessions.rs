@@ -427,7 +427,7 @@ pub(super) static METHODS: [Method; 18] = [
     Method {
         name: "opencode.sessions.delete",
         key: "delete",
-        summary: "Deletes a session with all its messages, and the sessions of its sub-agents. Tasks of the session stay as they are.",
+        summary: "Deletes a session with its messages and the sessions of its sub-agents, unless a turn runs in it.",
         result: Answer::Done,
         switch: Some(Switch::SessionDelete),
         upstream: &[Upstream::delete("/session/{id}")],
