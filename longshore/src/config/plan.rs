@@ -170,6 +170,7 @@ pub struct Asks {
 
 /// What callers may query and change in OpenCode besides turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
 pub struct ControlPlan {
     pub session_shell: bool,
     pub workspace_mutations: bool,

@@ -215,6 +215,8 @@ async fn a_sub_agent_is_not_lost_when_its_call_comes_late_or_never() {
         let start = child.start.unwrap();
         let expected = if is_called { (Some("call_1"), "do call_1") } else { (None, "a job") };
         assert_eq!((start.call.as_deref(), start.prompt.as_str()), expected);
+        let known = (start.kind.as_deref(), start.model.as_deref());
+        assert_eq!(known, (Some("general"), Some("scripted/scripted")));
         assert_eq!((start.caller.as_str(), child.prompt.as_deref()), (root, Some("msg_c")));
         bench.stop().await;
     }

@@ -36,12 +36,10 @@ pub(crate) struct AdmittedSession {
 impl AdmittedSession {
     /// What the agent knows of the session. Queries the agent if that was not done yet.
     pub(super) async fn known(&mut self, control: &dyn Control) -> Result<&KnownSession> {
+        let id = &self.session.id;
         let known = match self.known.take() {
             Some(known) => known,
-            None => {
-                let id = &self.session.id;
-                control.find(id).await?.ok_or_else(|| control_errors::not_found(id))?
-            }
+            None => control.find(id).await?.ok_or_else(|| control_errors::not_found(id))?,
         };
         Ok(self.known.insert(known))
     }
