@@ -26,6 +26,7 @@ pub(crate) fn deployment(plan: &Plan, public_url: &str) -> Deployment {
         required_extensions: plan.required_extensions.clone(),
         session_shell: plan.control.session_shell,
         session_share: plan.control.session_share,
+        session_delete: plan.control.session_delete,
         workspace_mutations: plan.control.workspace_mutations,
         directory_override: plan.allow_directory_override,
         environment: plan.environment.clone(),
@@ -80,6 +81,7 @@ mod tests {
             ("A2A_ENABLE_SESSION_SHELL", "true"),
             ("A2A_ENABLE_WORKSPACE_MUTATIONS", "true"),
             ("LONGSHORE_SESSION_SHARE", "true"),
+            ("LONGSHORE_SESSION_DELETE", "true"),
             ("IACCODE_A2A_TEXT_MIME_TYPES", "application/x-log"),
             ("LONGSHORE_MISSING_VERSION", "0.3"),
             ("LONGSHORE_THINKING_EXPOSURE", "tool_trace"),
@@ -101,6 +103,7 @@ mod tests {
             session_shell: true,
             workspace_mutations: true,
             session_share: true,
+            session_delete: true,
             environment: Environment {
                 sandbox_mode: SandboxMode::WorkspaceWrite,
                 filesystem_scope: FilesystemScope::WorkspaceAndDeclaredRoots,

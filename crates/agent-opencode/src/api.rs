@@ -173,6 +173,12 @@ pub(crate) struct Message {
     #[serde(rename = "parentID")]
     pub(crate) parent: Option<String>,
     pub(crate) mode: Option<String>,
+    /// The agent that a user's message is for, or that answered.
+    #[serde(default, deserialize_with = "if_valid")]
+    pub(crate) agent: Option<String>,
+    /// In a user's message: the model that answers.
+    #[serde(default, deserialize_with = "if_valid")]
+    pub(crate) model: Option<ModelRef>,
     pub(crate) finish: Option<String>,
     pub(crate) error: Option<Fault>,
     #[serde(default)]
@@ -180,6 +186,21 @@ pub(crate) struct Message {
     pub(crate) tokens: Option<Tokens>,
     #[serde(default, deserialize_with = "usage::amount")]
     pub(crate) cost: f64,
+}
+
+#[derive(Deserialize, Debug, Clone)]
+pub(crate) struct ModelRef {
+    #[serde(rename = "providerID")]
+    provider: String,
+    #[serde(rename = "modelID")]
+    model: String,
+}
+
+impl ModelRef {
+    /// The name as `provider/model`.
+    pub(crate) fn name(&self) -> String {
+        format!("{}/{}", self.provider, self.model)
+    }
 }
 
 #[derive(Deserialize, Debug, Clone, Default)]

@@ -185,10 +185,11 @@ impl Client {
         self.in_run(opening).await
     }
 
-    pub(crate) async fn create_session(&self, directory: &str) -> Result<Session> {
-        // Without a title OpenCode names the session after its first prompt, as it does for its own users.
+    /// Without a title OpenCode names the session after its first prompt, as it does for its own users.
+    pub(crate) async fn create_session(&self, directory: &str, title: Option<&str>) -> Result<Session> {
+        let body = title.map_or_else(|| json!({}), |title| json!({"title": title}));
         let request = self.request(Method::POST, "session", directory, "")?;
-        let request = request.header(CONTENT_TYPE, "application/json").body("{}");
+        let request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
         let made = self.json(Call::CreateSession, request).await;
         made.map_err(without_session)
     }

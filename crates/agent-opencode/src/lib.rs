@@ -217,7 +217,7 @@ impl OpenCode {
     }
 
     /// Opens a session. Waits for an OpenCode that is still starting, and fails at once while it is known to be down.
-    async fn create_session(&self, directory: &str) -> Result<api::Session> {
+    async fn create_session(&self, directory: &str, title: Option<&str>) -> Result<api::Session> {
         let deadline = Instant::now() + turn::STREAM_TIMEOUT.min(self.starter.timeout);
         let _in_use = self.directories.enter_for_call(directory).await?;
         loop {
@@ -227,7 +227,7 @@ impl OpenCode {
                 let attached = self.readers.attached(directory, left);
                 self.client.address().unless_down(attached).await.map_err(Outage::into_error)??;
             }
-            match self.starter.for_starts.create_session(directory).await {
+            match self.starter.for_starts.create_session(directory, title).await {
                 // OpenCode is down and did not get the request, but its event stream has not reported the end yet.
                 Err(cause @ CallError::Unreachable(_)) if Instant::now() + RETRY_PAUSE < deadline => {
                     tracing::debug!(%cause, "could not open a session; trying again");
@@ -284,7 +284,7 @@ impl Agent for OpenCode {
                      choose another.",
                 ));
             }
-            let made = self.create_session(requested).await?;
+            let made = self.create_session(requested, request.title.as_deref()).await?;
             let id = SessionId::parse(&made.id).map_err(|cause| {
                 Error::new(
                     ErrorKind::InvalidAgentResponse,

@@ -43,7 +43,7 @@ impl OpenCode {
         timeout_at(deadline, workspace).await.unwrap_or(Err(CallError::NoAnswer))?;
         let Some(prompt) = prompt else { return Ok(()) };
         // Not ended at the deadline: without the response nobody could delete the session.
-        let session = self.client.create_session(root).await?;
+        let session = self.client.create_session(root, None).await?;
         let playing = self.client.play_turn(root, &session.id, prompt);
         let played = timeout_at(deadline, playing).await.unwrap_or(Err(CallError::NoAnswer));
         let client = self.client.for_cleanup();

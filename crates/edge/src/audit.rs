@@ -153,6 +153,7 @@ fn target(call: &Call) -> Option<String> {
         | ControlCommand::Summarize { .. }
         | ControlCommand::Revert { .. }
         | ControlCommand::Unrevert(_)
+        | ControlCommand::Delete(_)
         | ControlCommand::Shell { .. } => None,
     }
 }

@@ -29,6 +29,9 @@ const REPORT_CAPACITY: usize = 64;
 /// records have all of it.
 const MAX_PROMPT_CHARS: usize = 64 * 1024;
 
+/// The type and the model of a sub-agent are cut to this many characters. The agent's model writes the type, so it can be long.
+const MAX_NAME_CHARS: usize = 256;
+
 #[derive(Debug, Default)]
 pub(crate) struct Children {
     /// Ordered, so that they end in the same order each time.
@@ -152,6 +155,8 @@ impl Children {
             call: start.call.clone(),
             depth: caller.map_or(0, |caller| caller.depth) + 1,
             session: session.clone(),
+            kind: start.kind.as_deref().map(short),
+            model: start.model.as_deref().map(short),
         };
         let depth = parent.depth;
         let pending_create = match self.pending_create.take().filter(|pending| pending.create.task == task) {
@@ -323,6 +328,10 @@ impl RegisteredTask {
         tasks.spawn("sub-agent", actor.run());
         sender
     }
+}
+
+fn short(name: &str) -> String {
+    name.chars().take(MAX_NAME_CHARS).collect()
 }
 
 fn create(ctx: &EngineContext, root: &Root<'_>, task: TaskId, parent: Parent, start: &ChildStart) -> Create {

@@ -4,6 +4,7 @@
 //! A command runs in a background task, because its caller may disconnect: it is done completely or not at all, and a
 //! callback receives its result. Nothing here prompts the agent: a native prompt becomes a task ([`crate::service`]).
 
+mod deletion;
 mod exclusive;
 mod guard;
 mod listing;
@@ -179,10 +180,13 @@ impl Engine {
         location: &RequestedLocation,
     ) -> Result<ControlResult> {
         let control = self.controlled()?;
-        let entry = match command.session() {
+        let mut entry = match command.session() {
             Some(id) => Some(self.guard(caller, &*control).admit(id, Intent::Change).await?),
             None => None,
         };
+        if let (ControlCommand::Delete(_), Some(entry)) = (command, &mut entry) {
+            deletion::check(&*control, entry).await?;
+        }
         let at = control.resolve_location(location).await?;
         let session = entry.as_ref().map(|entry| &entry.session);
         let _held = match session.filter(|_| exclusive::is_exclusive(command)) {
@@ -206,6 +210,13 @@ impl Engine {
             (Err(lost), ControlCommand::Fork { before, .. }, Some(session)) if lost.is_maybe_applied() => {
                 let fork = LostFork { session, before: before.as_ref(), since };
                 return Err(self.claim_lost_fork(&*control, &caller.principal, fork, lost).await);
+            }
+            (result, ControlCommand::Delete(_), Some(session)) => {
+                if result.as_ref().err().is_none_or(Error::is_maybe_applied) {
+                    self.forget_approvals(&session.id).await;
+                }
+                // Nobody claims a session that is gone.
+                return result;
             }
             (result, ..) => result?,
         };
@@ -280,14 +291,10 @@ impl Engine {
         id: &SessionId,
     ) -> Result<AdmittedSession> {
         let mut entry = self.guard(caller, control).admit(id, Intent::StartTurn).await?;
-        let known = match entry.known.take() {
-            Some(known) => known,
-            None => control.find(id).await?.ok_or_else(|| control_errors::not_found(id))?,
-        };
-        match &known {
+        match entry.known(control).await? {
             KnownSession { workspace: Some(_), .. } => Err(control_errors::in_workspace()),
             KnownSession { parent: Some(_), .. } => Err(control_errors::of_sub_agent()),
-            _ => Ok(AdmittedSession { known: Some(known), ..entry }),
+            _ => Ok(entry),
         }
     }
 
@@ -341,6 +348,7 @@ fn command_takes_long(command: &ControlCommand) -> bool {
         | ControlCommand::Unshare(_)
         | ControlCommand::Revert { .. }
         | ControlCommand::Unrevert(_)
+        | ControlCommand::Delete(_)
         | ControlCommand::CreateWorkspace(_)
         | ControlCommand::RemoveWorkspace(_)
         | ControlCommand::RemoveWorktree(_)

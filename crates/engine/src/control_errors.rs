@@ -70,6 +70,11 @@ pub(crate) fn of_sub_agent() -> Error {
     Error::invalid(SESSION_FIELD, text)
 }
 
+pub(crate) fn deletes_sub_agent() -> Error {
+    let text = "is the session of a sub-agent; it is deleted with the session that the sub-agent works for";
+    Error::invalid(SESSION_FIELD, text)
+}
+
 pub(crate) fn busy(session: &SessionId) -> Error {
     let text = "The session is busy, and this call needs it idle. Try again later.";
     about(ErrorKind::SessionBusy, session, text).after(RETRY_AFTER)

@@ -485,8 +485,8 @@ pub(crate) fn unload(task: &mut Task) -> bool {
         return false;
     }
     (task.history, task.artifacts) = (Vec::new(), Vec::new());
-    let native_prompt_session = task.options.native_prompt_session.take();
-    *task.options = TaskOptions { native_prompt_session, ..TaskOptions::default() };
+    let TaskOptions { native_prompt_session, session_title, .. } = std::mem::take(&mut *task.options);
+    *task.options = TaskOptions { native_prompt_session, session_title, ..TaskOptions::default() };
     true
 }
 

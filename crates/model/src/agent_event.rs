@@ -95,6 +95,10 @@ pub struct ChildStart {
     pub call: Option<String>,
     pub prompt: String,
     pub title: Option<String>,
+    /// The type of the sub-agent, such as `general`.
+    pub kind: Option<String>,
+    /// The model of the sub-agent, as `provider/model`.
+    pub model: Option<String>,
 }
 
 /// A whole file.

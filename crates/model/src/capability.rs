@@ -17,6 +17,8 @@ named_enum! {
         SessionClaim = "session_claim",
         /// Publish a session.
         SessionShare = "session_share",
+        /// Delete a session.
+        SessionDelete = "session_delete",
         /// Run the gateway. Nothing checks this capability yet; configurations may name it.
         Operator = "operator",
     }

@@ -108,6 +108,8 @@ pub enum ControlCommand {
         session: SessionId,
         order: ShellCommand,
     },
+    /// Deletes the session, its messages, and the sessions of its sub-agents.
+    Delete(SessionId),
     CreateWorkspace(NewWorkspace),
     RemoveWorkspace(WorkspaceId),
     CreateWorktree(NewWorktree),
@@ -158,6 +160,7 @@ impl ControlCommand {
             | Self::Summarize { session, .. }
             | Self::Revert { session, .. }
             | Self::Unrevert(session)
+            | Self::Delete(session)
             | Self::Shell { session, .. } => Some(session),
             Self::CreateWorkspace(_)
             | Self::RemoveWorkspace(_)

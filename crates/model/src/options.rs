@@ -12,6 +12,8 @@ use crate::named_enum::named_enum;
 pub struct SendOptions {
     /// Continue in this session of the agent, instead of the context's session or a new one.
     pub session: Option<SessionId>,
+    /// The title of the session, if the message opens a new one.
+    pub session_title: Option<String>,
     /// Work in this directory. As the caller wrote it.
     pub directory: Option<String>,
     /// Work in this workspace of the agent.
@@ -58,6 +60,9 @@ pub struct TaskOptions {
     /// task after that turn starts a turn of the gateway's own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,
+    /// The title of the session, if the task opens a new one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_title: Option<String>,
 }
 
 impl TaskOptions {
@@ -68,7 +73,8 @@ impl TaskOptions {
     /// About how many bytes the options hold.
     pub fn weight(&self) -> usize {
         let order = self.order.as_ref().map_or(0, |order| Json::from_value(order).get().len());
-        order + self.prompt.weight() + self.output.iter().map(str::len).sum::<usize>()
+        let title = self.session_title.as_ref().map_or(0, String::len);
+        order + title + self.prompt.weight() + self.output.iter().map(str::len).sum::<usize>()
     }
 }
 

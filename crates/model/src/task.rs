@@ -85,6 +85,12 @@ pub struct Parent {
     pub depth: u32,
     /// The sub-agent's own session.
     pub session: SessionId,
+    /// The type of the sub-agent, such as `general`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The model of the sub-agent, as `provider/model`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
 }
 
 /// One turn of an agent, as folded from its log.

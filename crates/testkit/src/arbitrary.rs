@@ -259,13 +259,15 @@ pub fn submitted() -> impl Strategy<Value = TaskEvent> {
 }
 
 pub fn options() -> impl Strategy<Value = TaskOptions> {
-    (output_modes(), prompt_options(), rarely(order()), rarely(session_id()), any::<bool>()).prop_map(
-        |(output, prompt, order, native_prompt_session, adopted)| TaskOptions {
+    let sessions = (rarely(session_id()), rarely(text()));
+    (output_modes(), prompt_options(), rarely(order()), sessions, any::<bool>()).prop_map(
+        |(output, prompt, order, (native_prompt_session, session_title), adopted)| TaskOptions {
             output,
             prompt,
             order,
             native_prompt_session,
             adopted,
+            session_title,
         },
     )
 }
@@ -308,8 +310,18 @@ pub fn prompt_options() -> impl Strategy<Value = PromptOptions> {
 }
 
 pub fn parent() -> impl Strategy<Value = Parent> {
-    (task_id(), task_id(), option::of(text()), 1..4_u32, session_id())
-        .prop_map(|(root, task, call, depth, session)| Parent { root, task, call, depth, session })
+    let named = (rarely(text()), rarely(text()));
+    (task_id(), task_id(), option::of(text()), 1..4_u32, session_id(), named).prop_map(
+        |(root, task, call, depth, session, (kind, model))| Parent {
+            root,
+            task,
+            call,
+            depth,
+            session,
+            kind,
+            model,
+        },
+    )
 }
 
 /// What may follow the first event: events that are not terminal, and perhaps a terminal one at the end.

@@ -85,6 +85,8 @@ impl Gate {
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     pub opened: Vec<Session>,
+    /// The requested titles of the opened sessions.
+    pub titles: Vec<Option<String>>,
     pub prompted: Vec<TurnRequest>,
     pub aborted: Vec<Session>,
     /// The turns that the engine wanted stopped, by call.
@@ -146,6 +148,8 @@ impl StartedTurn {
             call: Some(call.to_owned()),
             prompt: prompt.to_owned(),
             title: None,
+            kind: None,
+            model: None,
         };
         self.child(session, ChildEvent::Started(start)).await;
         let prompt = PromptId::parse(&format!("msg_of_{session}")).expect("a session id makes a prompt id");
@@ -349,7 +353,9 @@ impl Agent for ScriptedAgent {
             let number = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
             let id = SessionId::parse(&format!("ses_{number}")).map_err(Error::internal)?;
             let session = Session { id, directory: request.directory };
-            self.lock().opened.push(session.clone());
+            let mut log = self.lock();
+            log.opened.push(session.clone());
+            log.titles.push(request.title);
             Ok(session)
         })
     }

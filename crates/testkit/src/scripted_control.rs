@@ -286,6 +286,10 @@ impl State {
             | ControlCommand::Unshare(_)
             | ControlCommand::Revert { .. }
             | ControlCommand::Unrevert(_) => ControlResult::Session(self.info(session)?),
+            ControlCommand::Delete(session) => {
+                self.known.retain(|id, known| id != session && known.parent.as_ref() != Some(session));
+                ControlResult::Done { session: session.clone(), ok: true, begun: None }
+            }
             ControlCommand::Summarize { session, .. } => {
                 ControlResult::Done { session: session.clone(), ok: true, begun: None }
             }

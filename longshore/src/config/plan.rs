@@ -161,10 +161,12 @@ pub struct Asks {
 
 /// What callers may query and change in OpenCode besides turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
 pub struct ControlPlan {
     pub session_shell: bool,
     pub workspace_mutations: bool,
     pub session_share: bool,
+    pub session_delete: bool,
     pub session_guard: SessionGuard,
     pub always_scope: AlwaysScope,
     pub claim_ttl: Duration,
@@ -476,6 +478,7 @@ fn control(reader: &mut Reader<'_>) -> Option<ControlPlan> {
     let session_shell = reader.switch(&table::SESSION_SHELL);
     let workspace_mutations = reader.switch(&table::WORKSPACE_MUTATIONS);
     let session_share = reader.switch(&table::SESSION_SHARE);
+    let session_delete = reader.switch(&table::SESSION_DELETE);
     let session_guard = reader.choice(&table::SESSION_GUARD);
     let always_scope = reader.choice(&table::ALWAYS_SCOPE);
     let claim_ttl = reader.seconds(&table::CLAIM_TTL);
@@ -484,6 +487,7 @@ fn control(reader: &mut Reader<'_>) -> Option<ControlPlan> {
         session_shell,
         workspace_mutations,
         session_share,
+        session_delete,
         session_guard: SessionGuard::parse(session_guard?)?,
         always_scope: AlwaysScope::parse(always_scope?)?,
         claim_ttl: claim_ttl?,

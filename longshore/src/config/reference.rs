@@ -49,8 +49,8 @@ owns its tasks and contexts. Two credentials with the same principal share them,
 `enabled = false` disables a credential. `credential_id` distinguishes the credentials of one principal.
 
 `capabilities` is a list of permissions that not every caller has: `session_shell`, `workspace_mutation`, `session_claim`
-(continue an OpenCode session that has no owner yet), `session_share`, `operator` (has no effect yet; accepted so that lists
-may contain it). An empty list means none. Without the list, a `basic` credential has `session_shell` and `workspace_mutation`,
+(continue an OpenCode session that has no owner yet), `session_share`, `session_delete`, `operator` (has no effect yet; accepted
+so that lists may contain it). An empty list means none. Without the list, a `basic` credential has `session_shell` and `workspace_mutation`,
 and a `bearer` or `api_key` credential has none. `A2A_BEARER_TOKEN` and the generated token have all capabilities.
 
 `thinking_exposure` overrides the gateway's setting of the same name for one credential: a list of `raw_thinking` and

@@ -70,6 +70,7 @@ pub const ALL: &[&Setting] = &[
     &SESSION_SHELL,
     &WORKSPACE_MUTATIONS,
     &SESSION_SHARE,
+    &SESSION_DELETE,
     &SESSION_GUARD,
     &ALWAYS_SCOPE,
     &CLAIM_TTL,

@@ -91,6 +91,7 @@ fn with_nothing_set_the_plan_is_the_documented_default() {
         session_shell: false,
         workspace_mutations: false,
         session_share: false,
+        session_delete: false,
         session_guard: SessionGuard::Owner,
         always_scope: AlwaysScope::Session,
         claim_ttl: Duration::from_secs(30),
@@ -115,6 +116,7 @@ fn the_control_settings_are_read() {
         ("A2A_ENABLE_SESSION_SHELL", "true"),
         ("A2A_ENABLE_WORKSPACE_MUTATIONS", "1"),
         ("LONGSHORE_SESSION_SHARE", "on"),
+        ("LONGSHORE_SESSION_DELETE", "yes"),
         ("A2A_PENDING_SESSION_CLAIM_TTL_SECONDS", "2.5"),
         ("LONGSHORE_SESSION_GUARD", "shared-reads"),
         ("LONGSHORE_ALWAYS_SCOPE", "opencode"),
@@ -124,6 +126,7 @@ fn the_control_settings_are_read() {
         session_shell: true,
         workspace_mutations: true,
         session_share: true,
+        session_delete: true,
         session_guard: SessionGuard::SharedReads,
         always_scope: AlwaysScope::Agent,
         claim_ttl: Duration::from_millis(2500),
@@ -840,7 +843,7 @@ fn a_wrong_credential_is_refused_without_showing_its_secret() {
             r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p"},
                 {"scheme": "api_key", "key": "k", "principal": "p", "capabilities": ["operator", "s3cret"]}]"#,
             "(auth.credentials[1].capabilities): must be a list of session_shell, workspace_mutation, \
-             session_claim, session_share, operator",
+             session_claim, session_share, session_delete, operator",
         ),
         (
             r#"[{"scheme": "bearer", "token": "t", "principal": "p", "capabilities": [7]}]"#,

@@ -134,6 +134,8 @@ pub(crate) async fn a_sub_agent_is_a_task_with_its_own_stream_usage_and_end(harn
     check_child(harness, "the errand", &of_child, ERRAND).await;
     let parent = json!({"task_id": root, "call_id": call["call_id"], "depth": 1});
     assert_eq!(of_child["metadata"]["shared"]["parent"], parent, "{of_child:#}");
+    let subagent = json!({"type": "general", "model": "demo/demo"});
+    assert_eq!(of_child["metadata"]["shared"]["subagent"], subagent, "{of_child:#}");
     assert_eq!(of_child["contextId"], context.as_str());
     assert!(of_root["metadata"]["shared"].get("parent").is_none(), "{of_root:#}");
     for (field, own, below) in

@@ -69,6 +69,8 @@ impl Running {
             call: Some(call.to_owned()),
             prompt: this.facts.prompt.clone(),
             title: this.facts.title.clone(),
+            kind: Some(this.facts.kind.clone()),
+            model: this.facts.model.clone(),
         };
         this.report(ChildEvent::Started(start), out);
         this.report(ChildEvent::Working(prompt), out);

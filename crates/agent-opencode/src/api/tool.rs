@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer};
 
-use super::if_valid;
+use super::{ModelRef, if_valid};
 
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct ToolMetadata {
@@ -12,6 +12,9 @@ pub(crate) struct ToolMetadata {
     /// For `task`: the sub-agent's session.
     #[serde(default, rename = "sessionId", deserialize_with = "if_valid")]
     pub(crate) session: Option<String>,
+    /// For `task`: the sub-agent's model.
+    #[serde(default, deserialize_with = "if_valid")]
+    pub(crate) model: Option<ModelRef>,
     /// For `write`: the file, as an absolute path.
     #[serde(default, rename = "filepath", deserialize_with = "if_valid")]
     written: Option<String>,

@@ -1,4 +1,4 @@
-//! Commands that change sessions: fork, share, summarize, revert, shell.
+//! Commands that change sessions: fork, share, summarize, revert, delete, shell.
 
 use longshore_engine::port::Session;
 use longshore_model::{
@@ -51,6 +51,7 @@ impl OpenCode {
                 let found = self.for_callers.unrevert(&session.directory, session.id.as_str()).await;
                 changed_session("undo the revert of the session", session, found).map(ControlResult::Session)
             }
+            ControlCommand::Delete(_) => self.delete(required(session)?).await,
             ControlCommand::Shell { order, .. } => self.run_shell(required(session)?, order).await,
             ControlCommand::CreateWorkspace(new) => self.create_workspace(new).await,
             ControlCommand::RemoveWorkspace(id) => self.remove_workspace(id).await,
@@ -206,6 +207,12 @@ impl OpenCode {
         let part = part.map(AgentPartId::as_str);
         let found = self.for_callers.revert(at, id, message.as_str(), part).await;
         changed_session("revert the session", session, found).map(ControlResult::Session)
+    }
+
+    async fn delete(&self, session: &Session) -> Result<ControlResult> {
+        let done = self.for_callers.delete_session(&session.directory, session.id.as_str()).await;
+        let ok = done.for_purpose(Purpose::change("delete the session").in_session(&session.id))?;
+        Ok(ControlResult::Done { session: session.id.clone(), ok, begun: None })
     }
 
     async fn run_shell(&self, session: &Session, order: &ShellCommand) -> Result<ControlResult> {

@@ -3,7 +3,7 @@
 use longshore_model::{AgentEvent, Artifact, BlockRef, Json, PartContent, SessionId, ToolCall, ToolStatus};
 use serde::Deserialize;
 
-use crate::api::Part;
+use crate::api::{ModelRef, Part};
 use crate::outcome::FailedTool;
 
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(super) struct ToolBlock {
     call: ToolCall,
     /// The time at which the call started.
     started: Option<f64>,
+    /// The model of the sub-agent that the call started.
+    model: Option<String>,
 }
 
 /// The state of a tool call.
@@ -21,13 +23,15 @@ pub(crate) struct CallState {
     pub(crate) started: Option<f64>,
     pub(crate) is_over: bool,
     pub(crate) error: Option<String>,
+    /// The model of the sub-agent that the call started.
+    pub(crate) model: Option<String>,
 }
 
 impl ToolBlock {
     pub(super) fn opened(block: BlockRef, call: ToolCall, out: &mut Vec<AgentEvent>) -> Self {
         let kept = kept_state(&call);
         out.push(AgentEvent::Tool { block: block.clone(), call: Box::new(call) });
-        Self { block, call: kept, started: None }
+        Self { block, call: kept, started: None, model: None }
     }
 
     /// Restores a block from the log: the last whole state, and the output that was appended to it. `None` when the
@@ -41,7 +45,7 @@ impl ToolBlock {
         for more in calls {
             call.output.get_or_insert_default().push_str(more.output.as_deref().unwrap_or_default());
         }
-        Some(Self { block, call: kept_state(&call), started: None })
+        Some(Self { block, call: kept_state(&call), started: None, model: None })
     }
 
     /// Sets the sub-agent's session of a call that was restored from the log. The logged call does not contain it.
@@ -52,8 +56,12 @@ impl ToolBlock {
     }
 
     pub(super) fn note_start(&mut self, part: &Part) {
-        let start = part.state.as_ref().and_then(|state| state.time.as_ref()).and_then(|time| time.start);
-        self.started = self.started.or(start);
+        let Some(state) = &part.state else { return };
+        self.started = self.started.or(state.time.as_ref().and_then(|time| time.start));
+        if self.model.is_none() && child_of(part).is_some() {
+            let model = state.metadata.as_ref().and_then(|metadata| metadata.model.as_ref());
+            self.model = model.map(ModelRef::name);
+        }
     }
 
     /// The state of the call, if it has this id.
@@ -62,6 +70,7 @@ impl ToolBlock {
             started: self.started,
             is_over: rank(self.call.status) == 2,
             error: self.call.error.clone(),
+            model: self.model.clone(),
         })
     }
 

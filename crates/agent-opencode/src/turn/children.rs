@@ -11,11 +11,17 @@ use tokio::time::Instant;
 
 use super::tree::{ChildState, LiveChild};
 use super::{Closed, Driver, STOP_TIMEOUT};
-use crate::api::StoredMessage;
+use crate::api::{ModelRef, StoredMessage};
 use crate::outcome;
 use crate::reader::MAX_CHILDREN;
 use crate::reconcile::Found;
 use crate::translate::{Evidence, Translator};
+
+/// The tool call that started a sub-agent, and the model of the sub-agent.
+struct CalledAs<'a> {
+    call: &'a ToolCall,
+    model: Option<String>,
+}
 
 impl Driver {
     /// Sends an event of a member to the engine. `None`: the root.
@@ -131,14 +137,18 @@ impl Driver {
             let session = child.session.clone();
             let Some(since) = self.tree.root.translator.prompt_created() else { continue };
             let Some(reading) = self.fetch_child(&session).await else { continue };
-            let Some(prompt) = first_prompt(&reading.messages) else { continue };
+            let Some(first) = reading.messages.iter().find(|message| message.info.role == "user") else {
+                continue;
+            };
+            let (prompt, kind) = (own_text(first), first.info.agent.clone());
+            let model = first.info.model.as_ref().map(ModelRef::name);
             let child_session = self.tree.children[at].registered.as_ref();
             let caller = child_session.and_then(|child_session| SessionId::parse(&child_session.parent).ok());
             let caller = caller.unwrap_or_else(|| self.tree.session_of(None).clone());
             let live =
                 LiveChild::new(Translator::for_sub_agent(session.as_str(), since), caller.clone(), None);
             self.tree.children[at].state = ChildState::Live(Box::new(live));
-            let start = ChildStart { caller, call: None, prompt, title: None };
+            let start = ChildStart { caller, call: None, prompt, title: None, kind, model };
             self.send_child(at, ChildEvent::Started(start)).await?;
             self.tree.merge_reading(at, reading);
             self.flush_child(at).await?;
@@ -194,7 +204,8 @@ impl Driver {
         let translator = self.tree.translator_of(caller);
         let facts = translator.and_then(|translator| translator.call(&call.call_id));
         let began = translator.and_then(Translator::prompt_created);
-        let since = facts.and_then(|facts| facts.started).or(began).unwrap_or(f64::MIN);
+        let (started, model) = facts.map_or((None, None), |facts| (facts.started, facts.model));
+        let since = started.or(began).unwrap_or(f64::MIN);
         if let Some(at) = self.tree.find(child.as_str()) {
             if let Some(live) = self.tree.children[at].live_mut() {
                 if live.returned.is_none() {
@@ -209,7 +220,7 @@ impl Driver {
             return Ok(false);
         }
         let caller = self.tree.session_of(caller).clone();
-        self.start(child, caller, call, since).await?;
+        self.start(child, caller, CalledAs { call, model }, since).await?;
         Ok(true)
     }
 
@@ -217,7 +228,7 @@ impl Driver {
         &mut self,
         child: &SessionId,
         caller: SessionId,
-        call: &ToolCall,
+        CalledAs { call, model }: CalledAs<'_>,
         since: f64,
     ) -> Result<(), Closed> {
         self.tree.note_call(child, &call.call_id, true);
@@ -257,6 +268,8 @@ impl Driver {
             call: Some(call.call_id.clone()),
             prompt: text("prompt").unwrap_or_default(),
             title: call.title.clone().or_else(|| text("description")),
+            kind: text("subagent_type"),
+            model,
         };
         self.send_child(at, ChildEvent::Started(start)).await
     }
@@ -352,9 +365,8 @@ fn child_outcome(live: &mut LiveChild, outcome: Outcome) -> Outcome {
     }
 }
 
-/// The text of the first message to a sub-agent.
-fn first_prompt(messages: &[StoredMessage]) -> Option<String> {
-    let first = messages.iter().find(|message| message.info.role == "user")?;
-    let texts = first.parts.iter().filter(|part| part.kind == "text" && !part.synthetic);
-    Some(texts.filter_map(|part| part.text.as_deref()).collect())
+/// The text of a message to a sub-agent, without the parts that OpenCode added.
+fn own_text(message: &StoredMessage) -> String {
+    let texts = message.parts.iter().filter(|part| part.kind == "text" && !part.synthetic);
+    texts.filter_map(|part| part.text.as_deref()).collect()
 }

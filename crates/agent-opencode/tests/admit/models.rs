@@ -169,7 +169,7 @@ impl Fixture {
 
     async fn session(&self) -> Session {
         let directory = self.fake.directory().to_owned();
-        self.agent.open_session(NewSession { directory }).await.expect("a session")
+        self.agent.open_session(NewSession { directory, title: None }).await.expect("a session")
     }
 
     fn looked_up(&self) -> Vec<String> {

@@ -246,6 +246,28 @@ async fn each_failure_of_a_command_has_its_kind_and_no_command_is_repeated() {
     fixture.stop().await;
 }
 
+#[tokio::test]
+async fn a_session_is_deleted_once() {
+    let fixture = Fixture::new();
+    let delete = |session: &Session| ControlCommand::Delete(session.id.clone());
+    let (session, other) = (with_messages(&fixture).await, fixture.session("ses_b"));
+    let done = fixture.run(Some(&session), &delete(&session)).await.unwrap();
+    assert_eq!(done, ControlResult::Done { session: session.id.clone(), ok: true, begun: None });
+    assert_eq!(fixture.fake.sessions(), ["ses_b"]);
+    let again = fixture.run(Some(&session), &delete(&session)).await.unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::SessionNotFound);
+    for (fault, kind, is_maybe_applied) in [
+        (Fault::Status(500), ErrorKind::UpstreamHttpError, false),
+        (Fault::Body("{}"), ErrorKind::UpstreamPayloadError, true),
+        (Fault::CutAfter, ErrorKind::UpstreamUnreachable, true),
+    ] {
+        fixture.fake.fault_once("DELETE", "/session/ses_b", fault);
+        let failed = fixture.run(Some(&other), &delete(&other)).await.unwrap_err();
+        assert_eq!((failed.kind(), failed.is_maybe_applied()), (kind, is_maybe_applied), "{failed}");
+    }
+    fixture.stop().await;
+}
+
 fn prompt(parts: Vec<NativePromptPart>, withheld: &[&str]) -> NativePrompt {
     NativePrompt::Prompt {
         parts,

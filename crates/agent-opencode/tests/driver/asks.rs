@@ -82,7 +82,7 @@ async fn answers_go_to_the_ask_in_the_directory_of_its_session() {
         // Not the directory where the server runs: a request without a directory would go there.
         let directory = format!("{}/inner", bench.fake.directory());
         std::fs::create_dir(&directory).unwrap();
-        let session = NewSession { directory: directory.clone() };
+        let session = NewSession { directory: directory.clone(), title: None };
         let session = bench.agent.open_session(session).await.unwrap();
         let (_, mut turn) = bench.start(&session, "go").await.unwrap();
         let ask = asked(&mut turn).await;

@@ -32,6 +32,8 @@ async fn recorded_sub_agents_have_turns_of_their_own() {
         let start = child.start.unwrap();
         assert_eq!(start.caller, session.id, "{name}");
         assert!(start.call.unwrap().starts_with("call_"), "{name}");
+        assert_eq!(start.kind.as_deref(), Some("general"), "{name}");
+        assert_eq!(start.model.as_deref(), Some("scripted/scripted"), "{name}");
         assert!(start.prompt.contains("scn:") && start.title.is_some(), "{name}: {}", start.prompt);
         let stored = bench.fake.messages(&child.session);
         assert_eq!(stored[0]["info"]["id"], child.prompt.unwrap().as_str(), "{name}");
@@ -213,6 +215,8 @@ async fn a_sub_agent_is_not_lost_when_its_call_comes_late_or_never() {
         let start = child.start.unwrap();
         let expected = if is_called { (Some("call_1"), "do call_1") } else { (None, "a job") };
         assert_eq!((start.call.as_deref(), start.prompt.as_str()), expected);
+        let known = (start.kind.as_deref(), start.model.as_deref());
+        assert_eq!(known, (Some("general"), Some("scripted/scripted")));
         assert_eq!((start.caller.as_str(), child.prompt.as_deref()), (root, Some("msg_c")));
         bench.stop().await;
     }

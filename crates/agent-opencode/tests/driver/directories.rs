@@ -32,7 +32,7 @@ impl Bench {
     async fn turn_in(&self, caller: &str, name: &str, script: Script) -> (Session, Turn) {
         self.admit(caller, name).await.expect("there is room");
         self.fake.queue(script);
-        let opened = self.agent.open_session(NewSession { directory: self.path(name) });
+        let opened = self.agent.open_session(NewSession { directory: self.path(name), title: None });
         let session = with_caller(Principal::new(caller), opened).await.expect("a session");
         let started = with_caller(Principal::new(caller), self.start(&session, "go")).await;
         (session, started.expect("the turn starts").1)

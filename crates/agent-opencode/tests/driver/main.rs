@@ -144,7 +144,7 @@ impl Bench {
 }
 
 fn root(bench: &Bench) -> NewSession {
-    NewSession { directory: bench.fake.directory().to_owned() }
+    NewSession { directory: bench.fake.directory().to_owned(), title: None }
 }
 
 fn request(session: &Session, prompt: &PromptId, text: &str, resume: Option<Resume>) -> TurnRequest {

@@ -11,9 +11,13 @@ async fn a_session_is_opened_in_the_requested_directory() {
     assert_eq!(default.directory, bench.fake.directory());
     let inner = format!("{}/inner & 100% more", bench.fake.directory());
     std::fs::create_dir(&inner).unwrap();
-    let request = NewSession { directory: inner.clone() };
+    let request = NewSession { directory: inner.clone(), title: Some("A \"title\"".to_owned()) };
     let other = bench.agent.open_session(request).await.unwrap();
     assert_eq!(other.directory, inner);
+    let bodies: Vec<_> =
+        bench.fake.log().into_iter().filter(|call| call.target.starts_with("/session?")).collect();
+    assert_eq!(bodies[0].body, serde_json::json!({}), "OpenCode chooses the title");
+    assert_eq!(bodies[1].body, serde_json::json!({"title": "A \"title\""}));
     bench.fake.queue(Script::new().text("there", 1));
     let (_, turn) = bench.start(&other, "go").await.unwrap();
     assert_eq!(text_of(&all(turn).await), "there");
@@ -23,7 +27,7 @@ async fn a_session_is_opened_in_the_requested_directory() {
 #[tokio::test]
 async fn a_directory_that_opencode_would_misread_is_refused() {
     let bench = Bench::new();
-    let request = NewSession { directory: format!("{}/%41", bench.fake.directory()) };
+    let request = NewSession { directory: format!("{}/%41", bench.fake.directory()), title: None };
     let error = bench.agent.open_session(request).await.unwrap_err();
     assert_eq!(error.kind(), longshore_model::ErrorKind::InvalidParams);
     assert_eq!(bench.fake.log(), []);
@@ -37,7 +41,7 @@ async fn a_session_that_opencode_opens_in_another_directory_is_refused() {
     let outside = tempfile::tempdir().unwrap();
     let inner = bench.fake.workspace().join("inner");
     std::os::unix::fs::symlink(outside.path(), &inner).unwrap();
-    let request = NewSession { directory: format!("{}/inner", bench.fake.directory()) };
+    let request = NewSession { directory: format!("{}/inner", bench.fake.directory()), title: None };
     let error = bench.agent.open_session(request).await.unwrap_err();
     assert_eq!(error.kind(), longshore_model::ErrorKind::InvalidParams);
     assert!(!error.message().contains('/'), "{}", error.message());

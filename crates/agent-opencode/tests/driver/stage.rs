@@ -35,7 +35,8 @@ impl Stage<'_> {
     }
 
     pub(crate) async fn user(&self, session: &str, id: &str, text: &str) {
-        let info = json!({"id": id, "role": "user", "sessionID": session, "time": {"created": self.now()}});
+        let info = json!({"id": id, "role": "user", "sessionID": session, "time": {"created": self.now()},
+            "agent": "general", "model": {"providerID": "scripted", "modelID": "scripted"}});
         self.emit("message.updated", session, json!({"info": info})).await;
         let part = json!({"id": format!("prt_{id}"), "messageID": id, "type": "text", "text": text});
         self.emit("message.part.updated", session, json!({"part": part})).await;
@@ -70,7 +71,8 @@ impl Stage<'_> {
         let start = *self.calls.borrow_mut().entry(call.to_owned()).or_insert(now);
         let mut state = json!({"status": status, "title": "a job", "time": {"start": start},
             "input": {"prompt": format!("do {call}"), "description": "job", "subagent_type": "general"},
-            "metadata": {"sessionId": child, "parentSessionId": session}});
+            "metadata": {"sessionId": child, "parentSessionId": session,
+                "model": {"providerID": "scripted", "modelID": "scripted"}}});
         match status {
             "completed" => state["output"] = "done".into(),
             "error" => state["error"] = "Task cancelled".into(),

@@ -120,7 +120,7 @@ fn an_invalid_credential_is_refused() {
 
 #[test]
 fn a_caller_has_the_rights_of_its_credential() {
-    use Capability::{Operator, SessionClaim, SessionShare, SessionShell, WorkspaceMutation};
+    use Capability::{Operator, SessionClaim, SessionDelete, SessionShare, SessionShell, WorkspaceMutation};
 
     let named = Rights {
         capabilities: [SessionClaim].into_iter().collect(),
@@ -140,7 +140,7 @@ fn a_caller_has_the_rights_of_its_credential() {
         (("authorization", "Bearer plain"), &[]),
         (
             ("authorization", "Bearer owner"),
-            &[SessionShell, WorkspaceMutation, SessionClaim, SessionShare, Operator],
+            &[SessionShell, WorkspaceMutation, SessionClaim, SessionShare, SessionDelete, Operator],
         ),
         (("authorization", "Bearer named"), &[SessionClaim]),
         (("authorization", &carl), &[SessionShell, WorkspaceMutation]),

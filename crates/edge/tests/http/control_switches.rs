@@ -49,12 +49,13 @@ async fn is_served(gateway: &Gateway, version: ProtocolVersion, method: &'static
 
 #[tokio::test]
 async fn documents_and_routing_follow_the_switches_together() {
-    for (name, configure, shell, mutations, sharing) in [
-        ("off", (|_| {}) as fn(&mut longshore_edge::EdgeConfig), false, false, false),
-        ("shell", |config| config.deployment.session_shell = true, true, false, false),
-        ("mutations", |config| config.deployment.workspace_mutations = true, false, true, false),
-        ("sharing", |config| config.deployment.session_share = true, false, false, true),
-        ("on", all_on, true, true, true),
+    for (name, configure, shell, mutations, sharing, deletion) in [
+        ("off", (|_| {}) as fn(&mut longshore_edge::EdgeConfig), false, false, false, false),
+        ("shell", |config| config.deployment.session_shell = true, true, false, false, false),
+        ("mutations", |config| config.deployment.workspace_mutations = true, false, true, false, false),
+        ("sharing", |config| config.deployment.session_share = true, false, false, true, false),
+        ("deletion", |config| config.deployment.session_delete = true, false, false, false, true),
+        ("on", all_on, true, true, true, true),
         (
             "on, but read-only",
             |config| {
@@ -64,18 +65,23 @@ async fn documents_and_routing_follow_the_switches_together() {
             false,
             false,
             true,
+            true,
         ),
     ] {
-        let gateway = Gateway::controlled(&agent(), configure).await;
+        let control = agent();
+        let gateway = Gateway::controlled(&control, configure).await;
         let conditional: Vec<_> = of_agent().filter(|method| method.switch.is_some()).collect();
-        assert_eq!(conditional.len(), 8);
+        assert_eq!(conditional.len(), 9);
         for method in conditional {
             let expected = match method.switch {
                 Some(Switch::SessionShell) => shell,
                 Some(Switch::SessionShare) => sharing,
+                Some(Switch::SessionDelete) => deletion,
                 _ => mutations,
             };
             for version in ProtocolVersion::ALL {
+                // An earlier call may have deleted it.
+                control.add("ses_a");
                 assert_eq!(is_served(&gateway, version, method).await, expected, "{name} {}", method.name);
             }
         }

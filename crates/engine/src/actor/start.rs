@@ -126,11 +126,12 @@ impl Actor {
         if directory.is_none() {
             self.load().await?;
         }
-        let options = self.writer.task().options.prompt.clone();
+        let options = &self.writer.task().options;
+        let (options, title) = (options.prompt.clone(), options.session_title.clone());
         let session = loop {
             let tried = Instant::now();
-            let (agent, directory, options) =
-                (Arc::clone(&self.ctx.ports.agent), directory.clone(), options.clone());
+            let (agent, directory, options, title) =
+                (Arc::clone(&self.ctx.ports.agent), directory.clone(), options.clone(), title.clone());
             let checked = Arc::clone(&agent);
             let opening = with_caller_trace(self.turn_trace(), async move {
                 let directory = if let Some(directory) = directory {
@@ -142,7 +143,7 @@ impl Actor {
                         Admission { directory: None, workspace: None, current: None, options: &options };
                     agent.admit(admission).await?.directory
                 };
-                agent.open_session(NewSession { directory }).await
+                agent.open_session(NewSession { directory, title }).await
             });
             let mut opening = Box::pin(with_caller(self.owner.clone(), opening));
             let opened = async {

@@ -13,6 +13,7 @@ pub(super) fn is_exclusive(command: &ControlCommand) -> bool {
         ControlCommand::Summarize { .. }
         | ControlCommand::Revert { .. }
         | ControlCommand::Unrevert(_)
+        | ControlCommand::Delete(_)
         | ControlCommand::Shell { .. } => true,
         ControlCommand::Fork { .. }
         | ControlCommand::Share(_)

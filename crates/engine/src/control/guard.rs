@@ -33,6 +33,18 @@ pub(crate) struct AdmittedSession {
     pub(crate) known: Option<KnownSession>,
 }
 
+impl AdmittedSession {
+    /// What the agent knows of the session. Queries the agent if that was not done yet.
+    pub(super) async fn known(&mut self, control: &dyn Control) -> Result<&KnownSession> {
+        let id = &self.session.id;
+        let known = match self.known.take() {
+            Some(known) => known,
+            None => control.find(id).await?.ok_or_else(|| control_errors::not_found(id))?,
+        };
+        Ok(self.known.insert(known))
+    }
+}
+
 /// A session that is about to get an owner. Dropped without `settle`, the session stays unowned.
 #[derive(Debug)]
 pub(crate) struct PendingClaim {

@@ -103,6 +103,8 @@ pub struct Admitted {
 pub struct NewSession {
     /// The directory that the agent works in. The agent has admitted it before.
     pub directory: String,
+    /// `None`: the agent chooses one.
+    pub title: Option<String>,
 }
 
 /// A conversation of the agent, and the directory it works in.

@@ -228,6 +228,7 @@ impl Engine {
             native_prompt_session: order.as_ref().and(options.session.clone()),
             order,
             adopted: false,
+            session_title: options.session_title,
         };
         let first = TaskEvent::Submitted {
             context_id: context.clone(),

@@ -109,7 +109,7 @@ pub(crate) fn queries(id: &str) -> Vec<Control> {
     queries.into_iter().map(Control::Query).collect()
 }
 
-/// Every command on a session.
+/// Every command on a session that the session survives.
 pub(crate) fn commands(id: &str) -> Vec<Control> {
     let (session, message) = (ses(id), AgentMessageId::parse("msg_1").expect("an id"));
     let commands = vec![
@@ -122,6 +122,10 @@ pub(crate) fn commands(id: &str) -> Vec<Control> {
         shell_command(id),
     ];
     commands.into_iter().map(Control::Command).collect()
+}
+
+pub(crate) fn delete(id: &str) -> Control {
+    Control::Command(ControlCommand::Delete(ses(id)))
 }
 
 pub(crate) fn shell(id: &str) -> Control {

@@ -6,6 +6,7 @@ mod approvals;
 mod asks;
 mod bytes;
 mod control_claims;
+mod control_deletion;
 mod control_guard;
 mod control_lists;
 mod control_stage;

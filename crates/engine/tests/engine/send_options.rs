@@ -43,6 +43,28 @@ async fn options_reach_the_prompt_and_its_own_task_only() {
 }
 
 #[tokio::test]
+async fn a_title_is_for_the_session_that_the_message_opens() {
+    let mut h = start();
+    let titled = |context: &str, id: &str| {
+        let mut command = message(context, id);
+        command.options.session_title = Some(format!("title of {id}"));
+        command
+    };
+    h.engine.send(&alice(), titled("c", "m1")).await.unwrap();
+    h.turn().await.complete().await;
+    // The session exists and keeps its title. If it is gone, the message opens another one.
+    h.engine.send(&alice(), titled("c", "m2")).await.unwrap();
+    h.turn().await.complete().await;
+    h.agent.refuse_next(Error::new(ErrorKind::SessionGone, "Gone."));
+    h.engine.send(&alice(), titled("c", "m3")).await.unwrap();
+    h.turn().await.complete().await;
+    h.send("c2", "m4").await;
+    h.turn().await.complete().await;
+    let title = |id: &str| Some(format!("title of {id}"));
+    assert_eq!(h.agent.log().titles, [title("m1"), title("m3"), None]);
+}
+
+#[tokio::test]
 async fn a_context_keeps_its_directory() {
     let mut h = start();
     h.engine.send(&alice(), in_directory("c", "m1", "sub")).await.unwrap();

@@ -111,11 +111,14 @@ async fn sub_agents_of_sub_agents_are_nested() {
         call: Some("call_2".to_owned()),
         prompt: "second".to_owned(),
         title: None,
+        kind: Some("x".repeat(1000)),
+        model: Some("p/m".to_owned()),
     };
     turn.child("ses_grandchild", ChildEvent::Started(start)).await;
     let [child, grandchild]: [Task; 2] = children_of(&h, 2).await.try_into().unwrap();
     let parent = grandchild.parent.unwrap();
     assert_eq!((parent.task, parent.depth), (child.id, 2));
+    assert_eq!((parent.kind, parent.model), (Some("x".repeat(256)), Some("p/m".to_owned())));
     assert_eq!(parent.root, child.parent.unwrap().root);
 }
 

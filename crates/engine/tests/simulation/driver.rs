@@ -362,6 +362,8 @@ impl Reported {
                 call: Some(child.call.clone()),
                 prompt: child.words.clone(),
                 title: None,
+                kind: None,
+                model: None,
             }));
             let mut reported = ReportedChild::default();
             if was_away {

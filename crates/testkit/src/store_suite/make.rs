@@ -80,6 +80,8 @@ pub fn child(task: &str, root: &str, caller: &str) -> Create {
         call: Some("call".to_owned()),
         depth: if root == caller { 1 } else { 2 },
         session: session_id(&format!("ses_{task}")),
+        kind: Some("general".to_owned()),
+        model: Some("provider/model".to_owned()),
     };
     Create { first: submitted_below("c", 1, parent), idempotency: None, ..create(task) }
 }

@@ -42,6 +42,8 @@ pub struct Deployment {
     pub workspace_mutations: bool,
     /// Whether callers with the capability can publish sessions.
     pub session_share: bool,
+    /// Whether callers with the capability can delete sessions.
+    pub session_delete: bool,
     /// Whether `/metrics` is served.
     pub metrics: bool,
     pub environment: Environment,
@@ -79,6 +81,10 @@ impl Deployment {
 
     pub fn has_session_share(&self) -> bool {
         self.control && self.session_share
+    }
+
+    pub fn has_session_delete(&self) -> bool {
+        self.control && self.session_delete
     }
 
     /// The version that a request without `A2A-Version` has, as the documents of `version` state it.
@@ -134,6 +140,7 @@ impl Default for Deployment {
             session_shell: false,
             workspace_mutations: false,
             session_share: false,
+            session_delete: false,
             metrics: true,
             environment: Environment::default(),
             project: None,

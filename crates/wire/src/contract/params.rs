@@ -113,7 +113,11 @@ fn session_binding(deployment: &Deployment) -> Value {
     };
     json!({
         "session_fields": fields("metadata.shared.session", &["title"]),
-        "message_fields": {"delivery": "metadata.shared.delivery", "cwd": "metadata.iac_code.cwd"},
+        "message_fields": {
+            "title": "metadata.shared.session.title",
+            "delivery": "metadata.shared.delivery",
+            "cwd": "metadata.iac_code.cwd",
+        },
         "delivery_values": Delivery::ALL.map(Delivery::as_str),
         "notes": [
             format!(
@@ -124,8 +128,9 @@ fn session_binding(deployment: &Deployment) -> Value {
             "A session belongs to the caller for whom it was created. An unowned one can be claimed with the \
              capability session_claim.",
             directory,
-            "message_fields need no activation. delivery decides what happens to a message for a busy session; the default is \
-             queue. cwd is another name of opencode.directory.",
+            "message_fields need no activation. title is the title of the session, if the message opens a new one. delivery \
+             decides what happens to a message for a busy session; the default is queue. cwd is another name of \
+             opencode.directory.",
         ],
     })
 }
@@ -170,6 +175,7 @@ fn stream_hints(version: ProtocolVersion) -> Value {
             "cache_tokens": fields("metadata.shared.usage.cache_tokens", &["read_tokens", "write_tokens"]),
         },
         "parent_fields": fields("metadata.shared.parent", &["task_id", "call_id", "depth"]),
+        "subagent_fields": fields("metadata.shared.subagent", &["type", "model"]),
         // Set in the task at the start of a stream if the log no longer has the last event that the reader has seen, or events
         // after it.
         "gap_metadata_field": "metadata.longshore.gap",

@@ -53,6 +53,7 @@ pub(super) fn summary(deployment: &Deployment, version: ProtocolVersion) -> Valu
             "session_shell": controlled(deployment, Switch::SessionShell),
             "workspace_mutations": controlled(deployment, Switch::WorkspaceMutations),
             "session_share": controlled(deployment, Switch::SessionShare),
+            "session_delete": controlled(deployment, Switch::SessionDelete),
             "execution_environment": environment(&deployment.environment),
             "service_features": services,
         },

@@ -37,6 +37,7 @@ pub(crate) fn full() -> Deployment {
         session_shell: true,
         workspace_mutations: true,
         session_share: true,
+        session_delete: true,
         metrics: false,
         environment: Environment {
             sandbox_mode: SandboxMode::WorkspaceWrite,

@@ -91,10 +91,12 @@ pub enum Switch {
     SessionShell,
     WorkspaceMutations,
     SessionShare,
+    SessionDelete,
 }
 
 impl Switch {
-    pub const ALL: [Self; 3] = [Self::SessionShell, Self::WorkspaceMutations, Self::SessionShare];
+    pub const ALL: [Self; 4] =
+        [Self::SessionShell, Self::WorkspaceMutations, Self::SessionShare, Self::SessionDelete];
 
     /// The setting, as the documents name it.
     pub fn toggle(self) -> &'static str {
@@ -102,6 +104,7 @@ impl Switch {
             Self::SessionShell => "A2A_ENABLE_SESSION_SHELL",
             Self::WorkspaceMutations => "A2A_ENABLE_WORKSPACE_MUTATIONS",
             Self::SessionShare => "LONGSHORE_SESSION_SHARE",
+            Self::SessionDelete => "LONGSHORE_SESSION_DELETE",
         }
     }
 
@@ -110,6 +113,7 @@ impl Switch {
             Self::SessionShell => Capability::SessionShell,
             Self::WorkspaceMutations => Capability::WorkspaceMutation,
             Self::SessionShare => Capability::SessionShare,
+            Self::SessionDelete => Capability::SessionDelete,
         }
     }
 
@@ -118,6 +122,7 @@ impl Switch {
             Self::SessionShell => deployment.has_session_shell(),
             Self::WorkspaceMutations => deployment.has_workspace_mutations(),
             Self::SessionShare => deployment.has_session_share(),
+            Self::SessionDelete => deployment.has_session_delete(),
         }
     }
 }
@@ -260,6 +265,18 @@ pub(super) const IDLE_SESSION: &[ErrorKind] = &[
     ErrorKind::SessionNotFound,
     ErrorKind::SessionForbidden,
     ErrorKind::SessionBusy,
+    ErrorKind::UpstreamUnreachable,
+    ErrorKind::UpstreamHttpError,
+    ErrorKind::UpstreamPayloadError,
+    ErrorKind::UpstreamBackpressure,
+];
+
+/// The errors of methods that need an idle session and a capability.
+pub(super) const GUARDED_IDLE_SESSION: &[ErrorKind] = &[
+    ErrorKind::SessionNotFound,
+    ErrorKind::SessionForbidden,
+    ErrorKind::SessionBusy,
+    ErrorKind::AuthorizationForbidden,
     ErrorKind::UpstreamUnreachable,
     ErrorKind::UpstreamHttpError,
     ErrorKind::UpstreamPayloadError,

@@ -1,6 +1,6 @@
 //! The methods that read sessions of OpenCode, change them, and start work of the agent in them.
 
-use longshore_model::{ControlCommand, ControlQuery, ErrorKind};
+use longshore_model::{ControlCommand, ControlQuery};
 
 use super::build;
 use super::param::{
@@ -8,8 +8,8 @@ use super::param::{
     SESSION_DIRECTORY, SESSION_ID, Variant,
 };
 use super::row::{
-    Answer, DIRECTORY_QUERY, Effect, IDLE_SESSION, Item, Method, SESSION, SHARED_SESSION, Stability, Switch,
-    TURN, TURN_OR_NOTE, UPSTREAM, Upstream,
+    Answer, DIRECTORY_QUERY, Effect, GUARDED_IDLE_SESSION, IDLE_SESSION, Item, Method, SESSION,
+    SHARED_SESSION, Stability, Switch, TURN, TURN_OR_NOTE, UPSTREAM, Upstream,
 };
 use crate::extension::Extension;
 
@@ -153,7 +153,7 @@ const MUTATION: Method = Method {
     ..QUERY
 };
 
-pub(super) static METHODS: [Method; 17] = [
+pub(super) static METHODS: [Method; 18] = [
     Method {
         name: "opencode.sessions.status",
         key: "status",
@@ -420,17 +420,19 @@ pub(super) static METHODS: [Method; 17] = [
         effect: Effect::Control,
         switch: Some(Switch::SessionShell),
         upstream: &[Upstream::post("/session/{id}/shell")],
-        errors: &[
-            ErrorKind::SessionNotFound,
-            ErrorKind::SessionForbidden,
-            ErrorKind::SessionBusy,
-            ErrorKind::AuthorizationForbidden,
-            ErrorKind::UpstreamUnreachable,
-            ErrorKind::UpstreamHttpError,
-            ErrorKind::UpstreamPayloadError,
-            ErrorKind::UpstreamBackpressure,
-        ],
+        errors: GUARDED_IDLE_SESSION,
         build: |args| build::mutation(args, build::shell(args)),
         ..QUERY
+    },
+    Method {
+        name: "opencode.sessions.delete",
+        key: "delete",
+        summary: "Deletes a session with its messages and the sessions of its sub-agents, unless a turn runs in it.",
+        result: Answer::Done,
+        switch: Some(Switch::SessionDelete),
+        upstream: &[Upstream::delete("/session/{id}")],
+        errors: GUARDED_IDLE_SESSION,
+        build: |args| build::mutation(args, ControlCommand::Delete(build::session(args))),
+        ..MUTATION
     },
 ];

@@ -23,6 +23,7 @@ pub(super) fn read(request: Option<&Metadata>, message: Option<&Metadata>) -> Re
     let [first, second] = both(request, message)?;
     Ok(SendOptions {
         session: first.session.or(second.session),
+        session_title: first.session_title.or(second.session_title),
         directory: first.directory.or(first.cwd).or(second.directory).or(second.cwd),
         workspace: first.workspace.or(second.workspace),
         delivery: first.delivery.or(second.delivery).unwrap_or_default(),
@@ -59,6 +60,7 @@ pub(crate) fn gated_fields(
 #[derive(Default)]
 struct MetadataOptions {
     session: Option<SessionId>,
+    session_title: Option<String>,
     directory: Option<String>,
     /// Another name for the directory.
     cwd: Option<String>,
@@ -98,12 +100,20 @@ impl MetadataOptions {
 
     fn read_shared(&mut self, raw: &RawValue) -> Read<()> {
         let shared = Object::read(raw, &["session", "model", "delivery"])?;
-        self.session = field(&shared, "session", |raw| {
-            let session = |raw: &RawValue| line(raw)?.map(|text| id(&text, SessionId::parse)).transpose();
-            field(&Object::read(raw, &["id"])?, "id", session)
-        })?;
+        shared.optional("session", |raw| self.read_session(raw))?;
         self.prompt.model = field(&shared, "model", model)?;
         self.delivery = field(&shared, "delivery", |raw| line(raw)?.map(|word| delivery(&word)).transpose())?;
+        Ok(())
+    }
+
+    /// The title beside an id is not read: the session has one, and clients may send the object back as the gateway wrote it.
+    fn read_session(&mut self, raw: &RawValue) -> Read<()> {
+        let session = Object::read(raw, &["id", "title"])?;
+        self.session =
+            field(&session, "id", |raw| line(raw)?.map(|text| id(&text, SessionId::parse)).transpose())?;
+        if self.session.is_none() {
+            self.session_title = field(&session, "title", line)?;
+        }
         Ok(())
     }
 

@@ -219,8 +219,10 @@ pub(crate) fn output_modes() -> impl Strategy<Value = OutputModes> {
 
 fn parent() -> impl Strategy<Value = Box<Parent>> {
     let ids = (task_id(), task_id(), id());
-    (ids, option::of(some_text()), 1..9_u32).prop_map(|((root, task, session), call, depth)| {
-        Box::new(Parent { root, task, call, depth, session: SessionId::parse(&session).unwrap() })
+    let texts = (option::of(some_text()), option::of(some_text()), option::of(some_text()));
+    (ids, texts, 1..9_u32).prop_map(|((root, task, session), (call, kind, model), depth)| {
+        let session = SessionId::parse(&session).unwrap();
+        Box::new(Parent { root, task, call, depth, session, kind, model })
     })
 }
 

@@ -132,6 +132,12 @@ impl<'a> Shared<'a> {
                 object.some_text("call_id", parent.call.as_deref());
                 object.number("depth", parent.depth);
             });
+            if parent.kind.is_some() || parent.model.is_some() {
+                shared.object("subagent", |object| {
+                    object.some_text("type", parent.kind.as_deref());
+                    object.some_text("model", parent.model.as_deref());
+                });
+            }
         }
         if self.block.is_some() || self.position.is_some() {
             shared.object("stream", |object| {

@@ -37,6 +37,16 @@ pub const SESSION_SHARE: Setting = Setting {
            address of OpenCode's sharing service, and end that (opencode.sessions.share, opencode.sessions.unshare).",
 };
 
+pub const SESSION_DELETE: Setting = Setting {
+    key: "control.session_delete",
+    flag: Some("session-delete"),
+    env: Some("LONGSHORE_SESSION_DELETE"),
+    kind: Kind::Switch,
+    fallback: Value("false"),
+    help: "Let callers with the capability session_delete delete their sessions from OpenCode, with all messages and the \
+           sessions of sub-agents (opencode.sessions.delete).",
+};
+
 pub const SESSION_GUARD: Setting = Setting {
     key: "control.session_guard",
     flag: Some("session-guard"),

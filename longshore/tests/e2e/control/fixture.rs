@@ -51,7 +51,13 @@ impl Fixture {
         prepare: impl FnOnce(Setup) -> Setup,
         change: impl FnOnce(&mut Value),
     ) -> Self {
-        let capabilities = json!(["session_shell", "workspace_mutation", "session_claim", "session_share"]);
+        let capabilities = json!([
+            "session_shell",
+            "workspace_mutation",
+            "session_claim",
+            "session_share",
+            "session_delete"
+        ]);
         let others = json!([
             {"scheme": "bearer", "token": BOB, "principal": "bob", "capabilities": capabilities},
             {"scheme": "bearer", "token": EVE, "principal": "eve"},

@@ -108,6 +108,11 @@ pub(crate) const ON_THE_WAY: &[(&str, &[&str], &str)] = &[
         "the session must be idle, and OpenCode takes agents that it does not have",
     ),
     (
+        "delete",
+        &["GET /session/status", "GET /session/{id}"],
+        "the session must be idle, and only OpenCode knows whether it is a sub-agent's",
+    ),
+    (
         "create_workspace",
         &["GET /experimental/workspace", "GET /global/event"],
         "only the database of OpenCode refuses a used name, and only this event stream shows when the workspace is ready",

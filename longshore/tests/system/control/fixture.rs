@@ -95,6 +95,7 @@ impl Fixture {
             session_shell: settings.session_shell,
             workspace_mutations: settings.workspace_mutations,
             session_share: true,
+            session_delete: true,
             ..Deployment::default()
         };
         let options = Options {

@@ -176,6 +176,7 @@ pub(crate) fn valid_params(method: &Method, session: &str) -> Value {
         | "unshare"
         | "summarize"
         | "unrevert"
+        | "delete"
         | "list_providers"
         | "list_projects"
         | "get_current_project"

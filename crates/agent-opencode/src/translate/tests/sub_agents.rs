@@ -106,11 +106,11 @@ fn a_call_is_found_by_its_id() {
     assert_eq!(translator.call("call_1"), None);
     let running = json!({"status": "running", "input": {"prompt": "x"}, "time": {"start": 5}});
     feed(&mut translator, "message.part.updated", &task(&running, "task"));
-    let state = CallState { started: Some(5.0), is_over: false, error: None };
+    let state = CallState { started: Some(5.0), is_over: false, error: None, model: None };
     assert_eq!(translator.call("call_1"), Some(state));
     let error = json!({"status": "error", "error": "no", "time": {"start": 5, "end": 6}});
     feed(&mut translator, "message.part.updated", &task(&error, "task"));
-    let state = CallState { started: Some(5.0), is_over: true, error: Some("no".to_owned()) };
+    let state = CallState { started: Some(5.0), is_over: true, error: Some("no".to_owned()), model: None };
     assert_eq!(translator.call("call_1"), Some(state));
 }
 

@@ -2,10 +2,11 @@
 
 use super::*;
 
-const SWITCHED: [&str; 8] = [
+const SWITCHED: [&str; 9] = [
     "opencode.sessions.share",
     "opencode.sessions.unshare",
     "opencode.sessions.shell",
+    "opencode.sessions.delete",
     "opencode.workspaces.create",
     "opencode.workspaces.remove",
     "opencode.worktrees.create",
@@ -44,6 +45,7 @@ fn a_switch_changes_every_document() {
                 session_shell: is_on,
                 workspace_mutations: is_on,
                 session_share: is_on,
+                session_delete: is_on,
                 ..plain()
             };
             let [contract, profile, sessions, workspace] = method_documents(&deployment, version);
@@ -96,8 +98,8 @@ fn without_control_the_documents_name_no_control_methods() {
             assert!(!text.contains(word), "{word}");
         }
         let features = &profile(&deployment, version)["runtime_features"];
-        for feature in ["session_shell", "workspace_mutations", "session_share"].map(|name| &features[name]) {
-            assert_eq!(*feature, json!({"enabled": false, "availability": "not_available"}));
+        for name in ["session_shell", "workspace_mutations", "session_share", "session_delete"] {
+            assert_eq!(features[name], json!({"enabled": false, "availability": "not_available"}));
         }
     }
 }

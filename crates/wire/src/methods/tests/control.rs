@@ -97,6 +97,7 @@ const GOOD: &[(&str, &[&str])] = &[
             r#"{"session_id":"ses_1","request":{"agent":"build","command":"ls","model":{"providerID":"p","modelID":"m"}}}"#,
         ],
     ),
+    ("delete", &[r#"{"session_id":"ses_1"}"#]),
     ("opencode.providers.list", &["{}", r#"{"metadata":{"opencode":{"workspace":{"id":"wrk_1"}}}}"#]),
     ("opencode.models.list", &["{}", r#"{"provider_id":"openai"}"#]),
     ("opencode.projects.list", &["{}"]),

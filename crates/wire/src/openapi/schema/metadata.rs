@@ -79,6 +79,11 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
                 "required": ["task_id", "depth"],
                 "properties": {"task_id": reference("Id"), "call_id": text, "depth": count},
             },
+            "subagent": {
+                "type": "object",
+                "description": "The sub-agent that works on the task: its type, and its model as `provider/model`.",
+                "properties": {"type": text, "model": text},
+            },
             "stream": {
                 "type": "object",
                 "properties": {

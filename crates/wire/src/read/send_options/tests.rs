@@ -14,10 +14,11 @@ fn sent(request: &str, message: &str) -> Result<SendMessage> {
 type Get = fn(&SendOptions) -> Option<String>;
 
 /// A field: its path, an object in which `@` stands for its value, and how to read the value back.
-const FIELDS: [(&str, &str, Get); 9] = [
+const FIELDS: [(&str, &str, Get); 10] = [
     ("shared.session.id", r#"{"shared":{"session":{"id":@}}}"#, |w| {
         w.session.as_ref().map(ToString::to_string)
     }),
+    ("shared.session.title", r#"{"shared":{"session":{"title":@}}}"#, |w| w.session_title.clone()),
     ("opencode.directory", r#"{"opencode":{"directory":@}}"#, |w| w.directory.clone()),
     ("iac_code.cwd", r#"{"iac_code":{"cwd":@}}"#, |w| w.directory.clone()),
     ("opencode.workspace.id", r#"{"opencode":{"workspace":{"id":@}}}"#, |w| w.workspace.clone()),
@@ -134,6 +135,16 @@ fn ids_must_be_valid() {
     for id in ["x", "ses_1", "WRK_1", "_wrk"] {
         let json = format!(r#"{{"opencode":{{"workspace":{{"id":"{id}"}}}}}}"#);
         assert!(refused(&json, "null", "metadata.opencode.workspace.id").contains("wrk"));
+    }
+}
+
+/// Clients may send the object back as they got it, whatever its title is.
+#[test]
+fn the_title_of_a_session_that_exists_is_not_read() {
+    for title in [r#""A title""#, r#""two\nlines""#, "7"] {
+        let json = format!(r#"{{"shared":{{"session":{{"id":"ses_1","title":{title}}}}}}}"#);
+        let options = sent(&json, "null").expect(title).options;
+        assert_eq!((options.session.is_some(), options.session_title), (true, None), "{title}");
     }
 }
 

@@ -1,14 +1,17 @@
-//! Methods that change sessions: fork, share, summarize, revert, unrevert and shell.
+//! Methods that change sessions: fork, share, summarize, revert, unrevert, shell and delete.
 
 use std::path::PathBuf;
 
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
+use crate::client::{message, message_in};
 use crate::control::caller::{Caller, Kind, message_text};
-use crate::control::fixture::{Fixture, OwnedSession};
+use crate::control::fixture::{Fixture, OwnedSession, SESSION_BINDING};
+use crate::frames::state_of;
 use crate::model_log;
 
+const DELETE: &str = "opencode.sessions.delete";
 const FORK: &str = "opencode.sessions.fork";
 const MESSAGES: &str = "opencode.sessions.messages.list";
 const REVERT: &str = "opencode.sessions.revert";
@@ -35,7 +38,7 @@ async fn change_sessions(version: ProtocolVersion) {
     let allow_sharing = |configuration: &mut Value| configuration["share"] = "manual".into();
     let fixture = Fixture::prepared(
         &[version],
-        |setup| setup.flag("--session-shell").flag("--session-share"),
+        |setup| setup.flag("--session-shell").flag("--session-share").flag("--session-delete"),
         allow_sharing,
     )
     .await;
@@ -47,6 +50,7 @@ async fn change_sessions(version: ProtocolVersion) {
         files_are_reverted_and_restored(&fixture, &ada, &other).await;
         a_shell_runs_in_the_directory_of_its_session(&fixture, &ada, &other).await;
         a_running_turn_is_not_disturbed(&fixture, &ada).await;
+        a_deleted_session_is_gone_and_its_context_goes_on(&fixture, &ada).await;
     }
 }
 
@@ -260,6 +264,7 @@ async fn a_running_turn_is_not_disturbed(fixture: &Fixture, ada: &Caller) {
         (REVERT, json!({ "messageID": user })),
         (UNREVERT, Value::Null),
         (SHELL, json!({"agent": "build", "command": "true"})),
+        (DELETE, Value::Null),
     ] {
         let mut params = json!({"session_id": own.session});
         if !request.is_null() {
@@ -277,4 +282,29 @@ async fn a_running_turn_is_not_disturbed(fixture: &Fixture, ada: &Caller) {
     fixture.harness.client.cancel(&running).await.unwrap_or_else(|error| panic!("{}", error.body));
     fixture.idle().await;
     ada.result(SHELL, with(&own.session, json!({"agent": "build", "command": "true"}))).await;
+}
+
+async fn a_deleted_session_is_gone_and_its_context_goes_on(fixture: &Fixture, ada: &Caller) {
+    let client = fixture.harness.client.activating(&[SESSION_BINDING]);
+    let mut first = message(&format!("scn:text n=1 (to be deleted {})", ada.version.as_str()));
+    first["metadata"] = json!({"shared": {"session": {"title": "The west quay"}}});
+    let session_of = |task: &Value| task["metadata"]["shared"]["session"]["id"].as_str().map(str::to_owned);
+    let task = client.send(&first).await;
+    let session = session_of(&task).unwrap_or_else(|| panic!("no session: {task:#}"));
+    assert_eq!(fixture.upstream(&session).await["title"], "The west quay");
+    fixture.idle().await;
+    let params = json!({ "session_id": session });
+    for bob in fixture.bob() {
+        bob.refused(DELETE, params.clone(), Kind::FORBIDDEN).await;
+    }
+    let before = tasks(fixture).await;
+    let done = ada.result(DELETE, params.clone()).await;
+    assert_eq!(done, json!({"ok": true, "session_id": session}));
+    ada.refused(DELETE, params.clone(), Kind::NOT_FOUND).await;
+    ada.refused(MESSAGES, params, Kind::NOT_FOUND).await;
+    assert_eq!(tasks(fixture).await, before, "the tasks of the session stay");
+    let context = task["contextId"].as_str().unwrap_or_else(|| panic!("no context: {task:#}"));
+    let next = client.send(&message_in(context, "scn:text n=1")).await;
+    assert_eq!(state_of(&next), "COMPLETED", "{next:#}");
+    assert_ne!(session_of(&next), Some(session), "{next:#}");
 }

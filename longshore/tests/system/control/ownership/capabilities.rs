@@ -40,6 +40,7 @@ async fn the_single_token_of_a_gateway_has_every_capability() {
         .env("A2A_ENABLE_SESSION_SHELL", "true")
         .env("A2A_ENABLE_WORKSPACE_MUTATIONS", "true")
         .env("LONGSHORE_SESSION_SHARE", "true")
+        .env("LONGSHORE_SESSION_DELETE", "true")
         .env("A2A_STATIC_AUTH_CREDENTIALS", LIST);
     let gateway = Gateway::start(setup).await;
     let root = gateway.workspace().canonicalize().expect("the workspace is there");

@@ -139,9 +139,20 @@ fn a_file_is_no_block_of_the_stream() {
 
 #[test]
 fn the_task_of_a_sub_agent_names_its_parent() {
-    for (call, expected) in [
-        (Some("call_1"), r#"{"shared":{"parent":{"task_id":"t0","call_id":"call_1","depth":2}}}"#),
-        (None, r#"{"shared":{"parent":{"task_id":"t0","depth":2}}}"#),
+    for (call, kind, model, expected) in [
+        (
+            Some("call_1"),
+            Some("general"),
+            Some("p/m"),
+            r#"{"shared":{"parent":{"task_id":"t0","call_id":"call_1","depth":2},"subagent":{"type":"general","model":"p/m"}}}"#,
+        ),
+        (
+            None,
+            Some("general"),
+            None,
+            r#"{"shared":{"parent":{"task_id":"t0","depth":2},"subagent":{"type":"general"}}}"#,
+        ),
+        (None, None, None, r#"{"shared":{"parent":{"task_id":"t0","depth":2}}}"#),
     ] {
         let parent = Parent {
             root: TaskId::parse("top").unwrap(),
@@ -149,6 +160,8 @@ fn the_task_of_a_sub_agent_names_its_parent() {
             call: call.map(str::to_owned),
             depth: 2,
             session: SessionId::parse("ses_child").unwrap(),
+            kind: kind.map(str::to_owned),
+            model: model.map(str::to_owned),
         };
         let (with_hints, without_hints) = (
             view(&[Extension::StreamHints]),
