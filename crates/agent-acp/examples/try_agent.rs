@@ -16,9 +16,9 @@ use longshore_agent_acp::connection::Limits;
 use longshore_agent_acp::content::PromptBlock;
 use longshore_agent_acp::launch::{Running, launch};
 use longshore_agent_acp::process::ProcessConfig;
-use longshore_agent_acp::turn::{Reply, Turn};
+use longshore_agent_acp::turn::Turn;
 use longshore_engine::Tasks;
-use longshore_model::{AgentEvent, Error, ErrorKind, PermissionReply, PromptId, Result, SessionId};
+use longshore_model::{AgentEvent, Answer, Error, ErrorKind, PromptId, Result, SessionId};
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -87,8 +87,7 @@ async fn follow(mut turn: Turn, answer: &str, stop_at_text: bool) -> Result<()> 
             if is_stopped {
                 turn.cancel().map_err(|cause| cause.into_error("stop"))?;
             } else if let AgentEvent::Asked(ask) = &event {
-                let reply = PermissionReply::parse(answer).map_or(Reply::Option(answer), Reply::Word);
-                turn.reply(&ask.request_id, reply)?;
+                turn.reply(&ask.request_id, &Answer::permission(answer, None))?;
             }
         }
     }
