@@ -18,7 +18,7 @@ use longshore_agent_acp::process::ProcessConfig;
 use longshore_agent_acp::{AcpAgent, AcpConfig};
 use longshore_engine::Tasks;
 use longshore_engine::port::{Agent as _, Input, NewSession, Prompting, Session, TurnRequest};
-use longshore_model::{AgentEvent, Answer, Error, ErrorKind, PermissionReply, PromptOptions, Result, TaskId};
+use longshore_model::{AgentEvent, Answer, Error, ErrorKind, PromptOptions, Result, TaskId};
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -94,8 +94,7 @@ async fn turn(agent: &AcpAgent, session: &Session, prompt: &str, answer: &str) -
             AgentEvent::Text { .. } if std::mem::take(&mut is_to_stop) => agent.abort(session).await?,
             AgentEvent::Asked(_) if answer == "cancel" => agent.abort(session).await?,
             AgentEvent::Asked(ask) => {
-                let reply = if answer == "once" { PermissionReply::Once } else { PermissionReply::Reject };
-                agent.reply(session, &ask, &Answer::Permission { reply, message: None }).await?;
+                agent.reply(session, &ask, &Answer::permission(answer, None)).await?;
             }
             _ => {}
         }

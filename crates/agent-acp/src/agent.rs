@@ -137,12 +137,8 @@ impl Agent for AcpAgent {
         answer: &'a Answer,
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let Answer::Permission { reply, .. } = answer else {
-                let text = "The agent asks for a permission, and this answers a question.";
-                return Err(Error::new(ErrorKind::InterruptTypeMismatch, text));
-            };
             match self.turns.get(&session.id) {
-                Some(turn) => turn.reply(&ask.request_id, *reply).await,
+                Some(turn) => turn.reply(&ask.request_id, answer).await,
                 None => Err(drive::gone()),
             }
         })

@@ -16,8 +16,8 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longshore_model::{
-    AgentEvent, AgentFile, ArtifactId, BlockKind, BlockRef, Json, MessageId, Outcome, Progress, ProgressKind,
-    PromptId, RequestId, Resolution, SessionId, SessionNote,
+    AgentEvent, AgentFile, ArtifactId, AskOptions, BlockKind, BlockRef, Json, MessageId, Outcome, Progress,
+    ProgressKind, PromptId, RequestId, Resolution, SessionId, SessionNote,
 };
 use serde_json::json;
 
@@ -28,7 +28,7 @@ pub(crate) use self::tool::CallFacts;
 use self::tool::{Calls, Source};
 pub use self::usage::SessionTotals;
 use self::usage::TurnUsage;
-use crate::permission::{self, Options};
+use crate::permission;
 use crate::schema::{Chunk, ContentBlock, PermissionRequest, PlanEntry, Update};
 
 /// How many files of a turn are reported, and the size of one. Others are counted by name and dropped.
@@ -162,9 +162,11 @@ impl Translator {
         self.count("update that is too long");
     }
 
-    /// The agent waits for a permission. Returns the id of the ask; `None`: the ask cannot be shown, so it must be rejected.
-    pub fn permission(&mut self, request: &PermissionRequest, options: &Options) -> Option<RequestId> {
-        if self.is_over || self.asks.len() >= MAX_ASKS || request.tool_call.id.is_empty() {
+    /// The agent waits for a permission. Returns the id of the ask; `None`: the ask cannot be shown, so it must be rejected. A
+    /// request without options is such an ask, because nothing could allow it.
+    pub fn permission(&mut self, request: &PermissionRequest, options: &AskOptions) -> Option<RequestId> {
+        let is_askable = !request.tool_call.id.is_empty() && !options.is_empty();
+        if self.is_over || self.asks.len() >= MAX_ASKS || !is_askable {
             self.count("permission request that cannot be shown");
             return None;
         }

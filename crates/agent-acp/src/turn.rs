@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore_engine::queue;
 use longshore_model::{
-    AgentEvent, Error, ErrorKind, PermissionReply, PromptId, RequestId, Result, SessionId,
+    AgentEvent, Answer, AskOptions, Error, ErrorKind, PromptId, RequestId, Result, SessionId,
 };
 use serde::Serialize;
 use tokio::sync::watch;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use crate::connection::{CallError, Connection, Queued, TurnEvent};
 use crate::frame::AgentRequestId;
-use crate::permission::{Choice, Options};
+use crate::permission::{self, Choice};
 use crate::translate::{Translator, TurnEnd};
 
 /// A turn that runs. Dropping it does not stop the agent.
@@ -23,7 +23,7 @@ pub struct Turn {
     session: SessionId,
     translator: Translator,
     events: queue::Receiver<Queued>,
-    asks: HashMap<RequestId, (AgentRequestId, Options)>,
+    asks: HashMap<RequestId, (AgentRequestId, AskOptions)>,
     /// How the process ended, once that is known.
     epitaph: Option<watch::Receiver<Option<String>>>,
     is_over: bool,
@@ -31,14 +31,6 @@ pub struct Turn {
 
 /// How long the end of a turn whose connection is over waits for the reason.
 const EPITAPH_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The answer of a caller.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reply<'a> {
-    Word(PermissionReply),
-    /// The id or the name of an option.
-    Option(&'a str),
-}
 
 impl Turn {
     pub fn start(
@@ -102,7 +94,7 @@ impl Turn {
             TurnEvent::Update(update) => self.translator.update(&update),
             TurnEvent::LostUpdate => self.translator.lost_update(),
             TurnEvent::Permission { id, request } => {
-                let options = Options::read(&request.options);
+                let options = permission::read_options(&request.options);
                 match self.translator.permission(&request, &options) {
                     Some(ask) => {
                         self.asks.insert(ask, (id, options));
@@ -120,7 +112,7 @@ impl Turn {
     }
 
     /// Answers an ask. Fails with `InterruptNotFound` if it is not open, and for an option that the agent does not offer.
-    pub fn reply(&mut self, ask: &RequestId, reply: Reply<'_>) -> Result<()> {
+    pub fn reply(&mut self, ask: &RequestId, answer: &Answer) -> Result<()> {
         let gone = || {
             Error::new(
                 ErrorKind::InterruptNotFound,
@@ -128,10 +120,7 @@ impl Turn {
             )
         };
         let (id, options) = self.asks.get(ask).ok_or_else(gone)?;
-        let choice = match reply {
-            Reply::Word(word) => options.choose(word)?,
-            Reply::Option(word) => Choice::Selected(options.named(word)?),
-        };
+        let choice = Choice::of(answer, options)?;
         let is_rejection = choice.is_rejection();
         let answered = self.connection.answer(id, choice);
         let was_open = answered.map_err(|cause| cause.into_error("take the answer"))?;

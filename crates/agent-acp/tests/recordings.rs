@@ -7,11 +7,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use longshore_agent_acp::frame::{Incoming, Line, LineReader, MAX_LINE_BYTES, parse};
-use longshore_agent_acp::permission::Options;
+use longshore_agent_acp::permission::read_options;
 use longshore_agent_acp::schema::{self, InitializeAnswer, PermissionRequest, SessionAnswer, Update};
 use longshore_agent_acp::translate::{Replay, SessionTotals, Translator, TurnEnd};
 use longshore_model::{
-    AgentEvent, BlockKind, ChildEvent, Json, Outcome, PromptId, RequestId, SessionId, ToolStatus,
+    AgentEvent, AskOptions, BlockKind, ChildEvent, Json, Outcome, PromptId, RequestId, SessionId, ToolStatus,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -34,7 +34,7 @@ struct Played {
 struct Running {
     prompt: Value,
     translator: Translator,
-    asks: HashMap<String, (RequestId, Options)>,
+    asks: HashMap<String, (RequestId, AskOptions)>,
 }
 
 #[derive(Default)]
@@ -148,7 +148,7 @@ impl Player {
 
     fn ask(&mut self, id: String, params: &RawValue) {
         let request: PermissionRequest = serde_json::from_str(params.get()).unwrap();
-        let options = Options::read(&request.options);
+        let options = read_options(&request.options);
         let turn = self.running.get_mut(&request.session_id).and_then(|turns| turns.front_mut()).unwrap();
         let ask = turn.translator.permission(&request, &options).unwrap();
         turn.asks.insert(id, (ask, options));

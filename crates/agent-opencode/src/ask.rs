@@ -5,8 +5,8 @@
 use std::borrow::Cow;
 
 use longshore_model::{
-    Answer, Ask, AskKind, Error, ErrorKind, IdError, Json, PermissionRequest, Question, RequestId,
-    Result as ModelResult, SessionId,
+    Answer, Ask, AskKind, AskOptions, Error, ErrorKind, IdError, Json, PermissionRequest, Question,
+    RequestId, Result as ModelResult, SessionId,
 };
 use serde::Serialize;
 
@@ -82,6 +82,7 @@ pub(crate) fn permission(ask: &PermissionAsk, of_sub_agent: bool) -> Result<Ask,
             patterns: ask.patterns.clone(),
             always: ask.always.clone(),
         })),
+        options: AskOptions::words(),
     })
 }
 
@@ -120,10 +121,11 @@ pub(crate) fn question(ask: &QuestionAsk, of_sub_agent: bool) -> Result<Ask, IdE
         questions,
         call: call(ask.tool.as_ref()),
         permission: None,
+        options: AskOptions::default(),
     })
 }
 
-/// The answer in the form that OpenCode needs: one answer for each question. Refuses an answer of another kind, more answers
+/// The answer in the form that OpenCode needs: one of its three words, or one answer for each question. Refuses an answer of another kind, more answers
 /// than questions, and free text for a question that takes only its options.
 pub(crate) fn fit_answer<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'a, Answer>> {
     if answer.kind() != ask.kind {
@@ -132,7 +134,14 @@ pub(crate) fn fit_answer<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'
             format!("The agent asks a {}, and this answers a {}.", ask.kind, answer.kind()),
         ));
     }
-    let Answer::Question { answers } = answer else { return Ok(Cow::Borrowed(answer)) };
+    let answers = match answer {
+        Answer::Question { answers } => answers,
+        Answer::PermissionOption { option, message } => {
+            let option = ask.options.named(option)?;
+            return Ok(Cow::Owned(Answer::permission(&option.id, message.clone())));
+        }
+        Answer::Permission { .. } | Answer::RejectQuestion => return Ok(Cow::Borrowed(answer)),
+    };
     let asked = ask.questions.len();
     // The gateway does not know the questions of this ask, so OpenCode has to check the answer.
     if asked == 0 {

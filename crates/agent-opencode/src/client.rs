@@ -230,8 +230,8 @@ impl Client {
     /// Answers an ask. OpenCode searches only the directory that the request names.
     pub(crate) async fn answer(&self, directory: &str, ask: &str, answer: &Answer) -> Result<()> {
         let (path, body) = match answer {
-            Answer::Permission { reply, message } => {
-                let mut body = json!({"reply": reply.as_str()});
+            Answer::Permission { message, .. } | Answer::PermissionOption { message, .. } => {
+                let mut body = json!({"reply": answer.how()});
                 if let Some(message) = message {
                     body["message"] = message.as_str().into();
                 }

@@ -1,14 +1,18 @@
 //! Reads a plain message as the answer to an ask. Pure.
 
 use longshore_model::{
-    Answer, Ask, AskKind, Error, Json, Message, PartContent, PermissionReply, Question, RequestId, Result,
+    Answer, Ask, AskKind, AskOption, Error, Json, Message, PartContent, PermissionReply, Question, RequestId,
+    Result, ask_options,
 };
 use serde::Deserialize;
 
+use crate::config::AlwaysScope;
+
 /// Reads the answer of a client that does not use the extension methods: a data part, or plain text.
 ///
-/// A data part names the ask by `request_id` and holds a `reply` or `answers`. Text answers the one ask that is open.
-pub(crate) fn read(message: &Message, open: &[&Ask]) -> Result<(RequestId, Answer)> {
+/// A data part names the ask by `request_id` and holds a `reply`, an `option` or `answers`. Text answers the one ask that is
+/// open.
+pub(crate) fn read(message: &Message, open: &[&Ask], scope: AlwaysScope) -> Result<(RequestId, Answer)> {
     for (index, part) in message.parts.iter().enumerate() {
         if let PartContent::Data(data) = &part.content {
             let field = format!("message.parts[{index}].data");
@@ -16,12 +20,58 @@ pub(crate) fn read(message: &Message, open: &[&Ask]) -> Result<(RequestId, Answe
                 Error::invalid(&field, "must hold request_id and reply (or answers)").caused_by(cause)
             })?;
             let ask = find(open, data.request_id.as_deref(), &field)?;
-            return Ok((ask.request_id.clone(), from_data(ask, data, &field)?));
+            return Ok((ask.request_id.clone(), from_data(ask, data, scope, &field)?));
         }
     }
     let ask = find(open, None, "message.parts")?;
     let words: Vec<&str> = message.parts.iter().filter_map(|part| part.as_text()).collect();
-    Ok((ask.request_id.clone(), from_words(ask, words.join("\n").trim())?))
+    Ok((ask.request_id.clone(), from_words(ask, words.join("\n").trim(), scope)?))
+}
+
+/// Checks an answer against the options of its ask. An option gets its id, or becomes one of the three words if its id is that
+/// word. The error is a sentence that lists the options.
+pub(crate) fn fit(ask: &Ask, answer: Answer, scope: AlwaysScope) -> Result<Answer, String> {
+    let refusal = |error: Error| {
+        let text = if ask.options.are_words() { "must be once, always or reject" } else { error.message() };
+        text.to_owned()
+    };
+    let answer = match answer {
+        Answer::PermissionOption { option, message } => {
+            let option = ask.options.named(&option).map_err(refusal)?;
+            match PermissionReply::parse(&option.id) {
+                Some(reply) => Answer::Permission { reply, message },
+                None if option.kind.is_always() && scope == AlwaysScope::Session => {
+                    return Err(format!(
+                        "The agent would keep the answer {}, perhaps also for other sessions and callers. This gateway passes \
+                         such an answer on only if control.always_scope is agent. Answer always: the gateway keeps that for you \
+                         and this session. Or answer once or reject, or name one of: {}.",
+                        option.id,
+                        list_options(ask, scope)
+                    ));
+                }
+                None => Answer::PermissionOption { option: option.id.clone(), message },
+            }
+        }
+        other => other,
+    };
+    if let Answer::Permission { reply, .. } = &answer {
+        ask.options.choose(sent_reply(*reply, scope)).map_err(refusal)?;
+    }
+    Ok(answer)
+}
+
+/// The options of an ask that a caller may name, for people.
+pub(crate) fn list_options(ask: &Ask, scope: AlwaysScope) -> String {
+    let may_be_named = |option: &&AskOption| scope == AlwaysScope::Agent || !option.kind.is_always();
+    ask_options::list(ask.options.iter().filter(may_be_named))
+}
+
+/// The word that the agent gets. `always` stays in the gateway, unless the agent is to keep it.
+pub(crate) fn sent_reply(reply: PermissionReply, scope: AlwaysScope) -> PermissionReply {
+    match (reply, scope) {
+        (PermissionReply::Always, AlwaysScope::Session) => PermissionReply::Once,
+        (reply, _) => reply,
+    }
 }
 
 /// The two forms in which a message can answer an ask.
@@ -37,7 +87,7 @@ pub(crate) enum AnswerForm {
 pub(crate) fn form(message: &Message) -> Option<AnswerForm> {
     let named = |data: &Json| {
         let data: AnswerData = serde_json::from_str(data.get()).ok()?;
-        let answers = data.reply.is_some() || data.answers.is_some();
+        let answers = data.reply.is_some() || data.option.is_some() || data.answers.is_some();
         RequestId::parse(&data.request_id?).ok().filter(|_| answers)
     };
     let mut data = message.parts.iter().filter_map(|part| match &part.content {
@@ -61,6 +111,9 @@ pub(crate) fn form(message: &Message) -> Option<AnswerForm> {
 struct AnswerData {
     request_id: Option<String>,
     reply: Option<String>,
+    /// The id or the name of an option.
+    #[serde(alias = "option_id")]
+    option: Option<String>,
     message: Option<String>,
     answers: Option<Vec<Vec<String>>>,
 }
@@ -91,15 +144,23 @@ fn list(open: &[&Ask]) -> String {
     open.iter().map(each).collect::<Vec<_>>().join("; ")
 }
 
-fn from_data(ask: &Ask, data: AnswerData, field: &str) -> Result<Answer> {
-    let reply = data.reply.as_deref().map(|word| {
-        PermissionReply::parse(word)
-            .ok_or_else(|| Error::invalid(format!("{field}.reply"), "must be once, always or reject"))
-    });
-    match (ask.kind, reply.transpose()?, data.answers) {
-        (AskKind::Permission, Some(reply), None) => Ok(Answer::Permission { reply, message: data.message }),
+fn from_data(ask: &Ask, data: AnswerData, scope: AlwaysScope, field: &str) -> Result<Answer> {
+    let (name, reply) = match (data.reply, data.option) {
+        (reply, None) => ("reply", reply),
+        (None, option) => ("option", option),
+        (Some(_), Some(_)) => {
+            return Err(Error::invalid(format!("{field}.option"), "must not come together with reply"));
+        }
+    };
+    match (ask.kind, reply, data.answers) {
+        (AskKind::Permission, Some(reply), None) => fit(ask, Answer::permission(&reply, data.message), scope)
+            .map_err(|text| Error::invalid(format!("{field}.{name}"), text)),
         (AskKind::Question, None, Some(answers)) => Ok(Answer::Question { answers }),
-        (AskKind::Question, Some(PermissionReply::Reject), None) => Ok(Answer::RejectQuestion),
+        (AskKind::Question, Some(reply), None)
+            if PermissionReply::parse(&reply) == Some(PermissionReply::Reject) =>
+        {
+            Ok(Answer::RejectQuestion)
+        }
         (AskKind::Permission, ..) => Err(Error::invalid(
             format!("{field}.reply"),
             "must be once, always or reject; a permission is asked",
@@ -111,21 +172,27 @@ fn from_data(ask: &Ask, data: AnswerData, field: &str) -> Result<Answer> {
     }
 }
 
-fn from_words(ask: &Ask, words: &str) -> Result<Answer> {
+fn from_words(ask: &Ask, words: &str, scope: AlwaysScope) -> Result<Answer> {
+    let refused = |text: &str| {
+        Error::invalid("message.parts", format!("{}. {}", text.trim_end_matches('.'), ask.summary))
+    };
     match ask.kind {
         AskKind::Permission => {
-            // "reject" may be followed by a reason, which the agent gets.
+            // "reject" may be followed by a reason, which the agent gets. The name of an option may begin with one of the words
+            // too.
             let (word, reason) = word_and_reason(words);
-            let reply = PermissionReply::parse(word).ok_or_else(|| {
-                Error::invalid("message.parts", format!("must be once, always or reject. {}", ask.summary))
-            })?;
-            if !reason.is_empty() && reply != PermissionReply::Reject {
-                let text =
-                    format!("must be just once or always; only reject takes a reason. {}", ask.summary);
-                return Err(Error::invalid("message.parts", text));
-            }
-            let message = (!reason.is_empty()).then(|| reason.to_owned());
-            Ok(Answer::Permission { reply, message })
+            let is_option = ask.options.named(words).is_ok();
+            let answer = match PermissionReply::parse(word) {
+                Some(reply) if reason.is_empty() => Answer::Permission { reply, message: None },
+                Some(PermissionReply::Reject) if !is_option => {
+                    Answer::Permission { reply: PermissionReply::Reject, message: Some(reason.to_owned()) }
+                }
+                Some(_) if !is_option => {
+                    return Err(refused("must be just once or always; only reject takes a reason"));
+                }
+                _ => Answer::PermissionOption { option: words.to_owned(), message: None },
+            };
+            fit(ask, answer, scope).map_err(|text| refused(&text))
         }
         AskKind::Question => {
             let is_label =

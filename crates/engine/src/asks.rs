@@ -26,6 +26,8 @@ struct PendingAnswer {
     send: Option<[u8; 32]>,
     /// The answer in short.
     how: String,
+    /// Whether the answer also applies to later asks.
+    is_always: bool,
     /// Whether the gateway stores an approval because of this answer.
     keeps: bool,
     /// Further callers that sent the same message meanwhile.
@@ -135,7 +137,7 @@ impl Asks {
         if self.open.len() >= MAX_OPEN {
             tracing::warn!(task = %writer.task().id, "too many open asks; the policy answers this one");
             self.all.answered_at_once();
-            let answer = policy(self.config.at_deadline, ask.kind);
+            let answer = self.policy_answer(&ask);
             return Some((ask, answer));
         }
         if self.is_of_sub_agent(&ask) {
@@ -144,7 +146,7 @@ impl Asks {
         let now = writer.now();
         let event = lifecycle::asked(writer.task(), now, &ask, self.config.always);
         let interrupt = self.interrupt(writer, owner, ask);
-        writer.push_ask(event, [AskChange::Opened(interrupt.clone())]);
+        writer.push_ask(event, [AskChange::Opened(Box::new(interrupt.clone()))]);
         self.counted.insert(interrupt.ask.request_id.clone(), self.all.opened(now));
         self.open.push(interrupt);
         None
@@ -168,7 +170,10 @@ impl Asks {
     pub(crate) fn may_be_approved<'a>(&self, ask: &'a Ask, is_new: bool) -> Option<&'a PermissionRequest> {
         let is_open = self.open.iter().any(|open| open.ask.request_id == ask.request_id);
         let is_free = is_open != is_new && !self.answering.contains_key(&ask.request_id);
-        ask.permission.as_deref().filter(|_| is_free && self.config.always == AlwaysScope::Session)
+        let is_kept_here = self.config.always == AlwaysScope::Session;
+        // An agent that offers nothing that allows once gets no answer from an approval: its owner is asked.
+        let allows_once = || ask.options.choose(PermissionReply::Once).is_ok();
+        ask.permission.as_deref().filter(|_| is_free && is_kept_here && allows_once())
     }
 
     pub(crate) fn open(&self) -> Vec<Ask> {
@@ -195,7 +200,7 @@ impl Asks {
             self.child_changes.push(AskChangeForChild::Closed { session, note });
         }
         let request_id = ask.request_id.clone();
-        let changes = [AskChange::Opened(interrupt), AskChange::Closed { request_id, closed }];
+        let changes = [AskChange::Opened(Box::new(interrupt)), AskChange::Closed { request_id, closed }];
         writer.push_ask(lifecycle::approved(writer.task(), note), changes);
     }
 
@@ -251,6 +256,8 @@ impl Asks {
     ///
     /// For the answer `always`, the gateway first stores an approval, if the ask names patterns for one, and then sends
     /// `once` to the agent. With [`AlwaysScope::Agent`] the agent gets `always` itself.
+    ///
+    /// The caller must have checked the answer against the options of the ask ([`crate::answer::fit`]).
     pub(crate) fn answer(&mut self, ports: &Ports, session: &Session, given: GivenAnswer) {
         let Some(open) = self.open.iter().find(|open| open.ask.request_id == given.request) else {
             let _ = given.reply.send(Err(not_open(&given.request)));
@@ -272,7 +279,8 @@ impl Asks {
         }
         let (agent, store) = (Arc::clone(&ports.agent), Arc::clone(&ports.store));
         let (session, ask, at) = (session.clone(), open.ask.clone(), ports.clock.now());
-        let is_kept = is_always(&given.answer) && self.config.always == AlwaysScope::Session;
+        let is_always = is_always(&open.ask, &given.answer);
+        let is_kept = is_always && self.config.always == AlwaysScope::Session;
         let asked = open.ask.permission.as_deref().filter(|asked| is_kept && !asked.always.is_empty());
         let approval = asked.map(|asked| Approval {
             request_id: given.request.clone(),
@@ -284,7 +292,7 @@ impl Asks {
             at,
         });
         let (how, keeps) = (given.answer.how(), approval.is_some());
-        let pending = PendingAnswer { send, how, keeps, others: Vec::new(), reported: None };
+        let pending = PendingAnswer { send, how, is_always, keeps, others: Vec::new(), reported: None };
         self.answering.insert(given.request.clone(), pending);
         self.deliveries.push(Box::pin(async move {
             let once = Answer::Permission { reply: PermissionReply::Once, message: None };
@@ -315,8 +323,10 @@ impl Asks {
         let Delivered { answer, outcome } = delivered;
         match answer {
             DeliveredAnswer::Given(given) => {
-                let (request, is_always) = (given.request.clone(), is_always(&given.answer));
-                let keeps = self.answering.get(&request).is_some_and(|pending| pending.keeps);
+                let request = given.request.clone();
+                let pending = self.answering.get(&request);
+                let (is_always, keeps) =
+                    pending.map_or((false, false), |pending| (pending.is_always, pending.keeps));
                 let result = self.settle_given(writer, given, outcome);
                 let is_taken = result.refusal.is_none();
                 if is_always && is_taken {
@@ -361,15 +371,27 @@ impl Asks {
             self.close(writer, &request, closed, None);
             return AnswerResult { replies, refusal: Some(not_open(&request)) };
         }
-        let (resolution, how) = (answer.resolution(), Some(answer.how()));
+        let open = self.open.iter().find(|open| open.ask.request_id == request);
+        let resolution = open.map_or(Resolution::Replied, |open| answer.resolution(&open.ask.options));
+        let how = Some(answer.how());
         let closed = Closed { resolution, at: writer.now(), by: Some(by), how };
         self.close(writer, &request, closed, send.and_then(|send| send.message));
         AnswerResult { replies, refusal: None }
     }
 
     /// The policy's answer to an ask that was not answered in time.
-    pub(crate) fn policy_answer(&self, kind: AskKind) -> Answer {
-        policy(self.config.at_deadline, kind)
+    pub(crate) fn policy_answer(&self, ask: &Ask) -> Answer {
+        let reply = match (ask.kind, self.config.at_deadline) {
+            (AskKind::Question, _) => return Answer::RejectQuestion,
+            // Without an option that allows once, the agent would refuse that answer and wait for ever.
+            (AskKind::Permission, DeadlinePolicy::Once)
+                if ask.options.choose(PermissionReply::Once).is_ok() =>
+            {
+                PermissionReply::Once
+            }
+            (AskKind::Permission, DeadlinePolicy::Once | DeadlinePolicy::Reject) => PermissionReply::Reject,
+        };
+        Answer::Permission { reply, message: None }
     }
 
     /// The time until the next deadline of an ask for which no answer is on its way.
@@ -387,8 +409,8 @@ impl Asks {
         let due: Vec<Interrupt> = self.open.iter().filter(due).cloned().collect();
         let mut answers = Vec::new();
         for Interrupt { ask, expires_at, .. } in due {
-            let answer = policy(self.config.at_deadline, ask.kind);
-            if answer.resolution() == Resolution::Rejected {
+            let answer = self.policy_answer(&ask);
+            if answer.resolution(&ask.options) == Resolution::Rejected {
                 self.rejected.insert(ask.session.clone(), expires_at.unwrap_or(now));
             }
             let closed =
@@ -532,19 +554,14 @@ pub(crate) fn type_mismatch(ask: &Ask, answer: &Answer) -> Error {
         .detail("actualInterruptType", ask.kind.as_str())
 }
 
-fn is_always(answer: &Answer) -> bool {
-    matches!(answer, Answer::Permission { reply: PermissionReply::Always, .. })
-}
-
-fn policy(at_deadline: DeadlinePolicy, kind: AskKind) -> Answer {
-    match (kind, at_deadline) {
-        (AskKind::Permission, DeadlinePolicy::Once) => {
-            Answer::Permission { reply: PermissionReply::Once, message: None }
+/// Whether an answer also applies to later asks: in the gateway, or in the agent if its own option says so.
+fn is_always(ask: &Ask, answer: &Answer) -> bool {
+    match answer {
+        Answer::Permission { reply, .. } => *reply == PermissionReply::Always,
+        Answer::PermissionOption { option, .. } => {
+            ask.options.named(option).is_ok_and(|option| option.kind.is_always())
         }
-        (AskKind::Permission, DeadlinePolicy::Reject) => {
-            Answer::Permission { reply: PermissionReply::Reject, message: None }
-        }
-        (AskKind::Question, _) => Answer::RejectQuestion,
+        Answer::Question { .. } | Answer::RejectQuestion => false,
     }
 }
 

@@ -23,7 +23,7 @@ use crate::port::{FileFacts, Head, Spans, StoredTask, caller_trace};
 use crate::reader::TaskReader;
 use crate::snapshot::Snapshot;
 use crate::upstream_error::to_control_error;
-use crate::{asks, lifecycle};
+use crate::{answer, asks, lifecycle};
 
 /// How long a cancel waits for the actor of the task, which answers at once unless the store cannot be reached.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
@@ -360,6 +360,8 @@ impl Engine {
         if known.ask.kind != answer.kind() {
             return Err(asks::type_mismatch(&known.ask, &answer));
         }
+        let answer = answer::fit(&known.ask, answer, self.ctx.config.asks.always)
+            .map_err(|text| Error::invalid("reply", text))?;
         let given = self.deliver(caller, &known.task, request.clone(), answer, None).await;
         given.map(drop).map_err(to_control_error)
     }

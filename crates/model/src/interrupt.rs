@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::approval::PermissionRequest;
+use crate::ask_options::AskOptions;
 use crate::id::{ContextId, Principal, RequestId, SessionId, TaskId};
 use crate::json::Json;
 use crate::named_enum::named_enum;
@@ -46,6 +47,9 @@ pub struct Ask {
     /// What a permission request asks for. `None`: the ask is a question, or was stored before the gateway kept this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permission: Option<Box<PermissionRequest>>,
+    /// The answers that the agent offers to a permission request. Empty for a question.
+    #[serde(default, skip_serializing_if = "AskOptions::is_empty")]
+    pub options: AskOptions,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -132,6 +136,12 @@ pub enum Answer {
         /// With `Reject`: tells the agent why, and what to do instead. The turn then continues.
         message: Option<String>,
     },
+    /// One of the agent's own options for a permission.
+    PermissionOption {
+        /// Its id, or its name if no other option has the same.
+        option: String,
+        message: Option<String>,
+    },
     /// For each question, the chosen labels or free text.
     Question {
         answers: Vec<Vec<String>>,
@@ -140,27 +150,40 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// The answer to a permission in a caller's words: one of the three words, else the id or the name of an option.
+    pub fn permission(text: &str, message: Option<String>) -> Self {
+        match PermissionReply::parse(text) {
+            Some(reply) => Self::Permission { reply, message },
+            None => Self::PermissionOption { option: text.trim().to_owned(), message },
+        }
+    }
+
     /// The kind of ask that this answers.
     pub fn kind(&self) -> AskKind {
         match self {
-            Self::Permission { .. } => AskKind::Permission,
+            Self::Permission { .. } | Self::PermissionOption { .. } => AskKind::Permission,
             Self::Question { .. } | Self::RejectQuestion => AskKind::Question,
         }
     }
 
-    pub fn resolution(&self) -> Resolution {
-        match self {
-            Self::Permission { reply: PermissionReply::Reject, .. } | Self::RejectQuestion => {
-                Resolution::Rejected
+    /// `options`: those of the ask.
+    pub fn resolution(&self, options: &AskOptions) -> Resolution {
+        let is_rejection = match self {
+            Self::Permission { reply, .. } => *reply == PermissionReply::Reject,
+            Self::PermissionOption { option, .. } => {
+                options.named(option).is_ok_and(|option| option.kind.is_rejection())
             }
-            _ => Resolution::Replied,
-        }
+            Self::Question { .. } => false,
+            Self::RejectQuestion => true,
+        };
+        if is_rejection { Resolution::Rejected } else { Resolution::Replied }
     }
 
     /// A short form for the stored record.
     pub fn how(&self) -> String {
         match self {
             Self::Permission { reply, .. } => reply.as_str().to_owned(),
+            Self::PermissionOption { option, .. } => option.clone(),
             Self::Question { answers } => {
                 answers.iter().map(|labels| labels.join(", ")).collect::<Vec<_>>().join("; ")
             }

@@ -9,6 +9,7 @@
 pub mod agent_event;
 pub mod approval;
 pub mod artifact;
+pub mod ask_options;
 pub mod capability;
 pub mod card;
 pub mod command;
@@ -36,6 +37,7 @@ pub use agent_event::{
 };
 pub use approval::{Approval, PermissionRequest};
 pub use artifact::{Artifact, ArtifactUpdate, BlockKind};
+pub use ask_options::{AskOption, AskOptions, OptionKind};
 pub use capability::{Capabilities, Capability};
 pub use command::{CancelTask, GetTask, ListTasks, SendConfig, SendMessage, SubscribeToTask};
 pub use control::{

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ask_options::AskOptions;
 use crate::id::{RequestId, SessionId};
 use crate::interrupt::{Ask, AskKind, Closed, Interrupt, PermissionReply, Resolution};
 use crate::json::Json;
@@ -114,6 +115,9 @@ pub struct InterruptNote {
     pub phase: InterruptPhase,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Json>,
+    /// The answers that the agent offers to a permission request, if they are not just the three words.
+    #[serde(default, skip_serializing_if = "AskOptions::is_empty")]
+    pub options: AskOptions,
     /// Set when nobody answered in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expired: Option<Expired>,
@@ -143,6 +147,7 @@ impl InterruptNote {
             kind: ask.kind,
             phase: InterruptPhase::Asked,
             details: Some(ask.details.clone()),
+            options: ask.options.shown(),
             expired: None,
         }
     }
@@ -159,6 +164,7 @@ impl InterruptNote {
             kind: ask.kind,
             phase: InterruptPhase::Resolved(closed.resolution),
             details: None,
+            options: AskOptions::default(),
             expired,
         }
     }

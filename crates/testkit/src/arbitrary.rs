@@ -4,11 +4,12 @@
 //! JSON as text. Ids of artifacts and asks come from a small set, so that updates often meet an existing one.
 
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, Cost, Expired,
-    Interrupt, InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, ModelName, NativePrompt,
-    NativePromptPart, Notes, OutputModes, Parent, Part, PartContent, PermissionReply, Principal, Progress,
-    ProgressKind, PromptId, PromptOptions, Question, RequestId, Resolution, Role, SessionId, SessionNote,
-    StatusUpdate, Subtask, TaskEvent, TaskId, TaskOptions, TaskState, TaskStatus, Timestamp, Usage,
+    Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, AskOption, AskOptions, BlockKind, Closed, ContextId,
+    Cost, Expired, Interrupt, InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, ModelName,
+    NativePrompt, NativePromptPart, Notes, OptionKind, OutputModes, Parent, Part, PartContent,
+    PermissionReply, Principal, Progress, ProgressKind, PromptId, PromptOptions, Question, RequestId,
+    Resolution, Role, SessionId, SessionNote, StatusUpdate, Subtask, TaskEvent, TaskId, TaskOptions,
+    TaskState, TaskStatus, Timestamp, Usage,
 };
 use proptest::collection::{btree_set, vec};
 use proptest::option;
@@ -162,22 +163,33 @@ pub fn interrupt_note() -> impl Strategy<Value = InterruptNote> {
     ];
     let expired = (timestamp(), select(PermissionReply::ALL.to_vec()), rarely(text()))
         .prop_map(|(deadline, answer, call)| Expired { deadline, answer, call });
-    (request_id(), ask_kind(), phase, rarely(object()), rarely(expired)).prop_map(
-        |(request_id, kind, phase, details, expired)| InterruptNote {
+    (request_id(), ask_kind(), phase, rarely(object()), ask_options(), rarely(expired)).prop_map(
+        |(request_id, kind, phase, details, options, expired)| InterruptNote {
             request_id,
             kind,
             phase,
             details,
+            options,
             expired,
         },
     )
 }
 
+fn ask_options() -> impl Strategy<Value = AskOptions> {
+    let option = (text(), text(), select(OptionKind::ALL.to_vec())).prop_map(|(id, name, kind)| AskOption {
+        id,
+        name,
+        kind,
+    });
+    vec(option, 0..3).prop_map(AskOptions::new)
+}
+
 pub fn ask() -> impl Strategy<Value = Ask> {
     let question = (text(), vec(text(), 0..3), any::<bool>())
         .prop_map(|(text, options, multiple)| Question { text, options, multiple, custom: !multiple });
-    (request_id(), ask_kind(), session_id(), text(), object(), vec(question, 0..2), rarely(text())).prop_map(
-        |(request_id, kind, session, summary, details, questions, call)| Ask {
+    let content = (text(), object(), vec(question, 0..2), ask_options());
+    (request_id(), ask_kind(), session_id(), content, rarely(text())).prop_map(
+        |(request_id, kind, session, (summary, details, questions, options), call)| Ask {
             request_id,
             kind,
             session,
@@ -186,6 +198,7 @@ pub fn ask() -> impl Strategy<Value = Ask> {
             questions,
             call,
             permission: None,
+            options,
         },
     )
 }

@@ -13,8 +13,8 @@ use longshore_engine::port::{
 };
 use longshore_engine::queue;
 use longshore_model::{
-    AgentEvent, AgentFile, Answer, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart,
-    Error, ErrorKind, Json, Outcome, PromptId, RequestId, Result, SessionId, TraceContext,
+    AgentEvent, AgentFile, Answer, ArtifactId, Ask, AskKind, AskOptions, BlockKind, BlockRef, ChildEvent,
+    ChildStart, Error, ErrorKind, Json, Outcome, PromptId, RequestId, Result, SessionId, TraceContext,
 };
 use tokio::sync::{Notify, Semaphore, mpsc};
 
@@ -203,6 +203,7 @@ pub fn permission(session: &SessionId, request: &str) -> Ask {
         questions: Vec::new(),
         call: None,
         permission: None,
+        options: AskOptions::words(),
     }
 }
 

@@ -489,7 +489,11 @@ fn control(reader: &mut Reader<'_>) -> Option<ControlPlan> {
         session_share,
         session_delete,
         session_guard: SessionGuard::parse(session_guard?)?,
-        always_scope: AlwaysScope::parse(always_scope?)?,
+        always_scope: match always_scope? {
+            // The name from before there were other agents.
+            "opencode" => AlwaysScope::Agent,
+            word => AlwaysScope::parse(word)?,
+        },
         claim_ttl: claim_ttl?,
         watch_directories: watch_directories?,
     })

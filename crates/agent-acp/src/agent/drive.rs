@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use longshore_engine::{Tasks, queue};
 use longshore_model::{
-    AgentEvent, BlockKind, Error, ErrorKind, Outcome, PermissionReply, PromptId, RequestId, Result, SessionId,
+    AgentEvent, Answer, BlockKind, Error, ErrorKind, Outcome, PromptId, RequestId, Result, SessionId,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use super::host::Lease;
-use crate::turn::{Reply, Turn};
+use crate::turn::Turn;
 
 /// How many answers and cancels of a turn may wait for its driver, which takes them at once. Further ones wait.
 const MAX_ORDERS: usize = 64;
@@ -27,7 +27,7 @@ const MAX_BROKEN: usize = 64;
 /// What the engine wants of a running turn.
 #[derive(Debug)]
 enum Order {
-    Reply { ask: RequestId, reply: PermissionReply, done: oneshot::Sender<Result<()>> },
+    Reply { ask: RequestId, answer: Answer, done: oneshot::Sender<Result<()>> },
     Cancel,
 }
 
@@ -60,9 +60,9 @@ impl RunningTurn {
         self.orders.closed().await;
     }
 
-    pub(super) async fn reply(&self, ask: &RequestId, reply: PermissionReply) -> Result<()> {
+    pub(super) async fn reply(&self, ask: &RequestId, answer: &Answer) -> Result<()> {
         let (done, answered) = oneshot::channel();
-        let order = Order::Reply { ask: ask.clone(), reply, done };
+        let order = Order::Reply { ask: ask.clone(), answer: answer.clone(), done };
         if self.orders.send(order).await.is_err() {
             return Err(gone());
         }
@@ -202,9 +202,9 @@ impl Driver {
 
     fn obey(&mut self, order: Order) {
         match order {
-            Order::Reply { ask, reply, done } => {
+            Order::Reply { ask, answer, done } => {
                 // The engine may no longer wait for the answer.
-                let _ = done.send(self.turn.reply(&ask, Reply::Word(reply)));
+                let _ = done.send(self.turn.reply(&ask, &answer));
             }
             Order::Cancel if self.give_up_at.is_none() => {
                 self.give_up_at = Some(Instant::now() + self.patience);

@@ -1,12 +1,12 @@
 use longshore_engine::Tasks;
-use longshore_model::{AgentEvent, ErrorKind, Outcome, PermissionReply, PromptId, SessionId};
+use longshore_model::{AgentEvent, Answer, ErrorKind, Outcome, PromptId, SessionId};
 use serde_json::Value;
 use tokio::io::{AsyncWriteExt as _, split};
 
 use super::*;
 use crate::content::PromptBlock;
 use crate::peer::Peer;
-use crate::turn::{Reply, Turn};
+use crate::turn::Turn;
 
 fn connect_with(limits: Limits) -> (Connection, Peer, Tasks) {
     let (peer, ours) = Peer::new();
@@ -219,11 +219,11 @@ async fn a_permission_request_is_answered_once_with_the_agents_own_option() {
             _ => None,
         }));
     }
-    let refused = turn.reply(&asks[0], Reply::Option("perhaps")).unwrap_err();
+    let refused = turn.reply(&asks[0], &Answer::permission("perhaps", None)).unwrap_err();
     assert!(refused.message().contains("Name one of: y (Yes), cancel (No)."), "{refused}");
-    turn.reply(&asks[1], Reply::Word(PermissionReply::Reject)).unwrap();
-    turn.reply(&asks[0], Reply::Word(PermissionReply::Always)).unwrap();
-    let again = turn.reply(&asks[0], Reply::Word(PermissionReply::Once)).unwrap_err();
+    turn.reply(&asks[1], &Answer::permission("reject", None)).unwrap();
+    turn.reply(&asks[0], &Answer::permission("Yes", None)).unwrap();
+    let again = turn.reply(&asks[0], &Answer::permission("once", None)).unwrap_err();
     assert_eq!(again.kind(), ErrorKind::InterruptNotFound);
     for (id, option) in [(json!("a-1"), "cancel"), (json!(0), "y")] {
         let answer = peer.get().await;

@@ -180,7 +180,7 @@ fn calls_that_get_no_final_update_are_closed_with_the_turn() {
         json!({"sessionUpdate": "tool_call", "toolCallId": "o", "title": "bash", "status": "in_progress"});
     let errors = |end: &TurnEnd, is_stopped: bool| {
         let mut translator = translator();
-        let ask = translator.permission(&request, &Options::default()).unwrap();
+        let ask = translator.permission(&request, &AskOptions::words()).unwrap();
         assert!(translator.answered(&ask, true) && !translator.answered(&ask, true));
         translator.update(&update(&running));
         if is_stopped {
@@ -209,14 +209,15 @@ fn asks_that_are_open_at_the_end_are_dropped_and_later_ones_are_refused() {
     )
     .unwrap();
     let mut translator = translator();
-    assert!(translator.permission(&request, &Options::default()).is_some());
+    assert_eq!(translator.permission(&request, &AskOptions::default()), None, "nothing could allow it");
+    assert!(translator.permission(&request, &AskOptions::words()).is_some());
     translator.end(&ended("end_turn"));
     let events = lines(&translator.take());
     assert_eq!(
         events[1..3],
         ["asked p.a2 The agent asks for permission to use: tool", "closed p.a2 dropped"]
     );
-    assert_eq!(translator.permission(&request, &Options::default()), None);
+    assert_eq!(translator.permission(&request, &AskOptions::words()), None);
     translator.update(&update(&text("late", None)));
     assert!(translator.take().is_empty());
     assert_eq!(translator.unmapped().len(), 2);

@@ -1,6 +1,6 @@
 //! Sessions that other clients made, and the asks that an abort leaves open.
 
-use longshore_model::{Answer, Ask, AskKind, Json, Question, RequestId};
+use longshore_model::{Answer, Ask, AskKind, AskOptions, Json, Question, RequestId};
 use longshore_testkit::fake_opencode::Fault;
 use serde_json::json;
 
@@ -149,6 +149,7 @@ fn question(name: &str, custom: [bool; 2]) -> Ask {
         questions: custom.map(question).into(),
         call: None,
         permission: None,
+        options: AskOptions::default(),
     }
 }
 

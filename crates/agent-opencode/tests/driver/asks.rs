@@ -1,6 +1,6 @@
 //! Asks that are answered through the gateway, elsewhere, or never.
 
-use longshore_model::{AskKind, ErrorKind, RequestId, Resolution};
+use longshore_model::{AskKind, AskOptions, ErrorKind, RequestId, Resolution};
 use longshore_testkit::fake_opencode::{Cut, CutKind, Fault, Gate, Play, Tool, Turn as Script};
 use serde_json::{Value, json};
 
@@ -61,7 +61,7 @@ async fn answers_go_to_the_ask_in_the_directory_of_its_session() {
         ),
         (
             "task_permission",
-            permission(PermissionReply::Once, None),
+            Answer::PermissionOption { option: "Allow once".to_owned(), message: None },
             "reply",
             json!({"reply": "once"}),
             "completed",
@@ -94,8 +94,11 @@ async fn answers_go_to_the_ask_in_the_directory_of_its_session() {
         assert_eq!((sent.body, sent.directory.as_str()), (body, directory.as_str()), "{name}");
         let events = all(turn).await;
         assert!(outcome(&events).starts_with(end), "{name}: {}", outcome(&events));
-        let closed =
-            if answer.resolution() == Resolution::Rejected { "rejected_elsewhere" } else { "elsewhere" };
+        let closed = if answer.resolution(&ask.options) == Resolution::Rejected {
+            "rejected_elsewhere"
+        } else {
+            "elsewhere"
+        };
         assert_eq!(reported(&events), [closed], "{name}");
         bench.stop().await;
     }
@@ -114,6 +117,7 @@ async fn an_answer_to_an_unknown_or_different_ask_is_refused() {
         questions: Vec::new(),
         call: None,
         permission: None,
+        options: AskOptions::default(),
     };
     let cases = [
         (ask("per_gone", AskKind::Permission), once(), ErrorKind::InterruptNotFound),
@@ -122,6 +126,7 @@ async fn an_answer_to_an_unknown_or_different_ask_is_refused() {
         (ask("que_1", AskKind::Question), once(), ErrorKind::InterruptTypeMismatch),
         (ask("per_1", AskKind::Permission), Answer::RejectQuestion, ErrorKind::InterruptTypeMismatch),
         (ask("..", AskKind::Permission), once(), ErrorKind::InvalidParams),
+        (ask("per_1", AskKind::Permission), Answer::permission("maybe", None), ErrorKind::InvalidParams),
         (ask("ses_1", AskKind::Question), Answer::RejectQuestion, ErrorKind::InvalidParams),
     ];
     for (ask, answer, kind) in &cases {

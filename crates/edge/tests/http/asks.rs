@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use longshore_model::{AgentEvent, Answer, Ask, AskKind, Json, PermissionReply, Question};
+use longshore_model::{
+    AgentEvent, Answer, Ask, AskKind, AskOption, AskOptions, Json, OptionKind, PermissionReply, Question,
+};
 use longshore_testkit::scripted_agent::{StartedTurn, permission};
 use serde_json::{Value, json};
 
@@ -25,6 +27,7 @@ fn question(turn: &StartedTurn, request: &str) -> Ask {
         questions: vec![asked],
         call: None,
         permission: None,
+        options: AskOptions::default(),
         ..permission(&turn.request.session.id, request)
     }
 }
@@ -242,6 +245,62 @@ async fn the_methods_for_asks_and_their_errors() {
     ];
     assert_eq!(replied, expected, "nothing that was refused has reached the agent");
     drop((turn, other));
+    gateway.stop().await;
+}
+
+/// The options of Qwen Code for a shell command.
+fn own_options() -> AskOptions {
+    let option = |id: &str, name: &str, kind| AskOption { id: id.to_owned(), name: name.to_owned(), kind };
+    AskOptions::new([
+        option("proceed_always_user", "Always Allow for user: touch *", OptionKind::AllowAlways),
+        option("proceed_once", "Allow", OptionKind::AllowOnce),
+        option("cancel", "Reject", OptionKind::RejectOnce),
+    ])
+}
+
+#[tokio::test]
+async fn both_versions_show_the_agents_options_and_take_their_ids_and_names() {
+    let mut gateway = Gateway::manual().await;
+    for (version, get) in [("1.0", "GetTask"), ("0.3", "tasks/get")] {
+        let (id, turn) = gateway.working_task(&format!("m{version}")).await;
+        let call = |method: &str, params: &Value| {
+            let call = gateway.rpc(method, params).header("a2a-version", version);
+            call.header("a2a-extensions", &format!("{INTERRUPT},{RECOVERY}"))
+        };
+        let mut events = gateway.call("GET", &format!("/tasks/{id}:subscribe")).stream().await;
+        let options = json!([
+            {"id": "proceed_always_user", "name": "Always Allow for user: touch *", "kind": "allow_always"},
+            {"id": "proceed_once", "name": "Allow", "kind": "allow_once"},
+            {"id": "cancel", "name": "Reject", "kind": "reject_once"},
+        ]);
+        for (number, (answer, expected)) in
+            [("proceed_once", "proceed_once"), ("reject ", "reject"), ("allow", "proceed_once")]
+                .into_iter()
+                .enumerate()
+        {
+            let request = format!("per_{version}_{number}");
+            let ask = permission(&turn.request.session.id, &request);
+            turn.report(AgentEvent::Asked(Box::new(Ask { options: own_options(), ..ask }))).await;
+            until(&mut events, "TASK_STATE_INPUT_REQUIRED").await;
+            let task = call(get, &json!({"id": id})).send().await.json();
+            let task = task["result"].get("task").unwrap_or(&task["result"]);
+            assert_eq!(task["metadata"]["shared"]["interrupt"]["options"], options, "{task}");
+            let list = call("opencode.permissions.list", &json!({})).send().await.json();
+            assert_eq!(list["result"]["items"][0]["options"], options, "{list}");
+            for wrong in ["perhaps", "proceed_always_user"] {
+                let params = json!({"request_id": request, "reply": wrong});
+                let refused = call("a2a.interrupt.permission.reply", &params).send().await.json();
+                assert_eq!(refused["error"]["code"], -32602, "{refused}");
+                assert!(refused.to_string().contains("proceed_once (Allow), cancel (Reject)"), "{refused}");
+            }
+            let params = json!({"request_id": request, "reply": answer});
+            let taken = call("a2a.interrupt.permission.reply", &params).send().await.json();
+            assert_eq!(taken["result"], json!({"ok": true, "request_id": request}), "{taken}");
+            let (name, answer) = gateway.agent.log().replied.last().cloned().unwrap();
+            assert_eq!((name.as_str(), answer.how().as_str()), (request.as_str(), expected));
+        }
+        drop(turn);
+    }
     gateway.stop().await;
 }
 

@@ -350,7 +350,7 @@ impl Actor {
             .await?;
         let has_expired = |closed: Closed| closed.resolution == Resolution::Expired;
         if known.and_then(|known| known.closed).is_some_and(has_expired) {
-            let answer = self.asks.policy_answer(ask.kind);
+            let answer = self.asks.policy_answer(&ask);
             self.spawn_policy_answer(session, ask, answer);
             return Ok(());
         }

@@ -1,4 +1,4 @@
-use longshore_model::{Json, MessageId, Part, Role, SessionId};
+use longshore_model::{AskOption, AskOptions, Json, MessageId, OptionKind, Part, Role, SessionId};
 
 use super::*;
 
@@ -20,6 +20,7 @@ fn ask(id: &str, kind: AskKind, questions: &[(&[&str], bool)]) -> Ask {
             .collect(),
         call: None,
         permission: None,
+        options: AskOptions::words(),
     }
 }
 
@@ -29,7 +30,7 @@ fn permission() -> Ask {
 
 fn read_parts(parts: Vec<Part>, open: &[&Ask]) -> Result<(String, Answer), String> {
     let message = Message::new(MessageId::parse("m").unwrap(), Role::User, parts);
-    read(&message, open)
+    read(&message, open, AlwaysScope::Session)
         .map(|(id, answer)| (id.to_string(), answer))
         .map_err(|error| error.violations()[0].field.clone())
 }
@@ -65,6 +66,78 @@ fn words_answer_a_permission() {
     ];
     for (text, expected) in cases {
         assert_eq!(words(text, &permission()), expected, "{text:?}");
+    }
+}
+
+/// A permission request of an agent that has options of its own.
+fn with_options() -> Ask {
+    let offered = [
+        ("proceed_always_project", "Always Allow in project: touch *", OptionKind::AllowAlways),
+        ("proceed_always_user", "Always Allow for user: touch *", OptionKind::AllowAlways),
+        ("proceed_once", "Allow", OptionKind::AllowOnce),
+        ("cancel", "Reject", OptionKind::RejectOnce),
+        ("explain", "Reject and explain", OptionKind::Other),
+        ("always", "For ever", OptionKind::AllowAlways),
+    ];
+    let offered =
+        offered.map(|(id, name, kind)| AskOption { id: id.to_owned(), name: name.to_owned(), kind });
+    Ask { options: AskOptions::new(offered), ..permission() }
+}
+
+fn option(id: &str) -> Answer {
+    Answer::PermissionOption { option: id.to_owned(), message: None }
+}
+
+#[test]
+fn a_word_an_id_or_a_name_chooses_an_option() {
+    use AlwaysScope::{Agent, Session};
+    let ask = with_options();
+    let (once, always) = (reply(PermissionReply::Once, None), reply(PermissionReply::Always, None));
+    let reject = |reason| reply(PermissionReply::Reject, reason);
+    // The field of the data part that holds the text; `None`: the text is too much for it.
+    let cases = [
+        ("Once", Session, Ok(once.clone()), Some("reply")),
+        ("always", Session, Ok(always.clone()), Some("option")),
+        ("reject", Session, Ok(reject(None)), Some("option_id")),
+        ("reject: no", Session, Ok(reject(Some("no"))), None),
+        ("proceed_once", Session, Ok(option("proceed_once")), Some("option")),
+        (" ALLOW ", Session, Ok(option("proceed_once")), Some("reply")),
+        ("cancel", Session, Ok(option("cancel")), Some("option_id")),
+        // A name that begins with a word is not that word with a reason.
+        ("reject and explain", Session, Ok(option("explain")), Some("option")),
+        // The id of this option is a word, and the word wins.
+        ("For ever", Session, Ok(always.clone()), Some("option")),
+        ("proceed_always_user", Session, Err("control.always_scope"), Some("option")),
+        ("Always Allow for user: touch *", Session, Err("control.always_scope"), Some("option_id")),
+        ("proceed_always_user", Agent, Ok(option("proceed_always_user")), Some("reply")),
+        ("Always Allow for user: touch *", Agent, Ok(option("proceed_always_user")), Some("option")),
+        // Several options allow always, so the word does not choose one for the agent.
+        ("always", Agent, Err("Name one of: proceed_always_project ("), Some("reply")),
+        ("perhaps", Session, Err("proceed_once (Allow), cancel (Reject), explain"), Some("option")),
+        ("proceed", Agent, Err("proceed_once (Allow), cancel (Reject), explain"), Some("reply")),
+    ];
+    for (text, scope, expected, field) in cases {
+        let json = |field: &str| Json::from_value(&serde_json::json!({"request_id": "per_1", field: text}));
+        let data = field.map(|field| Part::data(json(field)));
+        for part in [Some(Part::text(text)), data].into_iter().flatten() {
+            let message = Message::new(MessageId::parse("m").unwrap(), Role::User, vec![part]);
+            match (read(&message, &[&ask], scope), &expected) {
+                (Ok((_, answer)), Ok(expected)) => assert_eq!(answer, *expected, "{text}"),
+                (Err(error), Err(words)) => assert!(error.message().contains(words), "{text}: {error}"),
+                (found, _) => panic!("{text}: {found:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_word_that_the_agent_has_no_option_for_is_refused() {
+    let kinds = [("y", OptionKind::AllowAlways), ("x", OptionKind::Other)];
+    let offered = kinds.map(|(id, kind)| AskOption { id: id.to_owned(), name: id.to_owned(), kind });
+    let ask = Ask { options: AskOptions::new(offered), ..permission() };
+    for (text, expected) in [("once", false), ("always", false), ("reject", true), ("x", true)] {
+        let fitting = fit(&ask, Answer::permission(text, None), AlwaysScope::Session);
+        assert_eq!(fitting.is_ok(), expected, "{text}: {fitting:?}");
     }
 }
 
@@ -106,6 +179,13 @@ fn a_data_part_names_its_ask() {
         (r#"{"request_id":"que_1","reply":"reject"}"#, named("que_1", Answer::RejectQuestion)),
         (r#"{"request_id":"per_2","reply":"once"}"#, field(".request_id")),
         (r#"{"request_id":"per_1","reply":"maybe"}"#, field(".reply")),
+        (r#"{"request_id":"per_1","option":"maybe"}"#, field(".option")),
+        (r#"{"request_id":"per_1","reply":"once","option":"once"}"#, field(".option")),
+        (r#"{"request_id":"per_1","option_id":"once","option":"once"}"#, field("")),
+        (
+            r#"{"request_id":"per_1","option":"Allow once"}"#,
+            named("per_1", reply(PermissionReply::Once, None)),
+        ),
         (r#"{"request_id":"per_1","answers":[["A"]]}"#, field(".reply")),
         (r#"{"request_id":"que_1","reply":"once"}"#, field(".answers")),
         (r#"{"reply":"once"}"#, field("")),
@@ -120,7 +200,7 @@ fn a_data_part_names_its_ask() {
 fn words_with_several_asks_open_are_refused_with_the_list() {
     let (one, two) = (permission(), ask("per_2", AskKind::Permission, &[]));
     let message = Message::new(MessageId::parse("m").unwrap(), Role::User, vec![Part::text("once")]);
-    let error = read(&message, &[&one, &two]).unwrap_err();
+    let error = read(&message, &[&one, &two], AlwaysScope::Session).unwrap_err();
     for id in ["per_1", "per_2"] {
         assert!(error.message().contains(id), "{error}");
     }
@@ -135,6 +215,7 @@ fn the_form_of_an_answer_does_not_depend_on_the_open_asks() {
         (vec![Part::text("approved"), data(named)], is("per_1")),
         (vec![data(r#"{"other":1}"#), data(named)], is("per_1")),
         (vec![data(r#"{"request_id":"que_1","answers":[["A"]]}"#)], is("que_1")),
+        (vec![data(r#"{"request_id":"per_1","option_id":"proceed_once"}"#)], is("per_1")),
         (vec![data(r#"{"request_id":"per_1"}"#)], None),
         (vec![data(r#"{"reply":"once"}"#)], None),
         (vec![Part::text(" Once\n")], Some(AnswerForm::Text)),

@@ -463,7 +463,7 @@ pub struct Append {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AskChange {
     /// An ask that is known already is opened again: the agent asks again.
-    Opened(Interrupt),
+    Opened(Box<Interrupt>),
     /// Nothing happens to an ask that is not open.
     Closed { request_id: RequestId, closed: Closed },
 }

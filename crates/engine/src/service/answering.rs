@@ -41,7 +41,7 @@ impl Engine {
             };
             open = vec![same];
         }
-        let (request, answer) = match answer::read(attempt.message, &open) {
+        let (request, answer) = match answer::read(attempt.message, &open, self.ctx.config.asks.always) {
             Ok(read) => read,
             Err(error) => {
                 // The message names an ask that is closed by now, while others are open.
@@ -104,7 +104,9 @@ impl Engine {
                 continue;
             };
             let Some(closed) = &known.closed else { continue };
-            let answer = answer::read(attempt.message, &[&known.ask]).ok().map(|(_, answer)| answer.how());
+            let answer = answer::read(attempt.message, &[&known.ask], self.ctx.config.asks.always)
+                .ok()
+                .map(|(_, answer)| answer.how());
             let is_the_same = closed.by.as_ref() == Some(attempt.caller) && closed.how == answer;
             let is_by_others = closed.by.is_some() || closed.resolution == Resolution::Expired;
             if !is_the_same && (is_refused || is_by_others) {
@@ -121,7 +123,7 @@ impl Engine {
                 None => no_open_ask(),
             });
         }
-        answer::read(attempt.message, open)?;
+        answer::read(attempt.message, open, self.ctx.config.asks.always)?;
         let text = "This message was refused before, when it did not fit what the task asked; send another, with an id of its own.";
         Err(Error::new(ErrorKind::InterruptNotFound, text))
     }

@@ -33,7 +33,7 @@ async fn asks(turn: &StartedTurn, name: &str, commands: &[&str]) {
 }
 
 /// Waits until this ask is open.
-async fn is_asked(h: &Harness, caller: &Principal, name: &str) {
+pub(crate) async fn is_asked(h: &Harness, caller: &Principal, name: &str) {
     let is_open = async || {
         let open = h.engine.open_asks(caller, AskKind::Permission).await.expect("a list");
         open.iter().any(|open| open.ask.request_id.as_str() == name)
@@ -44,7 +44,7 @@ async fn is_asked(h: &Harness, caller: &Principal, name: &str) {
 }
 
 /// Waits until the agent has this many answers.
-async fn replies(h: &Harness, count: usize) {
+pub(crate) async fn replies(h: &Harness, count: usize) {
     while h.agent.log().replied.len() < count {
         // A clock that is paused goes on only while nothing else happens.
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -52,7 +52,12 @@ async fn replies(h: &Harness, count: usize) {
 }
 
 /// A turn of a caller in a context.
-async fn turn_of(h: &mut Harness, caller: &Principal, context: &str, id: &str) -> (TaskId, StartedTurn) {
+pub(crate) async fn turn_of(
+    h: &mut Harness,
+    caller: &Principal,
+    context: &str,
+    id: &str,
+) -> (TaskId, StartedTurn) {
     let sent = h.engine.send(caller, message(context, id)).await.expect("it is sent");
     (sent.task, h.turn().await)
 }

@@ -3,6 +3,7 @@
 mod adopted;
 mod adopted_beside_own;
 mod approvals;
+mod ask_options;
 mod asks;
 mod bytes;
 mod control_claims;

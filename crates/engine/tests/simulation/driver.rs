@@ -13,8 +13,8 @@ use longshore_engine::port::{
 use longshore_engine::queue;
 use longshore_engine::simulation::Flaw;
 use longshore_model::{
-    AgentEvent, Answer, Artifact, ArtifactId, Ask, AskKind, BlockKind, BlockRef, ChildEvent, ChildStart,
-    ErrorKind, Failure, Json, Outcome, PromptId, RequestId, Resolution, Result, SessionId,
+    AgentEvent, Answer, Artifact, ArtifactId, Ask, AskKind, AskOptions, BlockKind, BlockRef, ChildEvent,
+    ChildStart, ErrorKind, Failure, Json, Outcome, PromptId, RequestId, Resolution, Result, SessionId,
 };
 use longshore_testkit::external_turns::ExternalTurnSource as _;
 use tokio::sync::watch;
@@ -182,7 +182,7 @@ impl Agent for SimDriver {
     ) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.reach().await?;
-            let resolution = match answer.resolution() {
+            let resolution = match answer.resolution(&AskOptions::words()) {
                 Resolution::Rejected => Resolution::RejectedElsewhere,
                 _ => Resolution::Elsewhere,
             };
@@ -422,6 +422,7 @@ fn permission(ask: &AgentAsk) -> Ask {
         questions: Vec::new(),
         call: None,
         permission: None,
+        options: AskOptions::words(),
     }
 }
 

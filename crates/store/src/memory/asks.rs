@@ -71,7 +71,7 @@ impl Asks {
             match change {
                 AskChange::Opened(interrupt) => {
                     self.forget_old(rules::asks_kept_since(at), rules::OLD_ASKS);
-                    self.open(interrupt);
+                    self.open(*interrupt);
                 }
                 AskChange::Closed { request_id, closed } => self.close(task, &request_id, closed),
             }

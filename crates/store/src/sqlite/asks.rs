@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension, Params, Row, named_params};
 
 use super::fault::{Outcome, damaged};
 use super::read::{decode, decode_or_default, text, text_or_null};
-use super::record::{AskText, Batch};
+use super::record::{AskText, Batch, OpenedText};
 use super::write::TaskRow;
 use crate::rules;
 
@@ -16,16 +16,16 @@ use crate::rules;
 pub(super) fn change(db: &Connection, task: &TaskRow, batch: &Batch) -> Outcome<()> {
     let TaskRow { ordinal, owner, context, .. } = task;
     for change in &batch.asks {
-        if let AskText::Opened { interrupt, .. } = change {
+        if let AskText::Opened(OpenedText { interrupt, .. }) = change {
             let known = owner_of(db, &interrupt.ask.request_id)?;
             rules::check_ask(interrupt, owner, context, known.as_ref())?;
         }
     }
     for change in &batch.asks {
         match change {
-            AskText::Opened { interrupt, questions, permission } => {
+            AskText::Opened(opened) => {
                 forget_old(db, batch.at)?;
-                open(db, *ordinal, interrupt, questions, permission.as_deref())?;
+                open(db, *ordinal, opened)?;
             }
             AskText::Closed { request_id, closed } => close(db, *ordinal, Some(request_id), closed)?,
         }
@@ -53,7 +53,7 @@ macro_rules! select_interrupts {
     ($rest:literal) => {
         concat!(
             "SELECT request, tasks.id, tasks.context, interrupts.owner, kind, interrupts.session, summary, details, questions,
-                    asked_at, expires_at, resolution, closed_at, closed_by, how, call, permission
+                    asked_at, expires_at, resolution, closed_at, closed_by, how, call, permission, options
              FROM interrupts JOIN tasks ON tasks.ordinal = interrupts.task WHERE ",
             $rest
         )
@@ -99,6 +99,7 @@ fn interrupt(row: &Row<'_>) -> Outcome<Interrupt> {
         questions: decode(&what, row.get_ref(8)?)?,
         call: text_or_null(&what, row, 15)?.map(str::to_owned),
         permission: decode_or_default(&what, row.get_ref(16)?)?,
+        options: decode_or_default(&what, row.get_ref(17)?)?,
     };
     Ok(Interrupt {
         ask,
@@ -134,20 +135,15 @@ fn owner_of(db: &Connection, request: &RequestId) -> Outcome<Option<Principal>> 
 }
 
 /// Replaces an earlier record of the same ask.
-fn open(
-    db: &Connection,
-    task: i64,
-    interrupt: &Interrupt,
-    questions: &str,
-    permission: Option<&str>,
-) -> Outcome<()> {
-    let Interrupt { ask, owner, asked_at, expires_at, .. } = interrupt;
+fn open(db: &Connection, task: i64, opened: &OpenedText) -> Outcome<()> {
+    let OpenedText { interrupt, questions, permission, options } = opened;
+    let Interrupt { ask, owner, asked_at, expires_at, .. } = &**interrupt;
     db.prepare_cached(
         "INSERT OR REPLACE INTO interrupts
              (request, task, owner, kind, session, summary, details, questions, asked_at, expires_at, call,
-              permission)
+              permission, options)
          VALUES (:request, :task, :owner, :kind, :session, :summary, :details, :questions, :asked_at, :expires_at, :call,
-                 :permission)",
+                 :permission, :options)",
     )?
     .execute(named_params! {
         ":request": ask.request_id.as_str(),
@@ -162,6 +158,7 @@ fn open(
         ":expires_at": expires_at.map(|at| at.0),
         ":call": ask.call,
         ":permission": permission,
+        ":options": options,
     })?;
     Ok(())
 }

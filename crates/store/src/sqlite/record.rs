@@ -2,7 +2,7 @@
 
 use longshore_engine::port::{Append, AskChange, Create, IdempotencyKey, RunningTurn, TurnRecord};
 use longshore_model::{
-    Artifact, Closed, ContextId, Epoch, Error, Interrupt, InterruptNote, Message, Metadata, Parent,
+    Artifact, Ask, Closed, ContextId, Epoch, Error, Interrupt, InterruptNote, Message, Metadata, Parent,
     Principal, RequestId, Result, Seq, SessionNote, Task, TaskEvent, TaskId, TaskOptions, TaskState,
     TaskStatus, Timestamp, Usage,
 };
@@ -182,18 +182,29 @@ pub(super) const ARTIFACT: &str = "artifact";
 
 /// A change to an ask.
 pub(super) enum AskText {
-    Opened { interrupt: Box<Interrupt>, questions: String, permission: Option<String> },
+    Opened(OpenedText),
     Closed { request_id: RequestId, closed: Closed },
+}
+
+pub(super) struct OpenedText {
+    pub(super) interrupt: Box<Interrupt>,
+    pub(super) questions: String,
+    pub(super) permission: Option<String>,
+    pub(super) options: Option<String>,
 }
 
 impl AskText {
     fn encode(change: AskChange) -> Result<Self> {
         Ok(match change {
-            AskChange::Opened(interrupt) => Self::Opened {
-                questions: to_text(&interrupt.ask.questions)?,
-                permission: interrupt.ask.permission.as_ref().map(to_text).transpose()?,
-                interrupt: Box::new(interrupt),
-            },
+            AskChange::Opened(interrupt) => {
+                let Ask { questions, permission, options, .. } = &interrupt.ask;
+                Self::Opened(OpenedText {
+                    questions: to_text(questions)?,
+                    permission: permission.as_ref().map(to_text).transpose()?,
+                    options: (!options.is_empty()).then(|| to_text(options)).transpose()?,
+                    interrupt,
+                })
+            }
             AskChange::Closed { request_id, closed } => Self::Closed { request_id, closed },
         })
     }

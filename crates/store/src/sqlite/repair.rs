@@ -255,7 +255,7 @@ impl Repair<'_> {
             "EXISTS (SELECT 1 FROM sessions WHERE sessions.id = new.session AND sessions.owner = new.owner)";
         let interrupts =
             "ordinal, request, task, owner, kind, session, summary, details, questions, asked_at, expires_at,
-                          resolution, closed_at, closed_by, how, call, permission";
+                          resolution, closed_at, closed_by, how, call, permission, options";
         let no_other =
             "NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.session = new.id AND tasks.owner <> new.owner)";
         self.copy_table("sessions", "id, owner, directory, at", no_other)?;

@@ -8,10 +8,10 @@ use longshore_engine::port::{
     Session, Store, TurnRecord,
 };
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, BlockKind, Closed, ContextId, Epoch, FileId,
-    Interrupt, Json, Message, MessageId, Parent, Part, PermissionRequest, Principal, PromptId, RequestId,
-    Resolution, Role, Seq, SessionId, StatusUpdate, Task, TaskEvent, TaskId, TaskState, TaskStatus,
-    Timestamp,
+    Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, AskOption, AskOptions, BlockKind, Closed, ContextId,
+    Epoch, FileId, Interrupt, Json, Message, MessageId, OptionKind, Parent, Part, PermissionRequest,
+    Principal, PromptId, RequestId, Resolution, Role, Seq, SessionId, StatusUpdate, Task, TaskEvent, TaskId,
+    TaskState, TaskStatus, Timestamp,
 };
 
 pub fn owner(name: &str) -> Principal {
@@ -181,6 +181,11 @@ pub fn interrupt(task: &str, request: &str) -> Interrupt {
                 patterns: vec!["ls -l".to_owned()],
                 always: vec!["ls *".to_owned()],
             })),
+            options: AskOptions::new([AskOption {
+                id: "proceed_once".to_owned(),
+                name: "Allow".to_owned(),
+                kind: OptionKind::AllowOnce,
+            }]),
         },
         owner: ada(),
         task: task_id(task),
@@ -197,7 +202,7 @@ pub fn closed(resolution: Resolution, at: i64) -> Closed {
 }
 
 pub fn opens(interrupt: &Interrupt) -> AskChange {
-    AskChange::Opened(interrupt.clone())
+    AskChange::Opened(Box::new(interrupt.clone()))
 }
 
 pub fn closes(request: &str, closed: Closed) -> AskChange {

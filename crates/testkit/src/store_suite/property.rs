@@ -82,7 +82,7 @@ pub fn script() -> impl Strategy<Value = Script> {
 /// A change of any ask.
 fn ask_change() -> impl Strategy<Value = AskChange> {
     prop_oneof![
-        arbitrary::interrupt().prop_map(AskChange::Opened),
+        arbitrary::interrupt().prop_map(|interrupt| AskChange::Opened(Box::new(interrupt))),
         (arbitrary::request_id(), arbitrary::closed())
             .prop_map(|(request_id, closed)| AskChange::Closed { request_id, closed }),
     ]
@@ -187,7 +187,7 @@ impl Expected {
             match change {
                 AskChange::Opened(interrupt) => {
                     self.asks.retain(|known| known.ask.request_id != interrupt.ask.request_id);
-                    self.asks.push(interrupt.clone());
+                    self.asks.push((**interrupt).clone());
                 }
                 AskChange::Closed { request_id, closed } => {
                     let open = self.asks.iter_mut().filter(|known| known.is_open());

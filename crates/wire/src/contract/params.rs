@@ -188,7 +188,8 @@ fn stream_hints(version: ProtocolVersion) -> Value {
     hints
 }
 
-const INTERRUPT_FIELDS: [&str; 6] = ["request_id", "type", "phase", "details", "resolution", "outcome"];
+const INTERRUPT_FIELDS: [&str; 7] =
+    ["request_id", "type", "phase", "details", "options", "resolution", "outcome"];
 
 /// The errors of a method besides bad parameters: the given kinds, too many requests, a gateway that stops or whose store is down,
 /// and in 1.0 an extension that was not activated.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use longshore_model::{Json, ModelName, PermissionReply, WorkspaceId};
+use longshore_model::{Json, ModelName, WorkspaceId};
 use serde_json::value::RawValue;
 
 use super::form::{bounded, branch, cursor, file_name, flag, id, int, line, lines, shown};
@@ -24,7 +24,6 @@ pub(super) enum Arg {
     Int(i64),
     Flag(bool),
     Json(Json),
-    Reply(PermissionReply),
     Answers(Vec<Vec<String>>),
     Location(Location),
     Object(Args),
@@ -224,10 +223,7 @@ fn value(kind: &'static Kind, raw: &RawValue) -> Read<Arg> {
         Kind::Map { of, max } => Arg::Names(names(of, *max, raw)?),
         Kind::ModelRef => Arg::Object(model_ref(raw)?),
         Kind::Json { max } => Arg::Json(object_to_carry(*max, raw)?),
-        Kind::Reply => {
-            let reply = PermissionReply::parse(&text(raw)?);
-            Arg::Reply(reply.ok_or_else(|| Fault::new("must be once, always or reject"))?)
-        }
+        Kind::Reply => Arg::Text(line(text(raw)?.trim(), MAX_LINE, false)?.to_owned()),
         Kind::Answers => Arg::Answers(list(raw, chosen)?),
     })
 }

@@ -52,11 +52,15 @@ pub(super) static ANSWERS: [Method; 3] = [
     Method {
         name: "a2a.interrupt.permission.reply",
         key: "reply_permission",
-        summary: "Allows a permission request of the agent once or always, or rejects it.",
+        summary: "Allows a permission request of the agent once or always, rejects it, or chooses one of its options.",
         params: &[
             REQUEST_ID,
             METADATA,
-            Param::required("reply", Kind::Reply, "once, always or reject."),
+            Param::required(
+                "reply",
+                Kind::Reply,
+                "once, always or reject, or the id or the name of one of the agent's options.",
+            ),
             Param::optional("message", Kind::Text { max: MAX_LINES }, "A message to the agent."),
         ],
         upstream: &[Upstream::post("/permission/{id}/reply")],

@@ -33,9 +33,8 @@ pub(super) fn request(args: &Args) -> RequestId {
 }
 
 pub(super) fn permission(args: &Args) -> Answer {
-    let Some(Arg::Reply(reply)) = args.get("reply") else { unreachable!("{CHECKED}") };
     let message = args.text("message").filter(|message| !message.trim().is_empty());
-    Answer::Permission { reply: *reply, message: message.map(str::to_owned) }
+    Answer::permission(args.text("reply").expect(CHECKED), message.map(str::to_owned))
 }
 
 pub(super) fn question(args: &Args) -> Answer {

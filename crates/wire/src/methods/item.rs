@@ -33,6 +33,7 @@ pub enum FieldType {
     /// An object with any fields.
     Facts,
     Object(&'static [Field]),
+    Objects(&'static [Field]),
 }
 
 const fn always(name: &'static str, field_type: FieldType, help: &'static str) -> Field {
@@ -292,6 +293,21 @@ const INTERRUPT: &[Field] = &[
     always("context_id", FieldType::Id, "Its context."),
     always("details", FieldType::Facts, "The details from the agent."),
     always("expires_at", FieldType::Deadline, "The deadline in seconds since 1970. Null: there is none."),
+    sometimes(
+        "options",
+        FieldType::Objects(ASK_OPTION),
+        "The answers that the agent offers. Left out if these are just once, always and reject.",
+    ),
+];
+
+const ASK_OPTION: &[Field] = &[
+    always("id", FieldType::Text, "The id, which an answer may name."),
+    always("name", FieldType::Text, "The name, which an answer may give instead if no other option has it."),
+    always(
+        "kind",
+        FieldType::Words(&["allow_once", "allow_always", "reject_once", "reject_always", "other"]),
+        "The meaning of the option.",
+    ),
 ];
 
 const APPROVAL: &[Field] = &[

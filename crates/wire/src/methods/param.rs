@@ -133,7 +133,7 @@ pub enum Kind {
     Json {
         max: usize,
     },
-    /// `once`, `always` or `reject`, in any case.
+    /// `once`, `always` or `reject` in any case, or the id or the name of an option. One line of at most [`MAX_LINE`] bytes.
     Reply,
     /// The chosen labels of each question.
     Answers,

@@ -201,7 +201,7 @@ fn type_of(kind: &Kind) -> String {
             format!("an object with {}, or the text `provider/model`", names.join(" and "))
         }
         Kind::Json { max } => bounded("any object", *max),
-        Kind::Reply => "`once`, `always` or `reject`, in upper or lower case".to_owned(),
+        Kind::Reply => "`once`, `always` or `reject` in upper or lower case, or an option".to_owned(),
         Kind::Answers => "a list of lists of texts".to_owned(),
     }
 }
@@ -279,14 +279,18 @@ fn field_row(page: &mut String, prefix: &str, field: &Field) {
         }
         FieldType::Deadline => "a number or null".to_owned(),
         FieldType::Facts | FieldType::Object(_) => "an object".to_owned(),
+        FieldType::Objects(_) => "a list of objects".to_owned(),
     };
     let optional = if field.always { "" } else { ", optional" };
     let version = field.version.map_or_else(String::new, |version| format!(", on {} only", version.as_str()));
     let _ = writeln!(page, "| `{name}` | {type_name}{optional}{version} | {} |", field.help);
-    if let FieldType::Object(fields) = field.field_type {
-        for field in fields {
-            field_row(page, &format!("{name}."), field);
-        }
+    let (fields, separator) = match field.field_type {
+        FieldType::Object(fields) => (fields, "."),
+        FieldType::Objects(fields) => (fields, "[]."),
+        _ => return,
+    };
+    for field in fields {
+        field_row(page, &format!("{name}{separator}"), field);
     }
 }
 

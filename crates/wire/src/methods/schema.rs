@@ -4,7 +4,6 @@
 //! have more rules than their length. Alternative spellings (numbers and flags as text, `null` for absent) are accepted too, but
 //! are not in the schema.
 
-use longshore_model::PermissionReply;
 use longshore_model::id::MAX_ID_LENGTH;
 use serde_json::{Map, Value, json};
 
@@ -67,7 +66,7 @@ fn of_kind(kind: &Kind, is_on: &dyn Fn(&&Param) -> bool) -> Value {
         Kind::Flag => json!({"type": "boolean"}),
         Kind::Off => json!({"const": false}),
         Kind::Cursor => text(MAX_CURSOR, true),
-        Kind::Directory => text(MAX_LINE, true),
+        Kind::Directory | Kind::Reply => text(MAX_LINE, true),
         Kind::Metadata { routed } => metadata(*routed),
         Kind::Object(fields) => object(fields, is_on),
         Kind::OneOf(fields) => {
@@ -105,7 +104,6 @@ fn of_kind(kind: &Kind, is_on: &dyn Fn(&&Param) -> bool) -> Value {
             json!({"anyOf": [object(MODEL, is_on), {"type": "string", "minLength": 3, "maxLength": MAX_NAME + 1 + MAX_LINE}]})
         }
         Kind::Json { .. } => json!({"type": "object", "additionalProperties": true}),
-        Kind::Reply => json!({"enum": PermissionReply::ALL.map(PermissionReply::as_str)}),
         Kind::Answers => {
             json!({"type": "array", "items": {"type": "array", "items": {"type": "string"}}})
         }
@@ -255,5 +253,6 @@ fn of_field_type(field_type: &FieldType, version: ProtocolVersion) -> Value {
         FieldType::Deadline => json!({"type": ["number", "null"]}),
         FieldType::Facts => json!({"type": "object", "additionalProperties": true}),
         FieldType::Object(fields) => of_fields(fields, version),
+        FieldType::Objects(fields) => json!({"type": "array", "items": of_fields(fields, version)}),
     }
 }

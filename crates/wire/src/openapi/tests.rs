@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use longshore_model::{
-    Approval, Ask, AskKind, ContextId, Entry, Epoch, Error, ErrorKind, Interrupt, Json, OutputModes,
-    Principal, RequestId, Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
+    Approval, Ask, AskKind, AskOption, AskOptions, ContextId, Entry, Epoch, Error, ErrorKind, Interrupt,
+    Json, OptionKind, OutputModes, Principal, RequestId, Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
@@ -239,6 +239,11 @@ fn responses_about_asks_fit_their_schemas() {
             questions: Vec::new(),
             call: None,
             permission: None,
+            options: AskOptions::new([AskOption {
+                id: "a".to_owned(),
+                name: "Allow".to_owned(),
+                kind: OptionKind::AllowOnce,
+            }]),
         },
         owner: Principal::new("ada"),
         task: TaskId::parse("t").unwrap(),

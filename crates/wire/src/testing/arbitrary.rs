@@ -4,10 +4,11 @@
 //! Plain values contain only what every client sees, so they read back unchanged. Noted values contain all fields.
 
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, AskKind, BlockKind, ContextId, Cost, Entry, Epoch, InterruptNote,
-    InterruptPhase, Json, Message, MessageId, Metadata, Notes, OutputModes, Parent, Part, PartContent,
-    Progress, ProgressKind, PromptOptions, RequestId, Resolution, Role, Seq, SessionId, SessionNote,
-    StatusUpdate, Task, TaskEvent, TaskId, TaskOptions, TaskState, TaskStatus, Timestamp, Usage,
+    Artifact, ArtifactId, ArtifactUpdate, AskKind, AskOption, AskOptions, BlockKind, ContextId, Cost, Entry,
+    Epoch, InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, Notes, OptionKind, OutputModes,
+    Parent, Part, PartContent, Progress, ProgressKind, PromptOptions, RequestId, Resolution, Role, Seq,
+    SessionId, SessionNote, StatusUpdate, Task, TaskEvent, TaskId, TaskOptions, TaskState, TaskStatus,
+    Timestamp, Usage,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -261,13 +262,24 @@ fn interrupt_note() -> impl Strategy<Value = InterruptNote> {
         Just(InterruptPhase::Asked),
         select(Resolution::ALL.to_vec()).prop_map(InterruptPhase::Resolved),
     ];
-    (id(), kind, phase, option::of(object())).prop_map(|(id, kind, phase, details)| InterruptNote {
+    let note = (id(), kind, phase, option::of(object()), ask_options());
+    note.prop_map(|(id, kind, phase, details, options)| InterruptNote {
         request_id: RequestId::parse(&id).unwrap(),
         kind,
         phase,
         details,
+        options,
         expired: None,
     })
+}
+
+fn ask_options() -> impl Strategy<Value = AskOptions> {
+    let option = (text(), text(), select(OptionKind::ALL.to_vec())).prop_map(|(id, name, kind)| AskOption {
+        id,
+        name,
+        kind,
+    });
+    vec(option, 0..3).prop_map(AskOptions::new)
 }
 
 /// The kind of a block, and the message that it belongs to.

@@ -148,7 +148,9 @@ fn valid(kind: &'static Kind, is_full: bool) -> BoxedStrategy<Value> {
         Kind::ModelRef if is_full => object(MODEL, true),
         Kind::ModelRef => prop_oneof![object(MODEL, true), text("[a-z]{1,6}/[a-z/]{0,5}[a-z]")].boxed(),
         Kind::Json { .. } => Just(json!({"a": [1.5, {"b": null}]})).boxed(),
-        Kind::Reply => select(vec!["once", " Always\n", "REJECT"]).prop_map(Value::from).boxed(),
+        Kind::Reply => select(vec!["once", " Always\n", "REJECT", "proceed_once", "Allow *"])
+            .prop_map(Value::from)
+            .boxed(),
         Kind::Answers => vec(vec("(?s).{0,6}", 0..3), 1..3).prop_map(|answers| json!(answers)).boxed(),
     }
 }
@@ -234,7 +236,7 @@ impl Changes {
                 self.lengths("", *max);
                 self.right(json!(""));
             }
-            Kind::Word(_) | Kind::Reply => self.wrong(json!("nonsense")),
+            Kind::Word(_) => self.wrong(json!("nonsense")),
             Kind::FileName { max } => {
                 self.of_text(*max, false, "a\nb");
                 self.wrong_texts(&["-a", ".a", "..", "a/b", "../a", "a\\b"]);
@@ -269,7 +271,7 @@ impl Changes {
                 self.lengths("", MAX_CURSOR);
                 self.wrong_texts(&["", "a b", "a/b", "a?b", "a%2f"]);
             }
-            Kind::Directory => self.of_text(MAX_LINE, false, "a\nb"),
+            Kind::Directory | Kind::Reply => self.of_text(MAX_LINE, false, "a\nb"),
             Kind::Metadata { routed } => self.of_metadata(*routed),
             Kind::Object(fields) => self.of_object(fields, value),
             Kind::ModelRef => self.of_object(MODEL, value),

@@ -7,6 +7,7 @@ use crate::extension::{Activated, Extension, HEADER, listed, naming};
 use crate::json::{ObjectWriter, text_of_list, write_text};
 use crate::read::send_options::gated_fields;
 use crate::time::write_seconds;
+use crate::write::shared::write_options;
 
 #[cfg(test)]
 mod tests;
@@ -80,6 +81,7 @@ pub fn asks(interrupts: &[Interrupt]) -> Bytes {
             Some(at) => write_seconds(item.key("expires_at"), at),
             None => item.null("expires_at"),
         }
+        write_options(&mut item, &interrupt.ask.options.shown());
         item.end();
     });
     object.end();

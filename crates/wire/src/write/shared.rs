@@ -3,8 +3,9 @@
 //! The names and structures are those of the Python gateway `opencode-a2a`, so that its clients work unchanged.
 
 use longshore_model::{
-    Artifact, BlockKind, ContextId, Cost, Expired, InterruptNote, InterruptPhase, Notes, Parent,
-    PermissionReply, Progress, ProgressKind, Resolution, Seq, SessionNote, Task, TaskId, Usage,
+    Artifact, AskOption, AskOptions, BlockKind, ContextId, Cost, Expired, InterruptNote, InterruptPhase,
+    Notes, Parent, PermissionReply, Progress, ProgressKind, Resolution, Seq, SessionNote, Task, TaskId,
+    Usage,
 };
 
 use super::merge;
@@ -239,6 +240,21 @@ fn write_interrupt(object: &mut ObjectWriter<'_>, note: &InterruptNote) {
     if let Some(details) = &note.details {
         object.json("details", details);
     }
+    write_options(object, &note.options);
+}
+
+/// Writes the answers that an agent offers. Leaves them out if there are none to show.
+pub(crate) fn write_options(object: &mut ObjectWriter<'_>, options: &AskOptions) {
+    if options.is_empty() {
+        return;
+    }
+    object.array("options", options.iter(), |out, AskOption { id, name, kind }| {
+        let mut option = ObjectWriter::begin(out);
+        option.text("id", id);
+        option.text("name", name);
+        option.text("kind", kind.as_str());
+        option.end();
+    });
 }
 
 /// Reduces a resolution to the two outcomes that every client knows: the ask was answered, or the agent did not get what it asked

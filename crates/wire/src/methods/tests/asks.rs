@@ -18,6 +18,10 @@ fn good_calls() {
         request: request("per_1"),
         answer: Answer::Permission { reply, message: message.map(str::to_owned) },
     };
+    let option = |option: &str, message: Option<&str>| Call::Answer {
+        request: request("per_1"),
+        answer: Answer::PermissionOption { option: option.to_owned(), message: message.map(str::to_owned) },
+    };
     let answers = |answers: &[&[&str]]| {
         let owned = |labels: &&[&str]| labels.iter().map(|label| (*label).to_owned()).collect();
         let answers = answers.iter().map(owned).collect();
@@ -40,6 +44,16 @@ fn good_calls() {
             permission(PermissionReply::Once, None),
         ),
         (
+            reply,
+            r#"{"request_id":"per_1","reply":" proceed_once ","message":"quick"}"#,
+            option("proceed_once", Some("quick")),
+        ),
+        (
+            reply,
+            r#"{"request_id":"per_1","reply":"Always Allow for user: touch *"}"#,
+            option("Always Allow for user: touch *", None),
+        ),
+        (
             question,
             r#"{"request_id":"que_1","answers":[["A","B"],[" ","",  "C d "],[]]}"#,
             answers(&[&["A", "B"], &["C d "], &[]]),
@@ -55,11 +69,10 @@ fn good_calls() {
             Call::RevokeApproval(RequestId::parse("per_1").unwrap()),
         ),
     ] {
-        assert_eq!(
-            method(name).read(ProtocolVersion::V1, params, Activated::ALL).unwrap(),
-            expected,
-            "{name} {params}"
-        );
+        for version in ProtocolVersion::ALL {
+            let read = method(name).read(version, params, Activated::ALL).unwrap();
+            assert_eq!(read, expected, "{name} {params}");
+        }
     }
 }
 
@@ -76,7 +89,8 @@ fn bad_parameters_are_named() {
         (reply, r#"{"request_id":"a/b","reply":"once"}"#, "request_id"),
         (reply, r#"{"requestId":"per_1","reply":"once"}"#, "request_id"),
         (reply, r#"{"request_id":"per_1"}"#, "reply"),
-        (reply, r#"{"request_id":"per_1","reply":"maybe"}"#, "reply"),
+        (reply, r#"{"request_id":"per_1","reply":" "}"#, "reply"),
+        (reply, r#"{"request_id":"per_1","reply":"may\nbe"}"#, "reply"),
         (reply, r#"{"request_id":"per_1","reply":true}"#, "reply"),
         (reply, r#"{"request_id":"per_1","reply":"reject","message":[]}"#, "message"),
         (reply, r#"{"request_id":"per_1","reply":"once","metadata":7}"#, "metadata"),
@@ -86,7 +100,7 @@ fn bad_parameters_are_named() {
         (reply, r#"{"request_id":"per_1","reply":"once","answers":[]}"#, "answers"),
         // The metadata is checked before the names, and the names before the values.
         (reply, r#"{"request_id":"per_1","extra":1,"metadata":{"other":{}}}"#, "metadata.other"),
-        (reply, r#"{"request_id":"per_1","reply":"maybe","extra":1}"#, "extra"),
+        (reply, r#"{"request_id":"per_1","reply":"","extra":1}"#, "extra"),
         (question, r#"{"request_id":"que_1"}"#, "answers"),
         (question, r#"{"request_id":"que_1","answers":null}"#, "answers"),
         (question, r#"{"request_id":"que_1","answers":"A"}"#, "answers"),

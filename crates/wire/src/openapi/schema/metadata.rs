@@ -1,7 +1,7 @@
 //! Ids, timestamps, and the metadata of requests and responses.
 
 use longshore_model::id::MAX_ID_LENGTH;
-use longshore_model::{AskKind, BlockKind, Delivery, PermissionReply};
+use longshore_model::{AskKind, BlockKind, Delivery, OptionKind, PermissionReply};
 use serde_json::{Map, Value, json};
 
 use super::{object, reference};
@@ -107,6 +107,19 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
             "type": {"enum": [AskKind::Permission.as_str(), AskKind::Question.as_str()]},
             "phase": {"enum": ["asked", "resolved"]},
             "details": {"type": "object", "additionalProperties": true},
+            "options": {
+                "type": "array",
+                "description": "The answers that the agent offers. Left out if these are just once, always and reject.",
+                "items": {
+                    "type": "object",
+                    "required": ["id", "name", "kind"],
+                    "properties": {
+                        "id": text,
+                        "name": text,
+                        "kind": {"enum": OptionKind::ALL.map(OptionKind::as_str)},
+                    },
+                },
+            },
             "resolution": {"enum": ["replied", "rejected"]},
             "outcome": text,
             "expires_at": {

@@ -1,9 +1,10 @@
 //! Whole responses, byte for byte, in both dialects; and how the blocks of a task become one artifact.
 
 use longshore_model::{
-    AskKind, BlockKind, Cost, Entry, Epoch, EventId, InterruptNote, InterruptPhase, Json, MessageId, Notes,
-    OutputModes, Part, PartContent, Progress, ProgressKind, RequestId, Role, Seq, SessionId, SessionNote,
-    StatusUpdate, Task, TaskEvent, TaskState, TaskStatus, Timestamp, Usage,
+    AskKind, AskOption, AskOptions, BlockKind, Cost, Entry, Epoch, EventId, InterruptNote, InterruptPhase,
+    Json, MessageId, Notes, OptionKind, OutputModes, Part, PartContent, Progress, ProgressKind, RequestId,
+    Role, Seq, SessionId, SessionNote, StatusUpdate, Task, TaskEvent, TaskState, TaskStatus, Timestamp,
+    Usage,
 };
 use serde_json::Value;
 
@@ -146,6 +147,11 @@ fn all_notes_of_a_task_are_written_without_activation() {
             kind: AskKind::Permission,
             phase: InterruptPhase::Asked,
             details: None,
+            options: AskOptions::new([AskOption {
+                id: "a".to_owned(),
+                name: "Allow".to_owned(),
+                kind: OptionKind::AllowOnce,
+            }]),
             expired: None,
         }],
         ..bare_task()
@@ -155,6 +161,8 @@ fn all_notes_of_a_task_are_written_without_activation() {
     assert_eq!(shared["session"], serde_json::json!({"id": "ses_1", "title": "A"}));
     assert_eq!(shared["usage"]["total_tokens"], 3);
     assert_eq!(shared["interrupt"]["request_id"], "per_1");
+    let options = serde_json::json!([{"id": "a", "name": "Allow", "kind": "allow_once"}]);
+    assert_eq!(shared["interrupt"]["options"], options);
 }
 
 fn frames() -> Vec<(&'static str, TaskEvent)> {

@@ -148,7 +148,7 @@ fn errors_of_extension_methods_have_the_format_of_0_3() {
     let method = crate::methods::find("a2a.interrupt.permission.reply").unwrap();
     for (params, expected) in [
         (r#"{"reply":"once"}"#, r#"{"type":"MISSING_FIELD","field":"request_id"}"#),
-        (r#"{"request_id":"p","reply":"maybe"}"#, r#"{"type":"INVALID_FIELD","field":"reply"}"#),
+        (r#"{"request_id":"p","reply":"may\nbe"}"#, r#"{"type":"INVALID_FIELD","field":"reply"}"#),
         (r#"{"request_id":"p","reply":"once","x":1}"#, r#"{"type":"INVALID_FIELD","fields":["x"]}"#),
         ("[]", r#"{"type":"INVALID_PARAMS"}"#),
     ] {

@@ -1,6 +1,8 @@
 //! The exact bytes of the responses about asks, and the extension that each metadata field needs.
 
-use longshore_model::{Ask, AskKind, ContextId, Json, Principal, SessionId, TaskId, Timestamp};
+use longshore_model::{
+    Ask, AskKind, AskOption, AskOptions, ContextId, Json, OptionKind, Principal, SessionId, TaskId, Timestamp,
+};
 
 use super::*;
 use crate::jsonrpc::{self, Id};
@@ -23,6 +25,7 @@ fn responses_about_asks_byte_for_byte() {
             questions: Vec::new(),
             call: None,
             permission: None,
+            options: AskOptions::words(),
         },
         owner: Principal::new("ada"),
         task: TaskId::parse("t1").unwrap(),
@@ -37,6 +40,17 @@ fn responses_about_asks_byte_for_byte() {
         interrupt("per_3", None),
     ];
     insta::assert_snapshot!("asks", str::from_utf8(&asks(&some)).unwrap());
+
+    let mut own = interrupt("per_4", None);
+    own.ask.options = AskOptions::new([AskOption {
+        id: "proceed_once".to_owned(),
+        name: "Allow".to_owned(),
+        kind: OptionKind::AllowOnce,
+    }]);
+    let list = asks(&[own]);
+    let options =
+        r#""expires_at":null,"options":[{"id":"proceed_once","name":"Allow","kind":"allow_once"}]}]}"#;
+    assert!(str::from_utf8(&list).unwrap().ends_with(options), "{list:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A file of the sixth schema.
 
 use longshore_engine::port::Store;
-use longshore_model::{Approval, Seq, TaskState, Timestamp};
+use longshore_model::{Approval, AskOptions, Seq, TaskState, Timestamp};
 use longshore_testkit::store_suite::make::{
     ada, asking, context_id, interrupt, opens, request_id, session_id, task_id,
 };
@@ -10,7 +10,7 @@ use super::super::super::{Damage, find_damage};
 use super::*;
 
 /// Rows of a program that knew six migrations: a task that waits for the answer to an ask, and nothing has a checksum.
-const SIXTH_SCHEMA_ROWS: &str = r#"
+pub(super) const SIXTH_SCHEMA_ROWS: &str = r#"
     UPDATE epochs SET last = 7;
     INSERT INTO sessions (id, owner, directory, at) VALUES ('ses', 'ada', '/projects/ses', 1);
     INSERT INTO bindings (owner, context, session, directory, named, at) VALUES ('ada', 'c', 'ses', '/projects/ses', 0, 1);
@@ -40,7 +40,7 @@ async fn a_file_of_the_sixth_schema_keeps_its_content_and_counts_as_whole() {
     let works = store.get(&ada(), &task_id("works")).await.unwrap().unwrap();
     assert_eq!((works.seq, works.task.status.state), (Seq(2), TaskState::InputRequired));
     let mut open = interrupt("works", "open");
-    (open.ask.call, open.ask.permission) = (None, None);
+    (open.ask.call, open.ask.permission, open.ask.options) = (None, None, AskOptions::default());
     assert_eq!(works.open_asks, [open]);
 
     // The store works, with the new features.

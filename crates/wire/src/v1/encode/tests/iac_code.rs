@@ -1,8 +1,8 @@
 //! `metadata.iac_code`, for each extension that shows part of it.
 
 use longshore_model::{
-    AskKind, Expired, InterruptNote, InterruptPhase, Notes, PermissionReply, Progress, ProgressKind,
-    RequestId, Resolution, SessionId, SessionNote, Usage,
+    AskKind, AskOptions, Expired, InterruptNote, InterruptPhase, Notes, PermissionReply, Progress,
+    ProgressKind, RequestId, Resolution, SessionId, SessionNote, Usage,
 };
 use serde_json::{Value, json};
 
@@ -43,7 +43,8 @@ fn noted(notes: Notes, repeats: bool) -> TaskEvent {
 fn ask(kind: AskKind, phase: InterruptPhase, answer: Option<PermissionReply>) -> Notes {
     let request_id = RequestId::parse("per_1").unwrap();
     let expired = answer.map(|answer| Expired { deadline: Timestamp(1), answer, call: None });
-    let note = InterruptNote { request_id, kind, phase, details: None, expired };
+    let (details, options) = (None, AskOptions::default());
+    let note = InterruptNote { request_id, kind, phase, details, options, expired };
     Notes { interrupt: Some(note), ..Notes::default() }
 }
 

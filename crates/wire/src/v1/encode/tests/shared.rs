@@ -3,8 +3,8 @@
 use std::slice;
 
 use longshore_model::{
-    AskKind, Cost, Expired, InterruptNote, InterruptPhase, Notes, Parent, PermissionReply, Progress,
-    ProgressKind, RequestId, Resolution, SessionId, SessionNote, Usage,
+    AskKind, AskOption, AskOptions, Cost, Expired, InterruptNote, InterruptPhase, Notes, OptionKind, Parent,
+    PermissionReply, Progress, ProgressKind, RequestId, Resolution, SessionId, SessionNote, Usage,
 };
 
 use super::*;
@@ -45,6 +45,7 @@ fn ask(phase: InterruptPhase) -> InterruptNote {
         kind: AskKind::Permission,
         phase,
         details,
+        options: AskOptions::default(),
         expired: None,
     }
 }
@@ -243,6 +244,26 @@ fn every_resolution_of_an_ask_has_a_word_for_older_clients() {
         );
         assert_eq!(metadata_of(&frame), expected);
     }
+}
+
+#[test]
+fn an_open_ask_shows_the_options_of_its_agent() {
+    let option = |id: &str, name: &str, kind| AskOption { id: id.to_owned(), name: name.to_owned(), kind };
+    let options = AskOptions::new([
+        option("proceed_once", "Allow \"once\"", OptionKind::AllowOnce),
+        option("more", "", OptionKind::Other),
+    ]);
+    let note = InterruptNote { options, details: None, ..ask(InterruptPhase::Asked) };
+    let update = noted(TaskState::InputRequired, Notes { interrupt: Some(note), ..Notes::default() });
+    let frame = status_frame(update, view(&[Extension::InteractiveInterrupt]));
+    assert_eq!(
+        metadata_of(&frame),
+        concat!(
+            r#"{"shared":{"interrupt":{"request_id":"per_1","type":"permission","phase":"asked","options":["#,
+            r#"{"id":"proceed_once","name":"Allow \"once\"","kind":"allow_once"},"#,
+            r#"{"id":"more","name":"more","kind":"other"}]}}}}}"#
+        )
+    );
 }
 
 #[test]
