@@ -7,7 +7,7 @@ use longshore_engine::port::{
     TurnRequest,
 };
 use longshore_engine::queue;
-use longshore_model::{AgentEvent, Answer, Ask, Error, PromptId, Result, SessionId};
+use longshore_model::{AgentEvent, Answer, Ask, Error, Result, SessionId};
 
 /// Reports that may wait for the engine, as in a real driver.
 const REPORTS: usize = 256;
@@ -45,10 +45,6 @@ impl Agent for ManualAgent {
         Box::pin(
             async move { Ok(Session { id: id.map_err(Error::internal)?, directory: request.directory }) },
         )
-    }
-
-    fn new_prompt(&self) -> PromptId {
-        PromptId::parse("msg_bench").expect("letters are an id")
     }
 
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {

@@ -45,7 +45,7 @@ use longshore_engine::port::{
 };
 use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_meter::Metrics;
-use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, Result, SessionId, redact};
+use longshore_model::{Answer, Ask, Error, ErrorKind, Result, SessionId, redact};
 use secrecy::SecretString;
 use tokio::time::{Instant, sleep};
 
@@ -56,7 +56,7 @@ use crate::catalog::Catalog;
 use crate::client::{CallError, Client};
 use crate::directories::DirectoryKeeper;
 pub use crate::directories::DirectoryLimits;
-use crate::id::{PromptIds, ServerClock};
+use crate::id::{MessageIds, ServerClock};
 use crate::prompt::Prompts;
 use crate::reader::Readers;
 pub use crate::rules::{Pin, PromptRules};
@@ -124,9 +124,7 @@ pub struct OpenCode {
     long_timeout: Option<Duration>,
     /// Whether the workspace root exists on this machine. Then the gateway resolves its paths before it sends them to OpenCode.
     is_root_here: bool,
-    clock: Arc<dyn Clock>,
     server_clock: Arc<ServerClock>,
-    prompt_ids: PromptIds,
     readers: Arc<Readers>,
     starter: Starter,
     /// How many turns wait for OpenCode before they begin.
@@ -170,7 +168,8 @@ impl OpenCode {
         let catalog = Arc::new(Catalog::new(&client, root.clone()));
         let directories = DirectoryKeeper::new(&client, &watch, &root, config.directories, &tasks);
         let rules = Arc::new(config.rules);
-        let prompts = Prompts { catalog: Arc::clone(&catalog), rules: Arc::clone(&rules) };
+        let ids = MessageIds::new(clock, Arc::clone(&server_clock));
+        let prompts = Prompts { catalog: Arc::clone(&catalog), rules: Arc::clone(&rules), ids };
         Ok(Self {
             access: AccessPolicy {
                 catalog,
@@ -184,9 +183,7 @@ impl OpenCode {
             directories,
             long_timeout: config.long_timeout,
             is_root_here,
-            clock,
             server_clock,
-            prompt_ids: PromptIds::default(),
             readers: Arc::clone(&readers),
             starter: Starter {
                 client: client.clone(),
@@ -307,10 +304,6 @@ impl Agent for OpenCode {
             self.watch.watch_new(&session);
             Ok(session)
         })
-    }
-
-    fn new_prompt(&self) -> PromptId {
-        self.prompt_ids.make(&self.server_clock, self.clock.now())
     }
 
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use longshore_meter::Metrics;
+use longshore_model::PromptId;
 
 use crate::claims::Claims;
 use crate::config::EngineConfig;
@@ -95,5 +96,9 @@ impl EngineContext {
             config: Arc::new(config),
             store_failures: Arc::default(),
         }
+    }
+
+    pub(crate) fn new_prompt(&self) -> PromptId {
+        PromptId::parse(&self.tasks.hooks().new_id()).expect("a UUID is an id")
     }
 }

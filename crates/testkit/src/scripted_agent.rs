@@ -26,7 +26,6 @@ const TURNS: usize = 64;
 #[derive(Debug, Default)]
 pub struct ScriptedAgent {
     sessions: AtomicU64,
-    prompts: AtomicU64,
     log: Mutex<Log>,
     turns: Option<mpsc::Sender<StartedTurn>>,
     /// Gates at which calls wait while the test holds them.
@@ -340,11 +339,6 @@ impl Agent for ScriptedAgent {
             self.lock().opened.push(session.clone());
             Ok(session)
         })
-    }
-
-    fn new_prompt(&self) -> PromptId {
-        let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
-        PromptId::parse(&format!("msg_{number}")).expect("letters and digits are an id")
     }
 
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {

@@ -72,15 +72,6 @@ async fn an_id_that_is_not_opencodes_is_refused_without_a_request() {
 }
 
 #[tokio::test]
-async fn prompt_ids_are_unique_and_sorted() {
-    let bench = Bench::new();
-    let ids: Vec<PromptId> = (0..1000).map(|_| bench.agent.new_prompt()).collect();
-    assert!(ids.is_sorted(), "each sorts after the one before");
-    assert!(ids.windows(2).all(|pair| pair[0] != pair[1]));
-    bench.stop().await;
-}
-
-#[tokio::test]
 async fn the_health_check_reports_opencodes_own_health() {
     let bench = Bench::new();
     bench.agent.check().await.unwrap();

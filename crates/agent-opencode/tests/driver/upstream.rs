@@ -149,7 +149,7 @@ async fn every_call_for_a_request_names_its_trace() {
         bench.agent.find_session(&used.id).await.unwrap().unwrap();
         assert!(!bench.agent.is_busy(&used).await.unwrap());
         let session = bench.session().await;
-        let prompt = bench.agent.new_prompt();
+        let prompt = new_prompt();
         let turn = TurnRequest { trace: trace.clone(), ..request(&session, &prompt, "go", None) };
         let mut turn = bench.agent.start_turn(turn).await.unwrap();
         let ask = asked(&mut turn).await;

@@ -187,7 +187,7 @@ impl Actor {
             Ok(input) => input,
             Err(error) => return Err(self.fail(&error).await),
         };
-        let prompt = self.ctx.ports.agent.new_prompt();
+        let prompt = self.ctx.new_prompt();
         self.asks.run_in(&session.id);
         let record = TurnRecord { session, prompt, joined: Vec::new() };
         *active = Some(ActiveTurn { record, prompting: Prompting::default(), ticket, permit });

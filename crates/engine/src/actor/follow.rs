@@ -218,7 +218,7 @@ impl Actor {
             Some(ActorRequest::Join(joining)) => {
                 let (metrics, room) = (&self.ctx.metrics, self.writer.room());
                 if let Some(joining) = self.joins.check(*joining, metrics, room, || self.writer.snapshot()) {
-                    self.joins.begin(&turn.steering, self.ctx.ports.agent.new_prompt(), joining);
+                    self.joins.begin(&turn.steering, self.ctx.new_prompt(), joining);
                 }
             }
             other => handle_without_turn(&mut self.writer, self.asks.requests(), other).await?,

@@ -37,9 +37,6 @@ pub trait Agent: Send + Sync + Debug {
     /// Opens a session. Called once per context, before its first turn, or again when the agent no longer has the session.
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>>;
 
-    /// A new id for a prompt. The id is stored before the prompt is sent.
-    fn new_prompt(&self) -> PromptId;
-
     /// Starts or resumes a turn.
     ///
     /// Returns once the agent has accepted the prompt. Before that it waits until the session is idle, so that a turn that
@@ -114,6 +111,8 @@ pub struct Session {
 pub struct TurnRequest {
     pub task: TaskId,
     pub session: Session,
+    /// The engine's id, by which the agent finds the prompt again when it resumes the turn. Of an external turn: the agent's
+    /// own id.
     pub prompt: PromptId,
     /// Empty when a turn is resumed.
     pub input: Vec<Input>,

@@ -158,10 +158,6 @@ impl Agent for SimDriver {
         })
     }
 
-    fn new_prompt(&self) -> PromptId {
-        self.agent.state().new_prompt()
-    }
-
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
         Box::pin(async move {
             let (task, prompting) = (request.task.clone(), request.prompting.clone());
