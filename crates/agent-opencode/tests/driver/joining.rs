@@ -30,7 +30,12 @@ async fn offer(turn: &Turn, text: &str) -> Joining {
         go: may_go,
         sent,
     };
-    turn.steering.send(Box::new(steering)).await.expect("the turn runs");
+    turn.steering
+        .as_ref()
+        .expect("OpenCode can be steered")
+        .send(Box::new(steering))
+        .await
+        .expect("the turn runs");
     Joining { prompt, expected: is_expected, go, sent: outcome }
 }
 
@@ -184,7 +189,7 @@ async fn a_finished_turn_takes_no_messages() {
     bench.fake.queue(Script::new().text("one.", 1));
     let session = bench.session().await;
     let (_, turn) = bench.start(&session, "go").await.unwrap();
-    let steering = turn.steering.clone();
+    let steering = turn.steering.clone().expect("OpenCode can be steered");
     all(turn).await;
     timeout(PATIENCE, steering.closed()).await.expect("the driver is gone");
     bench.stop().await;

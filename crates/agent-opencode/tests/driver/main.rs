@@ -37,7 +37,8 @@ use longshore_agent_opencode::{
 };
 use longshore_engine::Tasks;
 use longshore_engine::port::{
-    Agent, Input, NewSession, Prompting, Resume, Session, SystemClock, Turn, TurnRequest,
+    Agent, Input, NewSession, Prompting, Resume, Session, SessionFinder, SystemClock, Turn, TurnRequest,
+    UnfollowedTurns,
 };
 use longshore_model::{
     AgentEvent, Answer, Ask, Outcome, PermissionReply, PromptId, PromptOptions, Result, SessionId, TaskId,

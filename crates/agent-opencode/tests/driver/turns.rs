@@ -95,7 +95,7 @@ async fn an_abort_by_the_gateway_and_one_by_another_client_cancel_the_turn() {
     let session = bench.session().await;
     let (_, mut turn) = bench.start(&session, "go").await.unwrap();
     until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
-    bench.agent.abort(&session).await.unwrap();
+    bench.agent.cancel(&session).await.unwrap();
     assert_eq!(outcome(&all(turn).await), "canceled: The turn was stopped.");
     bench.stop().await;
 
