@@ -3,11 +3,10 @@
 use std::sync::Mutex;
 
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, MAX_STEERING, NewSession, Session, Steering, Turn, TurnRecord,
-    TurnRequest,
+    Admission, Admitted, Agent, BoxFuture, Description, NewSession, Session, Turn, TurnRequest,
 };
 use longshore_engine::queue;
-use longshore_model::{AgentEvent, Answer, Ask, Error, PromptId, Result, SessionId};
+use longshore_model::{AgentEvent, Answer, Ask, Error, Result, SessionId};
 
 /// Reports that may wait for the engine, as in a real driver.
 const REPORTS: usize = 256;
@@ -15,29 +14,23 @@ const REPORTS: usize = 256;
 #[derive(Debug)]
 pub(super) struct ManualAgent {
     reports: Mutex<Option<queue::Receiver<AgentEvent>>>,
-    /// Kept open: the engine ends a turn whose driver no longer listens.
-    steering: Mutex<Option<queue::Receiver<Box<Steering>>>>,
 }
 
 impl ManualAgent {
     /// The agent, and the sender of its reports.
     pub(super) fn new() -> (Self, queue::Sender<AgentEvent>) {
         let (sender, receiver) = queue::channel(REPORTS);
-        (Self { reports: Mutex::new(Some(receiver)), steering: Mutex::default() }, sender)
+        (Self { reports: Mutex::new(Some(receiver)) }, sender)
     }
 }
 
 impl Agent for ManualAgent {
+    fn describe(&self) -> Description {
+        Description { name: "The manual agent".to_owned(), version: None, resumes_turns: true }
+    }
+
     fn admit<'a>(&'a self, _: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
         Box::pin(async { Ok(Admitted { directory: "/workspace".to_owned() }) })
-    }
-
-    fn find_session<'a>(&'a self, _: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn is_busy<'a>(&'a self, _: &'a Session) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async { Ok(false) })
     }
 
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
@@ -47,18 +40,12 @@ impl Agent for ManualAgent {
         )
     }
 
-    fn new_prompt(&self) -> PromptId {
-        PromptId::parse("msg_bench").expect("letters are an id")
-    }
-
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
         Box::pin(async move {
             request.prompting.mark();
-            let (steering, joining) = queue::channel(MAX_STEERING);
-            *self.steering.lock().map_err(|_| Error::internal("poisoned"))? = Some(joining);
             let reports = self.reports.lock().ok().and_then(|mut reports| reports.take());
             let events = reports.ok_or_else(|| Error::internal("this agent has only one turn"))?;
-            Ok(Turn { steering, events, refusal: None })
+            Ok(Turn { steering: None, events, refusal: None })
         })
     }
 
@@ -66,12 +53,8 @@ impl Agent for ManualAgent {
         Box::pin(async { Ok(()) })
     }
 
-    fn abort<'a>(&'a self, _: &'a Session) -> BoxFuture<'a, Result<()>> {
+    fn cancel<'a>(&'a self, _: &'a Session) -> BoxFuture<'a, Result<()>> {
         Box::pin(async { Ok(()) })
-    }
-
-    fn stop_turns<'a>(&'a self, _: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
-        Box::pin(async { Ok(Vec::new()) })
     }
 
     fn check(&self) -> BoxFuture<'_, Result<()>> {

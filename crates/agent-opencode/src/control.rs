@@ -19,8 +19,8 @@ use longshore_engine::port::{
 };
 use longshore_engine::to_control_error;
 use longshore_model::{
-    AgentMessageId, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers, PromptOptions,
-    RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
+    AgentMessageId, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers, PromptId,
+    PromptOptions, RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -117,6 +117,10 @@ impl Control for OpenCode {
             let _in_use = self.directories.enter_for_call(&session.directory).await?;
             self.send_note(session, native, input, options).await
         })
+    }
+
+    fn is_prompt(&self, message: &AgentMessageId, prompt: &PromptId) -> bool {
+        crate::id::is_prompt(message.as_str(), prompt.as_str())
     }
 
     fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {

@@ -2,11 +2,17 @@
 //!
 //! An id is a prefix, twelve hexadecimal digits of time and fourteen random characters. The digits are the
 //! low 48 bits of `milliseconds * 4096 + counter`, so ids of one server sort by the moment they were made.
+//!
+//! The message of a prompt has the engine's id instead of the random characters: `msg_<digits>_<engine's id>`. OpenCode answers
+//! only messages that sort after all others of the session, so the digits must be a time of OpenCode's clock, which the gateway
+//! learns anew after each start. The engine's id alone therefore identifies the message.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use longshore_engine::port::Clock;
 use longshore_model::id::check_id;
-use longshore_model::{Error, ErrorKind, PromptId, Result, Timestamp, opencode_ids};
+use longshore_model::{Error, ErrorKind, Result, Timestamp, opencode_ids};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Characters that need no escape in a path segment or a query value.
@@ -90,22 +96,51 @@ impl ServerClock {
     }
 }
 
-/// Makes prompt ids. Each is larger than the one before, even within a millisecond.
-#[derive(Debug, Default)]
-pub(crate) struct PromptIds {
+/// Makes message ids. Each is larger than the one before, even within a millisecond.
+#[derive(Debug)]
+pub(crate) struct MessageIds {
+    clock: Arc<dyn Clock>,
+    server_clock: Arc<ServerClock>,
     last: AtomicU64,
 }
 
-impl PromptIds {
-    pub(crate) fn make(&self, clock: &ServerClock, local: Timestamp) -> PromptId {
-        let milliseconds = u64::try_from(clock.at(local)).unwrap_or(0);
+impl MessageIds {
+    pub(crate) fn new(clock: Arc<dyn Clock>, server_clock: Arc<ServerClock>) -> Self {
+        Self { clock, server_clock, last: AtomicU64::new(0) }
+    }
+
+    /// The id of the message for a prompt that is about to be sent. An id that has OpenCode's form already is not changed.
+    pub(crate) fn of_prompt(&self, prompt: &str) -> String {
+        if prompt.starts_with("msg_") {
+            return prompt.to_owned();
+        }
+        format!("msg_{}_{prompt}", self.next_time())
+    }
+
+    /// The id of a message that is no prompt of the engine.
+    pub(crate) fn of_note(&self) -> String {
+        format!("msg_{}{}", self.next_time(), random_base62())
+    }
+
+    fn next_time(&self) -> String {
+        let milliseconds = u64::try_from(self.server_clock.at(self.clock.now())).unwrap_or(0);
         let wanted = (milliseconds << 12) + 1;
         let advance = |last: u64| wanted.max(last + 1);
         let last = self.last.update(Ordering::Relaxed, Ordering::Relaxed, advance);
         let digits = advance(last) & ((1 << 48) - 1);
-        let random = random_base62();
-        PromptId::parse(&format!("msg_{digits:012x}{random}")).expect("letters and digits are a valid id")
+        format!("{digits:012x}")
     }
+}
+
+/// The engine's id in the id of a message. `None`: no gateway sent the message, or a gateway of an earlier version did.
+pub(crate) fn engine_prompt(message: &str) -> Option<&str> {
+    let (digits, rest) = message.strip_prefix("msg_")?.split_at_checked(12)?;
+    rest.strip_prefix('_').filter(|_| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
+
+/// Whether this message is the prompt. Prompts of external turns and of earlier versions are known by the id of their message.
+pub(crate) fn is_prompt(message: &str, prompt: &str) -> bool {
+    message == prompt || engine_prompt(message) == Some(prompt)
 }
 
 fn random_base62() -> String {
@@ -174,21 +209,60 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_prompt_id_holds_the_servers_time() {
-        // From the recordings: this message was created at 1794713879602.
-        let clock = ServerClock::default();
-        let id = PromptIds::default().make(&clock, Timestamp(1_794_713_879_602));
-        assert!(id.as_str().starts_with("msg_1dd488432001"), "{id}");
-        assert_eq!(id.as_str().len(), "msg_1dd4884320018BbK6iNarqlvpA".len());
-        assert!(id.as_str()[16..].chars().all(|c| c.is_ascii_alphanumeric()));
+    #[derive(Debug)]
+    struct FixedClock(AtomicI64);
+
+    impl Clock for FixedClock {
+        fn now(&self) -> Timestamp {
+            Timestamp(self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    /// Makes ids at the time of a recorded message, `msg_1dd4884320018BbK6iNarqlvpA`.
+    fn ids() -> (Arc<FixedClock>, MessageIds) {
+        let clock = Arc::new(FixedClock(AtomicI64::new(1_794_713_879_602)));
+        let ids = MessageIds::new(Arc::clone(&clock) as _, Arc::default());
+        (clock, ids)
     }
 
     #[test]
-    fn prompt_ids_grow_within_a_millisecond_and_when_the_clock_steps_back() {
-        let (clock, ids) = (ServerClock::default(), PromptIds::default());
-        let digits = |at| ids.make(&clock, Timestamp(at)).as_str()[4..16].to_owned();
-        let made = [digits(1_794_713_879_602), digits(1_794_713_879_602), digits(1_794_713_879_000)];
+    fn a_message_id_holds_the_servers_time_and_the_engines_id() {
+        let (_, ids) = ids();
+        assert_eq!(ids.of_prompt("0199-ab"), "msg_1dd488432001_0199-ab");
+        let note = ids.of_note();
+        assert_eq!(ids.of_prompt(&note), note);
+        assert!(note.starts_with("msg_1dd488432002"), "{note}");
+        assert_eq!(note.len(), "msg_1dd4884320018BbK6iNarqlvpA".len());
+        assert!(note[16..].chars().all(|c| c.is_ascii_alphanumeric()));
+    }
+
+    #[test]
+    fn a_prompt_is_recognized_whatever_the_time_in_its_message_id() {
+        let cases = [
+            ("msg_1dd488432001_0199-ab", "0199-ab", true),
+            ("msg_ffffffffffff_0199-ab", "0199-ab", true),
+            ("msg_1dd488432001_0199-ab", "0199-a", false),
+            ("msg_1dd488432001_0199-ab", "199-ab", false),
+            // An external turn of another gateway is known by its whole id.
+            ("msg_1dd488432001_0199-ab", "msg_1dd488432001_0199-ab", true),
+            // OpenCode's own form, which earlier versions used.
+            ("msg_1dd4884320018BbK6iNarqlvpA", "msg_1dd4884320018BbK6iNarqlvpA", true),
+            ("msg_1dd4884320018BbK6iNarqlvpA", "8BbK6iNarqlvpA", false),
+            ("msg_of_a_caller__0199-ab", "0199-ab", false),
+            ("msg_1dd48843200é_0199-ab", "0199-ab", false),
+            ("msg_", "", false),
+        ];
+        for (message, prompt, expected) in cases {
+            assert_eq!(is_prompt(message, prompt), expected, "{message} {prompt}");
+        }
+    }
+
+    #[test]
+    fn message_ids_grow_within_a_millisecond_and_when_the_clock_steps_back() {
+        let (clock, ids) = ids();
+        let first = [ids.of_prompt("a"), ids.of_prompt("b")];
+        clock.0.fetch_sub(602, Ordering::Relaxed);
+        let made = [&first[0], &first[1], &ids.of_prompt("c")].map(|id| id[4..16].to_owned());
         assert_eq!(made, ["1dd488432001", "1dd488432002", "1dd488432003"]);
     }
 

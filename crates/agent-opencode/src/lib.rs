@@ -36,16 +36,17 @@ mod watch;
 
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, Clock, NewSession, Session, Turn, TurnRecord, TurnRequest,
+    Admission, Admitted, Agent, BoxFuture, Clock, Description, NewSession, Session, SessionFinder, Turn,
+    TurnRecord, TurnRequest, UnfollowedTurns,
 };
 use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_meter::Metrics;
-use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, Result, SessionId, redact};
+use longshore_model::{Answer, Ask, Error, ErrorKind, Result, SessionId, redact};
 use secrecy::SecretString;
 use tokio::time::{Instant, sleep};
 
@@ -56,9 +57,9 @@ use crate::catalog::Catalog;
 use crate::client::{CallError, Client};
 use crate::directories::DirectoryKeeper;
 pub use crate::directories::DirectoryLimits;
-use crate::id::{PromptIds, ServerClock};
+use crate::id::{MessageIds, ServerClock};
 use crate::prompt::Prompts;
-use crate::reader::Readers;
+use crate::reader::{Readers, lock};
 pub use crate::rules::{Pin, PromptRules};
 pub use crate::turn::Watchdog;
 use crate::turn::{Starter, UnpromptedSessions};
@@ -124,14 +125,14 @@ pub struct OpenCode {
     long_timeout: Option<Duration>,
     /// Whether the workspace root exists on this machine. Then the gateway resolves its paths before it sends them to OpenCode.
     is_root_here: bool,
-    clock: Arc<dyn Clock>,
     server_clock: Arc<ServerClock>,
-    prompt_ids: PromptIds,
     readers: Arc<Readers>,
     starter: Starter,
     /// How many turns wait for OpenCode before they begin.
     waiting: Arc<AtomicUsize>,
     pub(crate) watch: Arc<Watch>,
+    /// The version that the last health check found.
+    version: Mutex<Option<String>>,
 }
 
 impl OpenCode {
@@ -170,7 +171,8 @@ impl OpenCode {
         let catalog = Arc::new(Catalog::new(&client, root.clone()));
         let directories = DirectoryKeeper::new(&client, &watch, &root, config.directories, &tasks);
         let rules = Arc::new(config.rules);
-        let prompts = Prompts { catalog: Arc::clone(&catalog), rules: Arc::clone(&rules) };
+        let ids = MessageIds::new(clock, Arc::clone(&server_clock));
+        let prompts = Prompts { catalog: Arc::clone(&catalog), rules: Arc::clone(&rules), ids };
         Ok(Self {
             access: AccessPolicy {
                 catalog,
@@ -184,9 +186,7 @@ impl OpenCode {
             directories,
             long_timeout: config.long_timeout,
             is_root_here,
-            clock,
             server_clock,
-            prompt_ids: PromptIds::default(),
             readers: Arc::clone(&readers),
             starter: Starter {
                 client: client.clone(),
@@ -204,6 +204,7 @@ impl OpenCode {
             },
             watch,
             waiting,
+            version: Mutex::default(),
             for_callers: client.for_callers(),
             client,
         })
@@ -240,38 +241,12 @@ impl OpenCode {
 }
 
 impl Agent for OpenCode {
+    fn describe(&self) -> Description {
+        Description { name: "OpenCode".to_owned(), version: lock(&self.version).clone(), resumes_turns: true }
+    }
+
     fn admit<'a>(&'a self, requested: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
         Box::pin(self.access.admit(requested))
-    }
-
-    fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
-        Box::pin(async move {
-            // For an id that is not in OpenCode's form, OpenCode returns another error than "not found".
-            if id::segment(id::Kind::Session, id.as_str()).is_err() {
-                return Ok(None);
-            }
-            let found = match self.for_callers.session(&self.access.root, id.as_str()).await {
-                Err(CallError::NotFound) => return Ok(None),
-                found => found.map_err(|cause| cause.into_error("look up the session"))?,
-            };
-            // The session of a sub-agent belongs to its parent. The events of a session in an OpenCode workspace do not
-            // reach the stream of the directory.
-            let Some(directory) = found.directory else { return Ok(None) };
-            if found.parent.is_some() || found.workspace.is_some() {
-                return Ok(None);
-            }
-            let open = self.access.is_open_to_callers(&directory).await?;
-            Ok(open.then(|| Session { id: id.clone(), directory }))
-        })
-    }
-
-    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async move {
-            // A session counts as busy while one of its sub-agents works.
-            let statuses = self.for_callers.statuses(&session.directory).await;
-            let statuses = statuses.map_err(|cause| cause.into_error("check whether the session is idle"))?;
-            Ok(statuses.contains_key(session.id.as_str()))
-        })
     }
 
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
@@ -309,10 +284,6 @@ impl Agent for OpenCode {
         })
     }
 
-    fn new_prompt(&self) -> PromptId {
-        self.prompt_ids.make(&self.server_clock, self.clock.now())
-    }
-
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
         Box::pin(async move {
             let directory = &request.session.directory;
@@ -344,7 +315,7 @@ impl Agent for OpenCode {
         })
     }
 
-    fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
+    fn cancel<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.readers.note_abort(&session.directory, session.id.as_str());
             // Read the descendants first: once the session has stopped, they are no longer known.
@@ -356,12 +327,11 @@ impl Agent for OpenCode {
         })
     }
 
-    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
-        Box::pin(stop::orphaned_turns(&self.client, over))
-    }
-
     fn check(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { self.version().await.map(drop) })
+        Box::pin(async move {
+            *lock(&self.version) = Some(self.version().await?);
+            Ok(())
+        })
     }
 
     fn is_restarted_by_gateway(&self) -> bool {
@@ -374,6 +344,52 @@ impl Agent for OpenCode {
             let _waiting = outage::count(&self.waiting);
             back.await;
         })
+    }
+
+    fn session_finder(&self) -> Option<&dyn SessionFinder> {
+        Some(self)
+    }
+
+    fn unfollowed_turns(&self) -> Option<&dyn UnfollowedTurns> {
+        Some(self)
+    }
+}
+
+impl SessionFinder for OpenCode {
+    fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
+        Box::pin(async move {
+            // For an id that is not in OpenCode's form, OpenCode returns another error than "not found".
+            if id::segment(id::Kind::Session, id.as_str()).is_err() {
+                return Ok(None);
+            }
+            let found = match self.for_callers.session(&self.access.root, id.as_str()).await {
+                Err(CallError::NotFound) => return Ok(None),
+                found => found.map_err(|cause| cause.into_error("look up the session"))?,
+            };
+            // The session of a sub-agent belongs to its parent. The events of a session in an OpenCode workspace do not
+            // reach the stream of the directory.
+            let Some(directory) = found.directory else { return Ok(None) };
+            if found.parent.is_some() || found.workspace.is_some() {
+                return Ok(None);
+            }
+            let open = self.access.is_open_to_callers(&directory).await?;
+            Ok(open.then(|| Session { id: id.clone(), directory }))
+        })
+    }
+}
+
+impl UnfollowedTurns for OpenCode {
+    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            // A session counts as busy while one of its sub-agents works.
+            let statuses = self.for_callers.statuses(&session.directory).await;
+            let statuses = statuses.map_err(|cause| cause.into_error("check whether the session is idle"))?;
+            Ok(statuses.contains_key(session.id.as_str()))
+        })
+    }
+
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
+        Box::pin(stop::orphaned_turns(&self.client, over))
     }
 }
 

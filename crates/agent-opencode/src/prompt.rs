@@ -25,6 +25,7 @@ use crate::api::FileKinds;
 use crate::catalog::{Catalog, Fields};
 use crate::client::Client;
 use crate::disk;
+use crate::id::MessageIds;
 use crate::rules::PromptRules;
 
 /// The only type that OpenCode shows to a model as text.
@@ -38,12 +39,13 @@ const NAMELESS: &str = "attachment.txt";
 pub(crate) struct Prompts {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) rules: Arc<PromptRules>,
+    pub(crate) ids: MessageIds,
 }
 
 /// The content of a prompt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PromptDraft<'a> {
-    /// An id that the gateway made. OpenCode writes into the message with this id, in whichever session that is, so an id from a
+    /// The engine's id, or the id of a message that the gateway made. OpenCode writes into the message with this id, in whichever session that is, so an id from a
     /// caller must never get here.
     pub(crate) prompt: &'a str,
     pub(crate) input: &'a [Input],
@@ -82,7 +84,8 @@ impl Prompts {
         } else {
             FileKinds::default()
         };
-        Ok(body(Path::new(&session.directory), PromptDraft { options, ..draft }, accepted).await)
+        let draft = PromptDraft { prompt: &self.ids.of_prompt(draft.prompt), options, ..draft };
+        Ok(body(Path::new(&session.directory), draft, accepted).await)
     }
 }
 

@@ -9,6 +9,7 @@ use longshore_model::{Result, SessionId};
 use crate::api::StoredMessage;
 use crate::clear;
 use crate::client::{CallError, Client};
+use crate::id::is_prompt;
 
 /// Stops those of these turns that still run in OpenCode, the newest turn of a session first. Returns the sessions in which one of
 /// these turns may still run. A session that works on another prompt is left alone, because another client sent that prompt. An
@@ -109,7 +110,7 @@ enum Work {
 fn work(messages: &[StoredMessage], prompts: &[String]) -> Work {
     let mut own: Vec<&StoredMessage> = Vec::new();
     for message in messages.iter().filter(|message| message.info.role == "user") {
-        let is_own = prompts.contains(&message.info.id)
+        let is_own = prompts.iter().any(|prompt| is_prompt(&message.info.id, prompt))
             || is_compaction(message)
             || continues_after_compaction(message, &own, messages)
             || continues_after_subtask(message, &own, messages);

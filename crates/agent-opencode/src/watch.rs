@@ -30,6 +30,7 @@ use crate::api::{
 };
 use crate::clear::DescendantFilter;
 use crate::client::{CallError, Client};
+use crate::id;
 use crate::reader::{Readers, WatchEvent, WatchQueue, lock};
 use crate::skim::Event;
 
@@ -402,12 +403,14 @@ async fn has_open_ask(client: &Client, session: &Session) -> Result<bool, CallEr
 /// `None`: the message's id is not a valid identifier.
 fn external_turn(session: &Session, message: &StoredMessage) -> Option<ExternalTurn> {
     let prompt = PromptId::parse(&message.info.id).ok()?;
+    let engine_prompt = id::engine_prompt(&message.info.id).and_then(|prompt| PromptId::parse(prompt).ok());
     #[expect(
         clippy::cast_possible_truncation,
         reason = "milliseconds since the epoch; a fraction does not matter"
     )]
     let at = Timestamp(message.info.time.created as i64);
-    Some(ExternalTurn { session: session.clone(), prompt, content: content::shown_parts(&message.parts), at })
+    let (session, content) = (session.clone(), content::shown_parts(&message.parts));
+    Some(ExternalTurn { session, prompt, engine_prompt, content, at })
 }
 
 /// Turns "not found" into `None`: a user may have deleted the session or the message.

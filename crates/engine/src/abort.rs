@@ -24,7 +24,8 @@ pub(crate) async fn abort(
     is_known_to_run: bool,
     canceled: Option<Canceled<'_>>,
 ) {
-    let outcome = if is_known_to_run {
+    // Without turns of other clients in the session, nothing else can be hit.
+    let outcome = if is_known_to_run || ctx.ports.agent.unfollowed_turns().is_none() {
         let trace = canceled.and_then(|canceled| canceled.trace).cloned();
         with_caller_trace(trace, try_abort(ctx, &record.session)).await
     } else {
@@ -48,7 +49,7 @@ pub(crate) async fn try_abort(ctx: &EngineContext, session: &Session) -> AbortOu
     let (limit, metrics) = (ctx.config.cancel_abort_timeout, &ctx.metrics);
     metrics.abort_attempts.increment();
     fail_point::hit("abort.before");
-    let stopped = tokio::time::timeout(limit, ctx.ports.agent.abort(session)).await;
+    let stopped = tokio::time::timeout(limit, ctx.ports.agent.cancel(session)).await;
     fail_point::hit("abort.after");
     match stopped {
         Ok(Ok(())) => {

@@ -94,8 +94,12 @@ impl Engine {
             return Ok(None);
         };
         // The gateway started this turn. That includes a canceled turn that still runs: the gateway is stopping it.
-        if ctx.ports.store.turn_of(&session.id, &external_turn.prompt).await?.is_some() {
-            return Ok(None);
+        for prompt in
+            [Some(&external_turn.prompt), external_turn.engine_prompt.as_ref()].into_iter().flatten()
+        {
+            if ctx.ports.store.turn_of(&session.id, prompt).await?.is_some() {
+                return Ok(None);
+            }
         }
         let bound = ctx.ports.store.contexts_of(&owner, &session.id).await?.into_iter().next();
         // A context that is bound to the session may have another session by the time that the task is created. The turn is

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use longshore_meter::Metrics;
+use longshore_model::{PromptId, Result};
 
 use crate::claims::Claims;
 use crate::config::EngineConfig;
 use crate::offers::OfferCache;
 use crate::open_asks::OpenAsks;
-use crate::port::{Agent, Clock, Control, NoSpans, Spans, Store};
+use crate::port::{Agent, Clock, Control, NoSpans, Session, Spans, Store};
 use crate::rare_line::RareLine;
 use crate::registry::Registry;
 use crate::removals::Removals;
@@ -72,6 +73,16 @@ pub(crate) struct ControlState {
     pub(crate) offers: Arc<OfferCache>,
 }
 
+impl Ports {
+    /// Whether a turn runs in the session that no task of the gateway knows. False for an agent without such turns.
+    pub(crate) async fn is_busy(&self, session: &Session) -> Result<bool> {
+        match self.agent.unfollowed_turns() {
+            Some(turns) => turns.is_busy(session).await,
+            None => Ok(false),
+        }
+    }
+}
+
 impl EngineContext {
     pub(crate) fn new(parts: EngineParts) -> Self {
         let EngineParts { store, agent, control, clock, tasks, metrics, config } = parts;
@@ -95,5 +106,9 @@ impl EngineContext {
             config: Arc::new(config),
             store_failures: Arc::default(),
         }
+    }
+
+    pub(crate) fn new_prompt(&self) -> PromptId {
+        PromptId::parse(&self.tasks.hooks().new_id()).expect("a UUID is an id")
     }
 }

@@ -32,6 +32,9 @@ pub(crate) struct OrphanedTurns {
 
 impl OrphanedTurns {
     pub(crate) async fn find(ctx: &EngineContext) -> Result<Self> {
+        if ctx.ports.agent.unfollowed_turns().is_none() {
+            return Ok(Self { ended: Vec::new() });
+        }
         let recent = i64::try_from(RECENT.as_millis()).unwrap_or(i64::MAX);
         let since = Timestamp(ctx.ports.clock.now().0.saturating_sub(recent));
         let mut ended = Vec::new();
@@ -102,7 +105,8 @@ pub(crate) async fn find_in(ctx: &EngineContext, session: &SessionId) -> Vec<Tur
 /// Stops these orphaned turns in a session that another turn waits for, if the agent works on one of them: part of an
 /// orphaned turn may have reached the agent after its task had ended.
 pub(crate) async fn stop_in(ctx: &EngineContext, session: &SessionId, turns: &[TurnRecord]) {
-    check(session, ctx.ports.agent.stop_turns(turns)).await;
+    let Some(unfollowed) = ctx.ports.agent.unfollowed_turns() else { return };
+    check(session, unfollowed.stop_turns(turns)).await;
 }
 
 /// Runs a query with a time limit. `None`: the query failed. The waiting turn then goes on waiting, and checks again.
@@ -119,6 +123,7 @@ async fn check<T>(session: &SessionId, query: impl Future<Output = Result<T>>) -
 /// Stops the turns. While the agent cannot be reached this tries again, for as long as a turn would wait to begin. After
 /// that, the next turn in the session finds it busy and reports that.
 async fn stop_all(ctx: &EngineContext, stops: SessionStops) {
+    let Some(unfollowed) = ctx.ports.agent.unfollowed_turns() else { return };
     let SessionStops { mut turns, mut tickets } = stops;
     let deadline = Instant::now() + ctx.config.start_patience;
     let mut backoff = Backoff::new();
@@ -127,7 +132,7 @@ async fn stop_all(ctx: &EngineContext, stops: SessionStops) {
             biased;
             // The next start of the gateway checks them.
             () = ctx.tasks.stopping().cancelled() => return,
-            stopped = tokio::time::timeout_at(deadline, ctx.ports.agent.stop_turns(&turns)) => stopped,
+            stopped = tokio::time::timeout_at(deadline, unfollowed.stop_turns(&turns)) => stopped,
         };
         match stopped {
             Ok(Ok(may_run)) => {

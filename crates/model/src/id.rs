@@ -111,7 +111,8 @@ id!(
     SessionId
 );
 id!(
-    /// The agent's own id of one prompt, chosen before the prompt is sent so that its outcome can be looked up.
+    /// One prompt. The engine makes the id and stores it before the prompt is sent, so that its outcome can be looked up. A
+    /// prompt that the gateway did not send has the agent's own id.
     PromptId
 );
 

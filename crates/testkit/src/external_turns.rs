@@ -7,8 +7,8 @@ use longshore_engine::port::{
     BoxFuture, Control, ExternalTurn, Input, KnownSession, Session, WorkspaceContents,
 };
 use longshore_model::{
-    AgentMessageId, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers, PromptOptions,
-    RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
+    AgentMessageId, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers, PromptId,
+    PromptOptions, RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
 };
 use tokio::sync::mpsc;
 
@@ -83,6 +83,10 @@ impl<H: ExternalTurnSource> Control for ExternalTurnsOnly<H> {
         _: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>> {
         unsupported()
+    }
+
+    fn is_prompt(&self, message: &AgentMessageId, prompt: &PromptId) -> bool {
+        message.as_str() == prompt.as_str()
     }
 
     fn worktree<'a>(&'a self, _: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {

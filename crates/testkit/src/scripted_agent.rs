@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Session, Steering, Turn,
-    TurnRecord, TurnRequest, caller_trace,
+    Admission, Admitted, Agent, BoxFuture, Description, Input, MAX_STEERING, NewSession, Session,
+    SessionFinder, Steering, Turn, TurnRecord, TurnRequest, UnfollowedTurns, caller_trace,
 };
 use longshore_engine::queue;
 use longshore_model::{
@@ -26,7 +26,8 @@ const TURNS: usize = 64;
 #[derive(Debug, Default)]
 pub struct ScriptedAgent {
     sessions: AtomicU64,
-    prompts: AtomicU64,
+    /// Has none of the optional abilities.
+    is_plain: bool,
     log: Mutex<Log>,
     turns: Option<mpsc::Sender<StartedTurn>>,
     /// Gates at which calls wait while the test holds them.
@@ -214,6 +215,12 @@ impl ScriptedAgent {
         (Arc::new(Self { turns: Some(sender), ..Self::default() }), turns)
     }
 
+    /// The same, without any of the optional abilities.
+    pub fn plain() -> (Arc<Self>, mpsc::Receiver<StartedTurn>) {
+        let (sender, turns) = mpsc::channel(TURNS);
+        (Arc::new(Self { turns: Some(sender), is_plain: true, ..Self::default() }), turns)
+    }
+
     /// An agent that sends each word of the prompt back, in one text block, and completes.
     pub fn echo() -> Arc<Self> {
         Arc::new(Self::default())
@@ -311,6 +318,10 @@ impl ScriptedAgent {
 }
 
 impl Agent for ScriptedAgent {
+    fn describe(&self) -> Description {
+        Description { name: "The scripted agent".to_owned(), version: None, resumes_turns: !self.is_plain }
+    }
+
     fn admit<'a>(&'a self, options: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
         Box::pin(async move {
             self.note_caller("admit");
@@ -319,28 +330,6 @@ impl Agent for ScriptedAgent {
             }
             let directory = options.directory.or(options.current).unwrap_or("workspace");
             Ok(Admitted { directory: directory.to_owned() })
-        })
-    }
-
-    fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
-        Box::pin(async move {
-            self.note_caller("find_session");
-            Ok(self.lock().strangers.get(id).cloned())
-        })
-    }
-
-    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async move {
-            self.note_caller("is_busy");
-            let mut log = self.lock();
-            if let Some(error) = log.refused_look.take() {
-                return Err(error);
-            }
-            if log.is_down {
-                return Err(Error::new(ErrorKind::AgentUnavailable, "The agent cannot be reached."));
-            }
-            let is_playing = log.playing.get(&session.id).is_some_and(|turn| turn.upgrade().is_some());
-            Ok(is_playing || log.busy.contains(&session.id))
         })
     }
 
@@ -359,11 +348,6 @@ impl Agent for ScriptedAgent {
             log.titles.push(request.title);
             Ok(session)
         })
-    }
-
-    fn new_prompt(&self) -> PromptId {
-        let number = self.prompts.fetch_add(1, Ordering::Relaxed) + 1;
-        PromptId::parse(&format!("msg_{number}")).expect("letters and digits are an id")
     }
 
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
@@ -392,7 +376,7 @@ impl Agent for ScriptedAgent {
                 }
                 None => echo(&request, &reports)?,
             }
-            Ok(Turn { events, steering, refusal: None })
+            Ok(Turn { events, steering: (!self.is_plain).then_some(steering), refusal: None })
         })
     }
 
@@ -412,7 +396,7 @@ impl Agent for ScriptedAgent {
         })
     }
 
-    fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
+    fn cancel<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.note_caller("abort");
             self.lock().aborted.push(session.clone());
@@ -423,17 +407,6 @@ impl Agent for ScriptedAgent {
                 reactions.cancel(&session.id);
             }
             Ok(())
-        })
-    }
-
-    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
-        Box::pin(async move {
-            self.lock().stopped.push(over.to_vec());
-            self.stops.pass().await;
-            let mut log = self.lock();
-            let is_quiet = log.stops.pop_front().unwrap_or(Ok(true))?;
-            let sessions = over.iter().map(|over| &over.session.id);
-            Ok(sessions.filter(|session| !is_quiet || log.unstoppable.contains(session)).cloned().collect())
         })
     }
 
@@ -455,6 +428,51 @@ impl Agent for ScriptedAgent {
 
     fn until_back(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.back.notified())
+    }
+
+    fn session_finder(&self) -> Option<&dyn SessionFinder> {
+        (!self.is_plain).then_some(self)
+    }
+
+    fn unfollowed_turns(&self) -> Option<&dyn UnfollowedTurns> {
+        (!self.is_plain).then_some(self)
+    }
+}
+
+impl SessionFinder for ScriptedAgent {
+    fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
+        Box::pin(async move {
+            self.note_caller("find_session");
+            Ok(self.lock().strangers.get(id).cloned())
+        })
+    }
+}
+
+impl UnfollowedTurns for ScriptedAgent {
+    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            self.note_caller("is_busy");
+            let mut log = self.lock();
+            if let Some(error) = log.refused_look.take() {
+                return Err(error);
+            }
+            if log.is_down {
+                return Err(Error::new(ErrorKind::AgentUnavailable, "The agent cannot be reached."));
+            }
+            let is_playing = log.playing.get(&session.id).is_some_and(|turn| turn.upgrade().is_some());
+            Ok(is_playing || log.busy.contains(&session.id))
+        })
+    }
+
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
+        Box::pin(async move {
+            self.lock().stopped.push(over.to_vec());
+            self.stops.pass().await;
+            let mut log = self.lock();
+            let is_quiet = log.stops.pop_front().unwrap_or(Ok(true))?;
+            let sessions = over.iter().map(|over| &over.session.id);
+            Ok(sessions.filter(|session| !is_quiet || log.unstoppable.contains(session)).cloned().collect())
+        })
     }
 }
 

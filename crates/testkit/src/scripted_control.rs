@@ -11,7 +11,7 @@ use longshore_engine::port::{
 };
 use longshore_model::{
     AgentMessageId, Catalog, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers,
-    Principal, Project, PromptOptions, RequestedLocation, Result, Role, SessionId, SessionInfo,
+    Principal, Project, PromptId, PromptOptions, RequestedLocation, Result, Role, SessionId, SessionInfo,
     SessionStatus, StoredMessage, Timestamp, Workspace, WorkspaceId, Worktree, WorktreeRef,
 };
 use tokio::sync::mpsc;
@@ -419,6 +419,10 @@ impl Control for ScriptedControl {
             self.notes.pass().await;
             self.lock().refused_acts.pop_front().map_or(Ok(()), Err)
         })
+    }
+
+    fn is_prompt(&self, message: &AgentMessageId, prompt: &PromptId) -> bool {
+        message.as_str() == prompt.as_str()
     }
 
     fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 
 use super::{CallError, Client, Result, decode, session_path};
 use crate::api::{StoredInfo, StoredMessage};
-use crate::id::{Kind, query_value, segment};
+use crate::id::{Kind, is_prompt, query_value, segment};
 
 /// Messages per page of the message list.
 const PAGE: usize = 100;
@@ -36,17 +36,18 @@ impl Client {
         prompts: &[String],
     ) -> Result<Vec<StoredMessage>> {
         let Some((first, joined)) = prompts.split_first() else { return Ok(Vec::new()) };
-        segment(Kind::Message, first)?;
         let mut newer: Vec<StoredMessage> = Vec::new();
         let found = |mut page: Vec<StoredMessage>| {
-            let at = page.iter().position(|message| message.info.id == *first);
+            let at = page.iter().position(|message| is_prompt(&message.info.id, first));
             page.drain(..at.unwrap_or_default());
             page.append(&mut newer);
             newer = page;
             at.is_some()
         };
         if self.pages(directory, session, found).await? != Paged::Enough {
-            let at = newer.iter().position(|message| joined.contains(&message.info.id));
+            let is_joined =
+                |message: &StoredMessage| joined.iter().any(|prompt| is_prompt(&message.info.id, prompt));
+            let at = newer.iter().position(is_joined);
             newer.drain(..at.unwrap_or(newer.len()));
         }
         Ok(newer)

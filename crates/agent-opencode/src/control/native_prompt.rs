@@ -1,6 +1,6 @@
 //! Checks the names in native prompts, and sends the native prompts that expect no response (notes).
 
-use longshore_engine::port::{Agent as _, Input, Session};
+use longshore_engine::port::{Input, Session};
 use longshore_engine::to_control_error;
 use longshore_model::{Error, NativePrompt, NativePromptPart, PromptOptions, Result, Subtask};
 
@@ -116,9 +116,8 @@ impl OpenCode {
             return Err(Error::internal("a command always expects a response, so it cannot be a note"));
         }
         self.check_prompt(session, native, input, options).await?;
-        let prompt = self.new_prompt();
-        let draft =
-            PromptDraft { prompt: prompt.as_str(), input, options, order: Some(native), is_note: true };
+        let prompt = &self.starter.prompts.ids.of_note();
+        let draft = PromptDraft { prompt, input, options, order: Some(native), is_note: true };
         let body = self.starter.prompts.body(&self.for_callers, session, draft).await;
         let body = body.map_err(to_control_error)?.json;
         let noted = self.for_callers.note(&session.directory, session.id.as_str(), body).await;

@@ -4,6 +4,8 @@
 //! and answers the new one. Of several prompts that arrive together, only the newest gets an answer. So a turn is over when its
 //! newest prompt is answered.
 
+use crate::id::is_prompt;
+
 /// Whether a prompt that joins a turn reached OpenCode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Delivery {
@@ -27,6 +29,7 @@ pub(super) struct Prompts {
 
 #[derive(Debug)]
 struct Prompt {
+    /// The engine's id, or the id of the message.
     id: String,
     /// The time at which OpenCode stored the prompt, if it did.
     created: Option<f64>,
@@ -112,7 +115,7 @@ impl Prompts {
     }
 
     pub(super) fn contains(&self, id: &str) -> bool {
-        self.all.iter().any(|prompt| prompt.id == id)
+        self.all.iter().any(|prompt| is_prompt(id, &prompt.id))
     }
 
     /// Sets which prompts join the turn since the gateway started, and their deliveries.
@@ -133,7 +136,7 @@ impl Prompts {
     /// Notes when OpenCode stored a user message. Returns whether the message belongs to the turn. A sub-agent's first
     /// message is its prompt.
     pub(super) fn note_stored(&mut self, id: &str, created: f64) -> bool {
-        if let Some(prompt) = self.all.iter_mut().find(|prompt| prompt.id == id) {
+        if let Some(prompt) = self.all.iter_mut().find(|prompt| is_prompt(id, &prompt.id)) {
             prompt.created = Some(created);
             return true;
         }
@@ -162,7 +165,7 @@ impl Prompts {
 
     /// Notes that there is an answer to a prompt.
     pub(super) fn note_answered(&mut self, id: &str) {
-        for prompt in self.all.iter_mut().filter(|prompt| prompt.id == id) {
+        for prompt in self.all.iter_mut().filter(|prompt| is_prompt(id, &prompt.id)) {
             prompt.is_answered = true;
         }
     }

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 use super::start::{PromptCall, SendResult, is_proxy_error, refused};
 use crate::api::{Envelope, EventKind, MessageUpdated};
 use crate::client::CallError;
+use crate::id::is_prompt;
 use crate::reader::{Lease, Routed};
 
 /// OpenCode refuses a command within this time. If there is no response after it, the command has started a turn.
@@ -86,6 +87,6 @@ impl PromptCall<'_> {
             return false;
         }
         let read: serde_json::Result<Envelope<MessageUpdated>> = serde_json::from_slice(event.body());
-        read.is_ok_and(|read| read.properties.info.id == self.prompt)
+        read.is_ok_and(|read| is_prompt(&read.properties.info.id, self.prompt))
     }
 }

@@ -164,7 +164,7 @@ pub(crate) async fn start(
         SendResult::Refused(outcome, refusal) => {
             let ended = sender.try_send(AgentEvent::Ended(outcome));
             debug_assert!(ended.is_ok(), "the queue is new");
-            return Ok(Turn { steering, events, refusal: Some(refusal) });
+            return Ok(Turn { steering: Some(steering), events, refusal: Some(refusal) });
         }
     };
     let mut tree = SessionTree::new(session.id.clone(), Member::new(translator, accepted));
@@ -206,7 +206,7 @@ pub(crate) async fn start(
     // In a box, because spawning moves the future more than once, and each move would need space for it on the stack.
     let running = Box::pin(driver.run(joiner, invalid_alarm, with.tasks.stopping().clone(), in_use));
     with.tasks.spawn("opencode-turn", running);
-    Ok(Turn { steering, events, refusal: None })
+    Ok(Turn { steering: Some(steering), events, refusal: None })
 }
 
 /// Checks a native prompt again. It may have waited for long, and the files that it names or the template of its command may have

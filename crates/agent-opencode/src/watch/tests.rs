@@ -13,6 +13,9 @@ use super::*;
 use crate::reader::Routed;
 use crate::{Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, Watchdog};
 
+/// A message that some gateway sent.
+const OWN: &str = "msg_1dd488432001_0199-ab";
+
 /// Long enough for a loaded machine; no test waits for it unless it fails.
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -285,7 +288,7 @@ async fn an_external_prompt_during_a_turn_of_the_gateway_is_reported_after_that_
     stage.fake.queue(Script::new().text("ours", 1).hold(&own));
     stage.fake.queue(Script::new().text("theirs", 1).hold(&external));
     let session = stage.watched("ses_shared").await;
-    let prompt = stage.agent.new_prompt();
+    let prompt = PromptId::parse("0199").unwrap();
     let request = request(&session, prompt.clone());
     let turn = stage.agent.start_turn(request).await.unwrap();
     own.reached().await;
@@ -310,7 +313,7 @@ async fn an_external_turn_that_blocks_a_turn_of_the_gateway_is_reported() {
     let session = stage.session("ses_taken");
     stage.prompt_elsewhere(&session, "theirs").await;
     first.reached().await;
-    let prompt = stage.agent.new_prompt();
+    let prompt = PromptId::parse("0199").unwrap();
     let request = request(&session, prompt);
     // The turn claims the route before the session is watched.
     let starting = stage.agent.start_turn(request);
@@ -360,16 +363,17 @@ async fn an_ask_of_a_sub_agent_reports_the_turn_of_its_root_session() {
     let root = stage.watched("ses_root").await;
     let child = Session { id: SessionId::parse("ses_child").unwrap(), ..root.clone() };
     stage.status(&root, "busy").await;
-    stage.message(&root, "msg_own", json!({})).await;
-    stage.part(&root, "msg_own", json!({"type": "compaction"})).await;
-    stage.message(&root, "msg_answer", json!({"role": "assistant", "parentID": "msg_own"})).await;
+    stage.message(&root, OWN, json!({})).await;
+    stage.part(&root, OWN, json!({"type": "compaction"})).await;
+    stage.message(&root, "msg_answer", json!({"role": "assistant", "parentID": OWN})).await;
     let info = json!({"id": "ses_child", "parentID": "ses_root", "directory": root.directory, "title": "child",
         "time": {"created": 1, "updated": 1}});
     stage.emit("session.created", &child, json!({"info": info})).await;
     let ask = json!({"id": "per_1", "permission": "bash", "patterns": ["make"], "always": []});
     stage.emit("permission.asked", &child, ask).await;
     let found = stage.next().await;
-    assert_eq!((found.session, found.prompt.as_str()), (root, "msg_own"));
+    assert_eq!((found.session, found.prompt.as_str()), (root, OWN));
+    assert_eq!(found.engine_prompt.unwrap().as_str(), "0199-ab");
     stage.stop().await;
 }
 

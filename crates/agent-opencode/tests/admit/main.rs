@@ -12,7 +12,7 @@ use longshore_agent_opencode::{
     DirectoryLimits, Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, WATCH_DIRECTORIES,
     Watchdog,
 };
-use longshore_engine::port::{Admission, Agent, Session, SystemClock};
+use longshore_engine::port::{Admission, Agent, Session, SessionFinder, SystemClock, UnfollowedTurns};
 use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_model::{Error, ErrorKind, ModelName, PromptOptions, SessionId};
 use longshore_testkit::fake_opencode::{FakeOpenCode, PROVIDER_KEY};

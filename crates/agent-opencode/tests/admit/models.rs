@@ -153,7 +153,7 @@ impl Fixture {
         let request = TurnRequest {
             task: TaskId::parse("task-1").expect("an id"),
             session: session.clone(),
-            prompt: self.agent.new_prompt(),
+            prompt: longshore_model::PromptId::parse("0199").expect("an id"),
             input,
             options,
             order: None,

@@ -104,7 +104,7 @@ async fn an_abort_rejects_the_asks_of_the_session_and_its_sub_agents_and_no_othe
     for (ask, session) in [("que_1", "ses_2"), ("que_9", "ses_9")] {
         fixture.fake.emit("question.asked", json!({"id": ask, "sessionID": session, "questions": []})).await;
     }
-    fixture.agent.abort(&Session { id: id("ses_1"), directory }).await.unwrap();
+    fixture.agent.cancel(&Session { id: id("ses_1"), directory }).await.unwrap();
     assert_eq!(fixture.fake.open_asks(), ["per_8", "per_9", "per_7", "que_9"]);
     let rejected: Vec<(String, serde_json::Value)> = fixture
         .fake
@@ -129,7 +129,7 @@ async fn an_abort_succeeds_even_if_the_asks_cannot_be_read() {
     let session = Session { id: id("ses_1"), directory: fixture.fake.directory().to_owned() };
     fixture.fake.add_session("ses_1", fixture.fake.directory());
     fixture.fake.fault_always("GET", "/permission", Fault::Status(500));
-    fixture.agent.abort(&session).await.unwrap();
+    fixture.agent.cancel(&session).await.unwrap();
     fixture.stop().await;
 }
 

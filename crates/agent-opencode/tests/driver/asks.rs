@@ -166,7 +166,7 @@ async fn an_abort_drops_the_ask_that_opencode_still_lists() {
     let session = bench.session().await;
     let (_, mut turn) = bench.start(&session, "go").await.unwrap();
     asked(&mut turn).await;
-    bench.agent.abort(&session).await.unwrap();
+    bench.agent.cancel(&session).await.unwrap();
     let events = all(turn).await;
     assert_eq!(reported(&events), ["dropped"]);
     assert_eq!(outcome(&events), "canceled: The turn was stopped.");

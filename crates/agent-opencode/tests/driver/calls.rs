@@ -38,7 +38,7 @@ async fn an_ask_of_a_called_session_stays_open_over_a_gap_and_is_rejected_with_t
     assert!(!events.iter().any(closed), "{events:#?}");
 
     assert_eq!(bench.fake.open_asks(), ["per_1"]);
-    bench.agent.abort(&session).await.unwrap();
+    bench.agent.cancel(&session).await.unwrap();
     assert_eq!(bench.fake.open_asks(), [""; 0], "no ask is left that could end a later turn");
     all(turn).await;
     bench.stop().await;
@@ -83,7 +83,7 @@ async fn a_new_call_of_a_stopped_sub_agent_is_not_reported_as_stopped() {
     let works = |event: &AgentEvent| matches!(event, AgentEvent::Child { event, .. } if matches!(&**event, ChildEvent::Working(_)));
     let mut events = until(&mut turn, works).await;
     let child = Session { id: SessionId::parse("ses_child").unwrap(), directory: session.directory.clone() };
-    bench.agent.abort(&child).await.unwrap();
+    bench.agent.cancel(&child).await.unwrap();
     stage.finish("ses_child", "msg_c1", "msg_c", "tool-calls").await;
     stage.idle("ses_child").await;
     stage.call(root, &step, "call_1", "ses_child", "error").await;

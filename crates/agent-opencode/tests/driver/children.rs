@@ -174,7 +174,7 @@ async fn a_running_sub_agent_ends_before_its_aborted_turn() {
     let (stage, root) = (stage(&bench), session.id.as_str());
     stage.start_answering_child(root, &step).await;
     stage.text("ses_child", "msg_c1", "so far").await;
-    bench.agent.abort(&session).await.unwrap();
+    bench.agent.cancel(&session).await.unwrap();
     let events = all(turn).await;
     let stopped = "canceled: The turn was stopped.";
     assert_eq!(outcome(&events), stopped);

@@ -206,7 +206,7 @@ async fn a_turn_that_already_runs_is_resumed_beyond_the_limits() {
     gate.reached().await;
     bench.fake.add_session("ses_b", &bench.path("b"));
     let session = Session { id: SessionId::parse("ses_b").unwrap(), directory: bench.path("b") };
-    let prompt = bench.agent.new_prompt();
+    let prompt = new_prompt();
     let resumed = bench.resume(&session, &prompt, Resume::default());
     drop(with_caller(Principal::new("ada"), resumed).await);
     gate.open();

@@ -358,7 +358,7 @@ async fn a_resumed_turn_fails_if_its_session_was_deleted() {
     let bench = Bench::new();
     let session = bench.session().await;
     bench.fake.forget_session(session.id.as_str());
-    let prompt = bench.agent.new_prompt();
+    let prompt = new_prompt();
     let turn = bench.resume(&session, &prompt, Resume::default()).await;
     let end = outcome(&all(turn).await);
     assert!(end.starts_with("failed: OpenCode no longer knows this session. Start a new context."), "{end}");

@@ -60,7 +60,7 @@ impl Sent {
     }
 
     async fn start(self, bench: &Bench, session: &Session, may_run: bool) -> Result<Turn> {
-        let (prompt, order) = (bench.agent.new_prompt(), Some(self.command(may_run)));
+        let (prompt, order) = (new_prompt(), Some(self.command(may_run)));
         let request = request(session, &prompt, "", None);
         bench.agent.start_turn(TurnRequest { input: self.input(), order, ..request }).await
     }

@@ -16,8 +16,8 @@ struct Joining {
     sent: oneshot::Receiver<Result<()>>,
 }
 
-async fn offer(bench: &Bench, turn: &Turn, text: &str) -> Joining {
-    let prompt = bench.agent.new_prompt();
+async fn offer(turn: &Turn, text: &str) -> Joining {
+    let prompt = new_prompt();
     let (expected, is_expected) = oneshot::channel();
     let (go, may_go) = oneshot::channel();
     let (sent, outcome) = oneshot::channel();
@@ -30,7 +30,12 @@ async fn offer(bench: &Bench, turn: &Turn, text: &str) -> Joining {
         go: may_go,
         sent,
     };
-    turn.steering.send(Box::new(steering)).await.expect("the turn runs");
+    turn.steering
+        .as_ref()
+        .expect("OpenCode can be steered")
+        .send(Box::new(steering))
+        .await
+        .expect("the turn runs");
     Joining { prompt, expected: is_expected, go, sent: outcome }
 }
 
@@ -39,8 +44,8 @@ async fn soon<T>(what: oneshot::Receiver<T>) -> Option<T> {
 }
 
 /// Offers a message and lets it be sent.
-pub(crate) async fn join(bench: &Bench, turn: &Turn, text: &str) -> (PromptId, Option<Result<()>>) {
-    let joining = offer(bench, turn, text).await;
+pub(crate) async fn join(turn: &Turn, text: &str) -> (PromptId, Option<Result<()>>) {
+    let joining = offer(turn, text).await;
     soon(joining.expected).await.expect("the turn goes on");
     joining.go.send(()).expect("the driver waits");
     (joining.prompt, soon(joining.sent).await)
@@ -59,7 +64,7 @@ async fn recorded_messages_join_during_a_text_and_during_a_tool_call() {
         let (_, mut turn) = bench.start(&session, "first").await.unwrap();
         let begun = |event: &AgentEvent| matches!(event, AgentEvent::Text { .. } | AgentEvent::Tool { .. });
         let mut events = until(&mut turn, begun).await;
-        let (prompt, sent) = join(&bench, &turn, "second").await;
+        let (prompt, sent) = join(&turn, "second").await;
         sent.unwrap().unwrap();
         events.extend(all(turn).await);
         assert_eq!(outcome(&events), "completed", "{name}");
@@ -67,7 +72,7 @@ async fn recorded_messages_join_during_a_text_and_during_a_tool_call() {
         let prompts = bench.fake.prompts();
         let ids: Vec<&str> = prompts.iter().map(|sent| sent.body["messageID"].as_str().unwrap()).collect();
         assert_eq!(ids.len(), 2, "{name}");
-        assert_eq!(ids[1], prompt.as_str(), "{name}");
+        assert_eq!(ids[1], message_of(&bench, &prompt), "{name}");
         let answers = bench.fake.messages(session.id.as_str());
         let answers: Vec<&str> =
             answers.iter().filter_map(|message| message["info"]["parentID"].as_str()).collect();
@@ -83,7 +88,7 @@ async fn an_expected_message_keeps_the_turn_open() {
     let gate = Gate::new();
     let (session, _, turn) = bench.start_held(Script::new().text("one. ", 1).hold(&gate), &gate).await;
     bench.fake.queue(Script::new().text("two.", 1));
-    let joining = offer(&bench, &turn, "more").await;
+    let joining = offer(&turn, "more").await;
     soon(joining.expected).await.expect("the turn goes on");
     gate.open();
     bench.fake.wait_until_idle().await;
@@ -101,7 +106,7 @@ async fn an_expected_message_that_is_not_sent_does_not_block_the_turn() {
     let bench = Bench::new();
     let gate = Gate::new();
     let (_, _, turn) = bench.start_held(Script::new().text("one.", 1).hold(&gate), &gate).await;
-    let joining = offer(&bench, &turn, "more").await;
+    let joining = offer(&turn, "more").await;
     soon(joining.expected).await.expect("the turn goes on");
     gate.open();
     drop(joining.go);
@@ -121,7 +126,7 @@ async fn a_message_that_opencode_refuses_has_not_joined() {
         let gate = Gate::new();
         let (_, _, turn) = bench.start_held(Script::new().text("one.", 1).hold(&gate), &gate).await;
         bench.fake.fault_once("POST", "/prompt_async", fault);
-        let (_, sent) = join(&bench, &turn, "more").await;
+        let (_, sent) = join(&turn, "more").await;
         assert_eq!(sent.unwrap().unwrap_err().kind(), expected);
         gate.open();
         assert_eq!(outcome(&all(turn).await), "completed", "without a remark");
@@ -142,7 +147,7 @@ async fn a_message_of_unknown_delivery_is_looked_up() {
         let (_, _, turn) = bench.start_held(Script::new().text("one. ", 1).hold(&gate), &gate).await;
         bench.fake.queue(Script::new().text("two.", 1));
         bench.fake.fault_once("POST", "/prompt_async", fault);
-        let joining = offer(&bench, &turn, "more").await;
+        let joining = offer(&turn, "more").await;
         soon(joining.expected).await.expect("the turn goes on");
         joining.go.send(()).unwrap();
         gate.open();
@@ -163,7 +168,7 @@ async fn a_message_does_not_overtake_the_prompt_that_began_the_turn() {
     bench.fake.deliver(Delivery::HeartbeatsOnly);
     let (_, _, turn) = bench.start_held(Script::new().text("one. ", 1).hold(&gate), &gate).await;
     bench.fake.queue(Script::new().text("two.", 1));
-    let joining = offer(&bench, &turn, "more").await;
+    let joining = offer(&turn, "more").await;
     soon(joining.expected).await.expect("the turn goes on");
     joining.go.send(()).unwrap();
     let early =
@@ -206,7 +211,7 @@ async fn a_finished_turn_takes_no_messages() {
     bench.fake.queue(Script::new().text("one.", 1));
     let session = bench.session().await;
     let (_, turn) = bench.start(&session, "go").await.unwrap();
-    let steering = turn.steering.clone();
+    let steering = turn.steering.clone().expect("OpenCode can be steered");
     all(turn).await;
     timeout(PATIENCE, steering.closed()).await.expect("the driver is gone");
     bench.stop().await;
@@ -220,7 +225,7 @@ async fn a_message_can_join_while_the_engine_takes_no_events() {
     let much: Vec<String> = (0..2000).map(|nth| format!("{nth} ")).collect();
     let (_, _, turn) = bench.start_held(Script::new().deltas(much.clone()).hold(&gate), &gate).await;
     bench.fake.queue(Script::new().text("two.", 1));
-    let joining = offer(&bench, &turn, "more").await;
+    let joining = offer(&turn, "more").await;
     soon(joining.expected).await.expect("the turn goes on");
     joining.go.send(()).unwrap();
     gate.open();
@@ -238,11 +243,11 @@ async fn a_turn_is_resumed_with_the_messages_that_joined_it() {
     let (session, prompt, turn) = bench.start_held(Script::new().text("one. ", 1).hold(&gate), &gate).await;
     bench.fake.queue(Script::new().text("two.", 1));
     gate.open();
-    let (joined, sent) = join(&bench, &turn, "more").await;
+    let (joined, sent) = join(&turn, "more").await;
     sent.unwrap().unwrap();
     drop(turn);
     bench.fake.wait_until_idle().await;
-    let never_sent = bench.agent.new_prompt();
+    let never_sent = new_prompt();
     let unread = "completed: A message that joined this turn may not have been read";
     for (joined, end) in [(vec![joined.clone()], "completed"), (vec![joined, never_sent], unread)] {
         let turn = bench.resume(&session, &prompt, Resume { joined, ..Resume::default() }).await;

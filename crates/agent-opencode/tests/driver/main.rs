@@ -28,6 +28,7 @@ mod watchdog;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use longshore_agent_opencode::{
@@ -36,7 +37,8 @@ use longshore_agent_opencode::{
 };
 use longshore_engine::Tasks;
 use longshore_engine::port::{
-    Agent, Input, NewSession, Prompting, Resume, Session, SystemClock, Turn, TurnRequest,
+    Agent, Input, NewSession, Prompting, Resume, Session, SessionFinder, SystemClock, Turn, TurnRequest,
+    UnfollowedTurns,
 };
 use longshore_model::{
     AgentEvent, Answer, Ask, Outcome, PermissionReply, PromptId, PromptOptions, Result, SessionId, TaskId,
@@ -110,7 +112,7 @@ impl Bench {
     }
 
     async fn start(&self, session: &Session, text: &str) -> Result<(PromptId, Turn)> {
-        let prompt = self.agent.new_prompt();
+        let prompt = new_prompt();
         let turn = self.agent.start_turn(request(session, &prompt, text, None)).await?;
         Ok((prompt, turn))
     }
@@ -141,6 +143,21 @@ impl Bench {
     async fn stop(self) {
         tokio::time::timeout(PATIENCE, self.tasks.stop()).await.expect("all tasks stop");
     }
+}
+
+/// An id such as the engine makes.
+fn new_prompt() -> PromptId {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    PromptId::parse(&format!("0199-{number}")).expect("digits are an id")
+}
+
+/// The id of the message that the fake got for this prompt.
+fn message_of(bench: &Bench, prompt: &PromptId) -> String {
+    let end = format!("_{prompt}");
+    let mut ids =
+        bench.fake.prompts().into_iter().filter_map(|sent| Some(sent.body["messageID"].as_str()?.to_owned()));
+    ids.rfind(|id| id.ends_with(&end)).expect("the prompt was sent")
 }
 
 fn root(bench: &Bench) -> NewSession {

@@ -37,13 +37,13 @@ fn commands(bench: &Bench) -> Vec<Value> {
 async fn a_native_prompt_is_sent_unchanged_with_an_id_of_the_gateway() {
     let bench = Bench::new();
     bench.fake.queue(Script::new().text("Done.", 1));
-    let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+    let (session, prompt) = (bench.session().await, new_prompt());
     let parts = vec![NativePromptPart::Agent("plan".to_owned()), NativePromptPart::Content];
     let order = NativePrompt::Prompt { parts, withheld: BTreeSet::from(["bash".to_owned()]) };
     let turn = start_native(&bench, &session, &prompt, order).await.unwrap();
     assert!(turn.refusal.is_none());
     assert_eq!(outcome(&all(turn).await), "completed");
-    let expected = json!({"messageID": prompt.as_str(), "tools": {"bash": false},
+    let expected = json!({"messageID": message_of(&bench, &prompt), "tools": {"bash": false},
         "parts": [{"type": "agent", "name": "plan"}, {"type": "text", "text": "go"}]});
     assert_eq!(bench.fake.prompts()[0].body, expected);
     bench.stop().await;
@@ -62,7 +62,7 @@ async fn a_refused_native_prompt_returns_an_error_and_ends_the_turn() {
     ];
     for (order, path, status, retry) in cases {
         let bench = Bench::new();
-        let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+        let (session, prompt) = (bench.session().await, new_prompt());
         bench.fake.fault_once("POST", path, Fault::Status(status));
         let turn = start_native(&bench, &session, &prompt, order).await.unwrap();
         let refusal = turn.refusal.clone().expect("OpenCode refused it");
@@ -82,15 +82,16 @@ async fn a_refused_native_prompt_returns_an_error_and_ends_the_turn() {
 #[tokio::test]
 async fn a_command_is_followed_from_its_first_event_to_its_end() {
     let bench = Bench::new();
-    let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+    let (session, prompt) = (bench.session().await, new_prompt());
+    let message = &format!("msg_1dd488432001_{prompt}");
     let called = Gate::new();
     bench.fake.fault_once("POST", "/command", Fault::Hold(called.clone()));
     let play = async {
         called.reached().await;
         let stage = stage(&bench);
         let (id, answer) = (session.id.as_str(), "msg_zz_answer");
-        stage.user(id, prompt.as_str(), "the whole template").await;
-        stage.begin(id, answer, prompt.as_str()).await;
+        stage.user(id, message, "the whole template").await;
+        stage.begin(id, answer, message).await;
         stage.text(id, answer, "Reviewed.").await;
         stage
     };
@@ -98,7 +99,7 @@ async fn a_command_is_followed_from_its_first_event_to_its_end() {
     let mut turn = turn.unwrap();
     assert!(turn.refusal.is_none());
     let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
-    stage.finish(session.id.as_str(), "msg_zz_answer", prompt.as_str(), "stop").await;
+    stage.finish(session.id.as_str(), "msg_zz_answer", message, "stop").await;
     stage.idle(session.id.as_str()).await;
     events.extend(all(turn).await);
     assert_eq!(result(&events), ended("completed", "Reviewed."));
@@ -110,9 +111,9 @@ async fn a_command_is_followed_from_its_first_event_to_its_end() {
 #[tokio::test]
 async fn a_command_that_opencode_has_is_followed_even_if_its_call_fails() {
     let bench = Bench::new();
-    let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+    let (session, prompt) = (bench.session().await, new_prompt());
     bench.fake.fault_once("POST", "/command", Fault::Status(502));
-    let info = json!({"id": prompt.as_str(), "role": "user", "sessionID": session.id.as_str(),
+    let info = json!({"id": format!("msg_1dd488432001_{prompt}"), "role": "user", "sessionID": session.id.as_str(),
         "time": {"created": 1}});
     let stored = json!({"sessionID": session.id.as_str(), "info": info});
     bench.fake.emit("message.updated", stored).await;
@@ -126,21 +127,23 @@ async fn a_command_that_opencode_has_is_followed_even_if_its_call_fails() {
 #[tokio::test]
 async fn a_command_whose_call_fails_late_without_any_event_ends_its_turn() {
     let bench = Bench::new();
-    let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+    let (session, prompt) = (bench.session().await, new_prompt());
     bench.fake.fault_once("POST", "/command", Fault::Delay(Duration::from_millis(2_300)));
     let turn = start_native(&bench, &session, &prompt, command("nope")).await.unwrap();
     assert!(turn.refusal.is_none(), "not known yet");
     let end = outcome(&all(turn).await);
     assert!(end.starts_with("failed: "), "{end}");
-    let expected = json!({"messageID": prompt.as_str(), "command": "nope", "arguments": "all of it"});
-    assert_eq!(commands(&bench), [expected]);
+    let mut sent = commands(&bench);
+    let message = sent[0]["messageID"].take();
+    assert!(message.as_str().unwrap().ends_with(&format!("_{prompt}")), "{message}");
+    assert_eq!(sent, [json!({"messageID": null, "command": "nope", "arguments": "all of it"})]);
     bench.stop().await;
 }
 
 #[tokio::test]
 async fn a_command_that_surely_did_not_arrive_starts_no_turn() {
     let bench = Bench::new();
-    let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+    let (session, prompt) = (bench.session().await, new_prompt());
     bench.fake.fault_once("POST", "/command", Fault::Html);
     let refused = start_native(&bench, &session, &prompt, command("review")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidAgentResponse);
@@ -154,7 +157,7 @@ async fn a_command_that_surely_did_not_arrive_starts_no_turn() {
 #[tokio::test]
 async fn a_command_that_may_have_arrived_returns_an_error_that_says_so() {
     let bench = Bench::new();
-    let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+    let (session, prompt) = (bench.session().await, new_prompt());
     bench.fake.fault_once("POST", "/command", Fault::Html);
     bench.fake.fault_always("GET", "/message", Fault::Status(500));
     let refused = start_native(&bench, &session, &prompt, command("review")).await.unwrap_err();
@@ -167,7 +170,7 @@ async fn a_command_that_may_have_arrived_returns_an_error_that_says_so() {
 async fn a_command_that_a_proxy_failed_is_not_reported_as_refused() {
     for status in [502, 503, 504] {
         let bench = Bench::new();
-        let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+        let (session, prompt) = (bench.session().await, new_prompt());
         bench.fake.fault_once("POST", "/command", Fault::Status(status));
         let turn = start_native(&bench, &session, &prompt, command("review")).await.unwrap();
         assert!(turn.refusal.is_none(), "{status}");
@@ -193,7 +196,7 @@ async fn a_success_response_of_another_form_is_an_error() {
     for fault in faults {
         for (order, path) in [(prompt(), "/prompt_async"), (command("review"), "/command")] {
             let bench = Bench::new();
-            let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+            let (session, prompt) = (bench.session().await, new_prompt());
             bench.fake.fault_once("POST", path, fault.clone());
             let refused = start_native(&bench, &session, &prompt, order).await.unwrap_err();
             let about = format!("{path} {fault:?}: {refused:?}");
@@ -225,7 +228,7 @@ async fn no_turn_begins_with_a_file_outside_the_workspace() {
         let bench = Bench::new();
         let outside = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink(outside.path(), bench.fake.workspace().join("link")).unwrap();
-        let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+        let (session, prompt) = (bench.session().await, new_prompt());
         let refused = start_native(&bench, &session, &prompt, order).await.unwrap_err();
         assert_eq!(refused.violations()[0].field, field);
         let log = bench.fake.log();

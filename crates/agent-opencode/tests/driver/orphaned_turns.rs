@@ -53,7 +53,7 @@ async fn a_message_that_joined_a_turn_belongs_to_it() {
     bench.fake.queue(Script::new().text("two", 1).hold(&gate));
     let (prompt, turn) = bench.start(&session, "go").await.expect("the turn starts");
     first.reached().await;
-    let (joined, sent) = joining::join(&bench, &turn, "more").await;
+    let (joined, sent) = joining::join(&turn, "more").await;
     sent.unwrap().unwrap();
     first.open();
     gate.reached().await;
@@ -95,7 +95,7 @@ async fn answer(bench: &Bench, turn: &TurnRecord, (message, parent): (&str, &str
 
 /// Completes the step of the turn, which happens before anything else runs in its session.
 async fn complete_step(bench: &Bench, turn: &TurnRecord) {
-    let prompt = turn.prompt.as_str();
+    let prompt = message_of(bench, &turn.prompt);
     let messages = bench.fake.messages(turn.session.id.as_str());
     let steps = messages.iter().filter(|message| message["info"]["parentID"] == prompt);
     for step in steps {
@@ -113,7 +113,7 @@ async fn a_turn_that_was_never_prompted_does_not_hide_the_one_before() {
     let bench = Bench::new();
     let turn = orphan(&bench).await;
     let idle = TurnRecord { session: bench.session().await, ..turn.clone() };
-    let unsent = TurnRecord { prompt: bench.agent.new_prompt(), ..turn.clone() };
+    let unsent = TurnRecord { prompt: new_prompt(), ..turn.clone() };
     let over = [idle, unsent, turn.clone()];
     assert_eq!(bench.agent.stop_turns(&over).await.unwrap(), [turn.session.id]);
     assert_eq!(aborts(&bench), 1);
@@ -201,7 +201,7 @@ async fn a_failure_in_one_directory_is_reported_and_does_not_affect_the_others()
         session: Session { id: turn.session.id.clone(), directory: "/elsewhere".to_owned() },
         ..turn.clone()
     };
-    let gone = TurnRecord { prompt: bench.agent.new_prompt(), ..turn.clone() };
+    let gone = TurnRecord { prompt: new_prompt(), ..turn.clone() };
     assert!(!stop_all(&bench, &[elsewhere, gone, turn]).await);
     bench.fake.wait_until_idle().await;
     bench.fake.kill().await;

@@ -62,7 +62,7 @@ async fn the_end_of_opencode_ends_every_call_and_no_call_is_made_before_it_is_ba
         ("GET", "/session/status", Box::pin(async { agent.is_busy(&session).await.map(drop) })),
         ("GET", "/session/ses_used", Box::pin(async { agent.find_session(&session.id).await.map(drop) })),
         ("POST", "/session", Box::pin(async { agent.open_session(root(&bench)).await.map(drop) })),
-        ("POST", "/abort", agent.abort(&session)),
+        ("POST", "/abort", agent.cancel(&session)),
         ("GET", "/global/health", agent.check()),
     ];
     for (method, path, call) in calls {

@@ -31,13 +31,13 @@ async fn refuse_and_join(gap: bool) {
     bench.fake.queue(Script::new().text("two.", 1));
     let session = bench.session().await;
     bench.fake.fault_once("POST", "/prompt_async", Fault::Status(204));
-    let (_, turn) = bench.start(&session, "go").await.unwrap();
+    let (_, turn) = bench.start(&session, "go").await.expect("the turn starts");
     refuse(&bench, &session).await;
     if gap {
         bench.fake.deliver(Delivery::HeartbeatsOnly);
     }
-    let (_, sent) = join(&bench, &turn, "more").await;
-    sent.unwrap().unwrap();
+    let (_, sent) = join(&turn, "more").await;
+    sent.expect("an answer").expect("the message is sent");
     if gap {
         bench.fake.wait_until_idle().await;
         bench.fake.deliver(Delivery::Live);
@@ -58,7 +58,7 @@ async fn a_refused_message_does_not_block_the_turn_that_it_was_to_join() {
         bench.start_held(Script::new().text("one.", 1).hold(&gate).text("two.", 1), &gate).await;
     let mut events = until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
     bench.fake.fault_once("POST", "/prompt_async", Fault::Status(204));
-    let (_, sent) = join(&bench, &turn, "more").await;
+    let (_, sent) = join(&turn, "more").await;
     sent.unwrap().unwrap();
     refuse(&bench, &session).await;
     let busy = json!({"sessionID": session.id.as_str(), "status": {"type": "busy"}});

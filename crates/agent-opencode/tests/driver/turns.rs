@@ -44,7 +44,7 @@ async fn the_stream_is_attached_before_the_prompt_and_carries_the_directory() {
     let position = |end: &str| log.iter().position(|request| request.path.ends_with(end)).unwrap();
     assert!(position("/event") < position("/prompt_async"), "{log:?}");
     let sent = &bench.fake.prompts()[0];
-    assert_eq!(sent.body["messageID"], prompt.as_str());
+    assert_eq!(sent.body["messageID"], message_of(&bench, &prompt));
     assert_eq!(sent.body["parts"], json!([{"type": "text", "text": "go"}]));
     for request in &log {
         let directory =
@@ -95,7 +95,7 @@ async fn an_abort_by_the_gateway_and_one_by_another_client_cancel_the_turn() {
     let session = bench.session().await;
     let (_, mut turn) = bench.start(&session, "go").await.unwrap();
     until(&mut turn, |event| matches!(event, AgentEvent::Text { .. })).await;
-    bench.agent.abort(&session).await.unwrap();
+    bench.agent.cancel(&session).await.unwrap();
     assert_eq!(outcome(&all(turn).await), "canceled: The turn was stopped.");
     bench.stop().await;
 
@@ -170,7 +170,7 @@ async fn a_runaway_is_aborted_and_fails() {
     gate.reached().await;
     for nth in 0..5 {
         let info = json!({"id": format!("msg_z{nth}"), "sessionID": session.id.as_str(), "role": "assistant",
-            "parentID": prompt.as_str(), "finish": "unknown", "time": {"created": 4_000_000_000_000_u64 + nth, "completed": 1}});
+            "parentID": message_of(&bench, &prompt), "finish": "unknown", "time": {"created": 4_000_000_000_000_u64 + nth, "completed": 1}});
         bench.fake.emit("message.updated", json!({"sessionID": session.id.as_str(), "info": info})).await;
     }
     bench.fake.wait_for_request("POST", "/abort", 1).await;

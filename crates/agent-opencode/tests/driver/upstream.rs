@@ -79,7 +79,7 @@ async fn when_all_slots_are_taken_only_requests_without_a_reserved_slot_are_refu
 
     // A request that begins a turn waits, and a request that is dropped gives its slot back.
     let (begun, ()) = tokio::join!(bench.agent.open_session(root(&bench)), async {
-        bench.agent.abort(&session).await.unwrap();
+        bench.agent.cancel(&session).await.unwrap();
         bench.agent.check().await.unwrap();
         drop(taken);
     });
@@ -149,12 +149,12 @@ async fn every_call_for_a_request_names_its_trace() {
         bench.agent.find_session(&used.id).await.unwrap().unwrap();
         assert!(!bench.agent.is_busy(&used).await.unwrap());
         let session = bench.session().await;
-        let prompt = bench.agent.new_prompt();
+        let prompt = new_prompt();
         let turn = TurnRequest { trace: trace.clone(), ..request(&session, &prompt, "go", None) };
         let mut turn = bench.agent.start_turn(turn).await.unwrap();
         let ask = asked(&mut turn).await;
         bench.agent.reply(&session, &ask, &once()).await.unwrap();
-        bench.agent.abort(&session).await.unwrap();
+        bench.agent.cancel(&session).await.unwrap();
         all(turn).await
     });
     calls.await;

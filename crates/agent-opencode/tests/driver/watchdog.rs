@@ -150,7 +150,7 @@ async fn an_idle_session_does_not_count_as_silent() {
     let gate = Gate::new();
     let (_, _, turn) = bench.start_held(Script::new().text("one.", 1).hold(&gate), &gate).await;
     bench.fake.fault_once("POST", "/prompt_async", Fault::Status(204));
-    let (_, sent) = join(&bench, &turn, "more").await;
+    let (_, sent) = join(&turn, "more").await;
     sent.unwrap().unwrap();
     gate.open();
     let end = outcome(&all(turn).await);
@@ -235,7 +235,7 @@ async fn a_message_that_waits_for_a_slot_does_not_delay_the_end() {
     bench.fake.fault_once("POST", "/session", Fault::Hold(held.clone()));
     let (others, ended_events) = tokio::join!(bench.agent.open_session(root(&bench)), async {
         held.reached().await;
-        let (_, sent) = join(&bench, &turn, "more").await;
+        let (_, sent) = join(&turn, "more").await;
         assert_eq!(sent.unwrap().unwrap_err().kind(), longshore_model::ErrorKind::AgentUnavailable);
         bench.fake.wait_for_request("POST", "/abort", 1).await;
         let ended = until(&mut turn, |event| matches!(event, AgentEvent::Ended(_))).await;

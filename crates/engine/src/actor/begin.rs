@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use longshore_model::{Error, ErrorKind, Message, NativePrompt, Result, Retry, Role, Task};
+use longshore_model::{Error, ErrorKind, Failure, Message, NativePrompt, Result, Retry, Role, Task};
 use tokio::time::Instant;
 
 use super::patience::Patience;
@@ -42,11 +42,16 @@ struct Attempt {
 
 impl Actor {
     /// Resumes a turn that an earlier run began. While the agent cannot be reached, the actor waits: the turn may still run.
+    /// If the agent cannot resume turns, the task fails.
     pub(super) async fn resume(
         &mut self,
         resumed: ResumedTurn,
         active: &mut Option<ActiveTurn>,
     ) -> Result<Turn, StopReason> {
+        let agent = self.ctx.ports.agent.describe();
+        if !agent.resumes_turns {
+            return Err(self.fail_with(interrupted(&agent.name)).await);
+        }
         let ResumedTurn { record, ticket, known_children, .. } = resumed;
         self.asks.run_in(&record.session.id);
         let prompting = Prompting::default();
@@ -187,7 +192,7 @@ impl Actor {
             Ok(input) => input,
             Err(error) => return Err(self.fail(&error).await),
         };
-        let prompt = self.ctx.ports.agent.new_prompt();
+        let prompt = self.ctx.new_prompt();
         self.asks.run_in(&session.id);
         let record = TurnRecord { session, prompt, joined: Vec::new() };
         *active = Some(ActiveTurn { record, prompting: Prompting::default(), ticket, permit });
@@ -288,6 +293,13 @@ impl Actor {
         let is_first = prompts(task).count() <= 1;
         task.options.order.as_ref().filter(|_| is_first)
     }
+}
+
+fn interrupted(agent: &str) -> Failure {
+    Failure::new(format!(
+        "The gateway restarted while {agent} worked on this task, and {agent} cannot go on with a turn after that. What it said \
+         until then is kept; look at what it did before you send the message again."
+    ))
 }
 
 /// The user messages that prompt the agent. Leaves out messages that only release a held task (a waiting task of a restored

@@ -9,8 +9,8 @@ use futures_util::future::OptionFuture;
 use longshore_meter::label;
 use longshore_model::approval;
 use longshore_model::{
-    AgentEvent, AgentFile, Answer, Ask, BlockRef, ChildEvent, Closed, Failure, Outcome, Resolution, Result,
-    Retry, SessionId, TaskId,
+    AgentEvent, AgentFile, Answer, Ask, BlockRef, ChildEvent, Closed, Error, ErrorKind, Failure, Outcome,
+    Resolution, Result, Retry, SessionId, TaskId,
 };
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFuture;
@@ -218,12 +218,27 @@ impl Actor {
             Some(ActorRequest::Join(joining)) => {
                 let (metrics, room) = (&self.ctx.metrics, self.writer.room());
                 if let Some(joining) = self.joins.check(*joining, metrics, room, || self.writer.snapshot()) {
-                    self.joins.begin(&turn.steering, self.ctx.ports.agent.new_prompt(), joining);
+                    match &turn.steering {
+                        Some(steering) => self.joins.begin(steering, self.ctx.new_prompt(), joining),
+                        // The caller may have disconnected.
+                        None => drop(joining.reply.send(Err(self.takes_no_message()))),
+                    }
                 }
             }
             other => handle_without_turn(&mut self.writer, self.asks.requests(), other).await?,
         }
         Ok(())
+    }
+
+    fn takes_no_message(&self) -> Error {
+        let (agent, task) = (self.ctx.ports.agent.describe().name, self.writer.task());
+        let text = format!(
+            "{agent} takes no message while it works. Send this one without taskId and delivery, with its contextId, and it \
+             is taken up when the task is over; or cancel the task first."
+        );
+        Error::new(ErrorKind::UnsupportedOperation, text)
+            .detail("taskId", task.id.as_str())
+            .detail("state", task.status.state.as_str())
     }
 
     /// Reports changes to the asks of sub-agents in the child tasks too, before the caller who answered gets the result.
@@ -514,7 +529,9 @@ impl Actor {
         let (agent, session) = (Arc::clone(&self.ctx.ports.agent), session.clone());
         let asked = self
             .unless_stopped(async move {
-                tokio::time::timeout(LONGEST_PAUSE, agent.is_busy(&session)).await.ok()?.ok()
+                // Of other agents, the driver reports the end of every turn.
+                let Some(turns) = agent.unfollowed_turns() else { return Some(true) };
+                tokio::time::timeout(LONGEST_PAUSE, turns.is_busy(&session)).await.ok()?.ok()
             })
             .await?;
         if has_reports {

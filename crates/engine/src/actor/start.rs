@@ -53,8 +53,8 @@ impl Actor {
             if self.ctx.live.queues.holder(&key).is_some() {
                 return Ok(true);
             }
-            let (agent, session) = (Arc::clone(&self.ctx.ports.agent), session.clone());
-            let is_busy = self.unless_stopped(async move { agent.is_busy(&session).await }).await?;
+            let (ports, session) = (self.ctx.ports.clone(), session.clone());
+            let is_busy = self.unless_stopped(async move { ports.is_busy(&session).await }).await?;
             // If the agent gives no answer, the next attempt to start the turn finds out.
             if !matches!(is_busy, Ok(true)) {
                 return Ok(true);

@@ -36,7 +36,7 @@ impl Engine {
         if ctx.control_state.removals.affects(session) {
             return Err(control_errors::busy(&session.id));
         }
-        match ctx.ports.agent.is_busy(session).await {
+        match ctx.ports.is_busy(session).await {
             Ok(true) => Err(control_errors::busy(&session.id)),
             Err(error) if error.kind() == ErrorKind::UpstreamBackpressure => Err(error),
             // When the agent cannot tell, the command itself will fail with the reason.

@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use longshore_model::{
     AgentMessageId, ContextId, ControlResult, Error, ErrorKind, Message, MessageId, NativePromptRequest,
-    Page, Principal, RequestedLocation, Result, Role, SendConfig, SendMessage, SendOptions, SessionId,
-    StartedTask, StoredMessage, Task, TaskId, TaskState,
+    Page, Principal, PromptId, RequestedLocation, Result, Role, SendConfig, SendMessage, SendOptions,
+    SessionId, StartedTask, StoredMessage, Task, TaskId, TaskState,
 };
 use longshore_model::{ControlQuery, NativePrompt};
 use tokio::sync::oneshot;
@@ -138,7 +138,7 @@ impl Engine {
                 let page = Page { limit: SEARCHED_MESSAGES, before: None };
                 let latest = ControlQuery::Messages { session: session.id.clone(), page };
                 let result = control.query(&session.directory, Some(&session), &latest).await;
-                result.map(|result| last_answer(result, turn.prompt.as_str()))
+                result.map(|result| last_answer(control, result, &turn.prompt))
             }
             None => Ok(None),
         };
@@ -195,9 +195,10 @@ struct NewPrompt<'a> {
 }
 
 /// The last message of the agent after this prompt and before the next message of a user.
-fn last_answer(result: ControlResult, prompt: &str) -> Option<StoredMessage> {
+fn last_answer(control: &dyn Control, result: ControlResult, prompt: &PromptId) -> Option<StoredMessage> {
     let ControlResult::Messages { items, .. } = result else { return None };
-    let from = items.iter().position(|message| message.id.as_str() == prompt).map_or(0, |found| found + 1);
+    let is_prompt = |message: &StoredMessage| control.is_prompt(&message.id, prompt);
+    let from = items.iter().position(is_prompt).map_or(0, |found| found + 1);
     let is_from_agent = |message: &StoredMessage| message.role == Role::Agent;
     let mut answers = items.into_iter().skip(from);
     if from == 0 {

@@ -16,33 +16,29 @@ use super::BoxFuture;
 use super::store::TurnRecord;
 use crate::queue;
 
-/// Drives one coding agent.
+/// Drives one coding agent: what every agent can do. What only some agents can do is optional: [`Description::resumes_turns`],
+/// [`Turn::steering`], [`SessionFinder`] and [`UnfollowedTurns`]. Without it the engine says what is missing, and never
+/// pretends.
 ///
 /// The engine guarantees one turn at a time per session. The agent guarantees that a turn's events come in order, that none
 /// is lost between the prompt and [`AgentEvent::Ended`], and that it never prompts twice. For a resumed turn the agent
 /// reports [`AgentEvent::CaughtUp`] when it has reported everything that happened before the restart. Until then, for some
 /// minutes at most, the engine holds back the deadlines of the turn.
 pub trait Agent: Send + Sync + Debug {
+    /// What the agent is, as far as the gateway knows it now.
+    fn describe(&self) -> Description;
+
     /// Checks what a caller requests before anything is stored or done, and refuses what is not possible: a directory that
     /// is out of bounds, a model that does not exist. If the agent cannot be reached, nothing is refused for that reason:
     /// the task is accepted, and its turn waits for the agent or fails.
     fn admit<'a>(&'a self, request: Admission<'a>) -> BoxFuture<'a, Result<Admitted>>;
-
-    /// A session that the gateway did not open. `None`: no directory that callers may use has a session with this id.
-    fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>>;
-
-    /// Whether a turn runs in the session, also if another client started it.
-    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>>;
 
     /// Opens a session. Called once per context, before its first turn, or again when the agent no longer has the session. After
     /// an error that is marked with [`Error::mark_needs_credentials`], here and in [`Agent::start_turn`], the task waits until its
     /// caller sends another message.
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>>;
 
-    /// A new id for a prompt. The id is stored before the prompt is sent.
-    fn new_prompt(&self) -> PromptId;
-
-    /// Starts or resumes a turn.
+    /// Starts a turn. Resumes it if [`TurnRequest::resume`] is set.
     ///
     /// Returns once the agent has accepted the prompt. Before that it waits until the session is idle, so that a turn that
     /// was just aborted is really over. Fails with `SessionGone` when the agent no longer has the session, and with
@@ -59,12 +55,7 @@ pub trait Agent: Send + Sync + Debug {
     ) -> BoxFuture<'a, Result<()>>;
 
     /// Stops whatever runs in the session. Stopping an idle session is no error.
-    fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>>;
-
-    /// Stops turns that have ended in the gateway but still run in the agent, the newest turn of a session first. Returns
-    /// the sessions in which such a turn may still run; the caller checks them again later. A session that works on
-    /// something else by now is left alone.
-    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>>;
+    fn cancel<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>>;
 
     /// Whether the agent could work now. Sends the agent a request that costs it nothing.
     fn check(&self) -> BoxFuture<'_, Result<()>>;
@@ -80,6 +71,45 @@ pub trait Agent: Send + Sync + Debug {
     fn until_back(&self) -> BoxFuture<'_, ()> {
         Box::pin(std::future::pending())
     }
+
+    /// `None`: the agent cannot find sessions that the gateway did not open, so no caller can claim one.
+    fn session_finder(&self) -> Option<&dyn SessionFinder> {
+        None
+    }
+
+    /// `None`: a turn runs only while the gateway follows it.
+    fn unfollowed_turns(&self) -> Option<&dyn UnfollowedTurns> {
+        None
+    }
+}
+
+/// What an agent is, and which of the optional abilities without methods of their own it has.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Description {
+    /// As people call the agent.
+    pub name: String,
+    /// `None`: not known yet.
+    pub version: Option<String>,
+    /// After a restart of the gateway the agent can report what happened to a turn meanwhile, and go on with it. Otherwise
+    /// [`TurnRequest::resume`] is never set.
+    pub resumes_turns: bool,
+}
+
+/// Finds sessions that the gateway did not open.
+pub trait SessionFinder: Send + Sync {
+    /// `None`: no directory that callers may use has a session with this id.
+    fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>>;
+}
+
+/// Turns that run although the gateway does not follow them: other clients started them, or their task has ended.
+pub trait UnfollowedTurns: Send + Sync {
+    /// Whether a turn runs in the session, also if another client started it.
+    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>>;
+
+    /// Stops turns that have ended in the gateway but still run in the agent, the newest turn of a session first. Returns
+    /// the sessions in which such a turn may still run; the caller checks them again later. A session that works on
+    /// something else by now is left alone.
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>>;
 }
 
 /// What a caller requests of the agent.
@@ -118,6 +148,8 @@ pub struct Session {
 pub struct TurnRequest {
     pub task: TaskId,
     pub session: Session,
+    /// The engine's id, by which the agent finds the prompt again when it resumes the turn. Of an external turn: the agent's
+    /// own id.
     pub prompt: PromptId,
     /// Empty when a turn is resumed.
     pub input: Vec<Input>,
@@ -264,9 +296,8 @@ pub const MAX_STEERING: usize = 4;
 /// A running turn. Dropping it tells the driver that its events are no longer read; it does not stop the agent.
 #[derive(Debug)]
 pub struct Turn {
-    /// Closed when the turn is over. Closed from the beginning if no message can join a turn of this agent: the engine then makes
-    /// a task of a message that was to join.
-    pub steering: queue::Sender<Box<Steering>>,
+    /// Closed when the turn is over. `None`: the agent takes no message while it works.
+    pub steering: Option<queue::Sender<Box<Steering>>>,
     /// Bounded: when the engine is behind, the driver of this turn waits, and no other turn does.
     pub events: queue::Receiver<AgentEvent>,
     /// Why the agent refused the native prompt, when it accepted the turn and refused it at once. The events report the

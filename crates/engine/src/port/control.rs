@@ -72,6 +72,9 @@ pub trait Control: Send + Sync + Debug {
         options: &'a PromptOptions,
     ) -> BoxFuture<'a, Result<()>>;
 
+    /// Whether this message is the prompt.
+    fn is_prompt(&self, message: &AgentMessageId, prompt: &PromptId) -> bool;
+
     /// The directory of a worktree that may be removed or reset. Fails with `InvalidParams` for any other.
     fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>>;
 
@@ -134,6 +137,8 @@ pub struct ExternalTurn {
     pub session: Session,
     /// The message that started the turn, by the agent's own id.
     pub prompt: PromptId,
+    /// The id that the engine of some gateway gave to the message. `None`: no gateway sent it.
+    pub engine_prompt: Option<PromptId>,
     /// The content of that message, as far as it can be shown.
     pub content: Vec<Part>,
     pub at: Timestamp,

@@ -346,7 +346,8 @@ impl Engine {
             return Ok(created);
         };
         // An unowned session: the agent may know it, and then the caller may claim it.
-        match self.ctx.ports.agent.find_session(id).await? {
+        let Some(finder) = self.ctx.ports.agent.session_finder() else { return Ok(created) };
+        match finder.find_session(id).await? {
             Some(session) => {
                 // Another call may be about to claim it.
                 let _pending = match self.ctx.control_state.claims.begin(&create.owner, id) {
@@ -421,7 +422,7 @@ impl Engine {
         if self.ctx.live.queues.holder(&QueueKey::Session(session.id.clone())).is_some() {
             return Ok(true);
         }
-        match self.ctx.ports.agent.is_busy(session).await {
+        match self.ctx.ports.is_busy(session).await {
             Ok(busy) => Ok(busy),
             // The gateway may make no further call to the agent now. The caller does not want to wait, and its turn would
             // have to, so the caller should retry.

@@ -37,9 +37,15 @@ impl OtherClient {
 
     /// Another client types into a session.
     pub(crate) async fn types(&self, session: &Session, prompt: &str, text: &str) {
+        self.reports(session, prompt, None, text).await;
+    }
+
+    /// The agent reports a turn. `engine_prompt`: the id that the engine of some gateway gave to its prompt.
+    async fn reports(&self, session: &Session, prompt: &str, engine_prompt: Option<&PromptId>, text: &str) {
         let external_turn = ExternalTurn {
             session: session.clone(),
             prompt: PromptId::parse(prompt).expect("a prompt"),
+            engine_prompt: engine_prompt.cloned(),
             content: vec![Part::text(text)],
             at: Timestamp(1),
         };
@@ -125,6 +131,7 @@ async fn a_turn_is_adopted_once_and_only_if_external_in_an_owned_session() {
     let sent = h.send("c", "m2").await;
     let ours = h.turn().await;
     other_client.types(&session, ours.request.prompt.as_str(), "it is ours").await;
+    other_client.reports(&session, "msg_ours", Some(&ours.request.prompt), "it is ours").await;
     let unowned = Session { id: SessionId::parse("ses_unowned").unwrap(), ..session.clone() };
     other_client.types(&unowned, "msg_unowned", "in an unowned session").await;
     for _ in 0..2 {

@@ -44,7 +44,21 @@ pub(crate) fn start_controlled(
     later: Duration,
     control: Option<Arc<dyn Control>>,
 ) -> Harness {
-    let (agent, turns) = ScriptedAgent::manual();
+    start_agent(ScriptedAgent::manual(), store, config, later, control)
+}
+
+/// Starts with an agent that has none of the optional abilities.
+pub(crate) fn start_plain(store: Arc<dyn Store>, config: EngineConfig) -> Harness {
+    start_agent(ScriptedAgent::plain(), store, config, Duration::ZERO, None)
+}
+
+fn start_agent(
+    (agent, turns): (Arc<ScriptedAgent>, mpsc::Receiver<StartedTurn>),
+    store: Arc<dyn Store>,
+    config: EngineConfig,
+    later: Duration,
+    control: Option<Arc<dyn Control>>,
+) -> Harness {
     let (tasks, metrics) = (Tasks::new(), Arc::new(Metrics::new("test")));
     let engine = Engine::new(EngineParts {
         store: Arc::clone(&store),

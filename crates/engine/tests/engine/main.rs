@@ -23,6 +23,7 @@ mod lost_answers;
 mod metrics;
 mod native_prompts;
 mod orphaned_turns;
+mod plain_agent;
 mod power_loss;
 mod races;
 mod readers;

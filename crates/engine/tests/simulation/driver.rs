@@ -7,8 +7,8 @@ use std::time::Duration;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use longshore_engine::Tasks;
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, Input, MAX_STEERING, NewSession, Resume, ResumedChild,
-    ResumedChildState, Session, Steering, Turn, TurnRecord, TurnRequest,
+    Admission, Admitted, Agent, BoxFuture, Description, Input, MAX_STEERING, NewSession, Resume,
+    ResumedChild, ResumedChildState, Session, Steering, Turn, TurnRecord, TurnRequest, UnfollowedTurns,
 };
 use longshore_engine::queue;
 use longshore_engine::simulation::Flaw;
@@ -85,7 +85,7 @@ impl SimDriver {
         let follower =
             Follower { agent, session, prompt, reports, changes, reported, has_missed_the_end: false };
         self.tasks.spawn("driver", follower.follow(joining, is_resumed));
-        Ok(Turn { steering, events, refusal: None })
+        Ok(Turn { steering: Some(steering), events, refusal: None })
     }
 
     async fn prompt(&self, request: &TurnRequest) -> Result<()> {
@@ -130,21 +130,14 @@ fn words_of(input: &[Input]) -> String {
 }
 
 impl Agent for SimDriver {
+    fn describe(&self) -> Description {
+        Description { name: "The simulated agent".to_owned(), version: None, resumes_turns: true }
+    }
+
     fn admit<'a>(&'a self, admission: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
         Box::pin(async move {
             self.stage().pause().await;
             Ok(Admitted { directory: admission.current.unwrap_or("workspace").to_owned() })
-        })
-    }
-
-    fn find_session<'a>(&'a self, _id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async move {
-            self.reach().await?;
-            Ok(self.agent.state().session(&session.id).is_some_and(crate::agent::Conversation::is_busy))
         })
     }
 
@@ -156,10 +149,6 @@ impl Agent for SimDriver {
             self.stage().pause().await;
             Ok(session)
         })
-    }
-
-    fn new_prompt(&self) -> PromptId {
-        self.agent.state().new_prompt()
     }
 
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
@@ -195,7 +184,7 @@ impl Agent for SimDriver {
         })
     }
 
-    fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
+    fn cancel<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.reach().await?;
             if self.stage().strikes(|fault_rates| fault_rates.agent_fails) {
@@ -203,6 +192,23 @@ impl Agent for SimDriver {
             }
             self.agent.stop(&session.id);
             self.reach().await
+        })
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.reach())
+    }
+
+    fn unfollowed_turns(&self) -> Option<&dyn UnfollowedTurns> {
+        Some(self)
+    }
+}
+
+impl UnfollowedTurns for SimDriver {
+    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            self.reach().await?;
+            Ok(self.agent.state().session(&session.id).is_some_and(crate::agent::Conversation::is_busy))
         })
     }
 
@@ -225,10 +231,6 @@ impl Agent for SimDriver {
             self.reach().await?;
             Ok(may_run)
         })
-    }
-
-    fn check(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.reach())
     }
 }
 

@@ -150,6 +150,7 @@ impl Watcher {
             Some(ExternalTurn {
                 session: session.clone(),
                 prompt: turn.prompts[0].id.clone(),
+                engine_prompt: None,
                 content: vec![Part::text(turn.prompts[0].words.clone())],
                 at: Stage::time_of_day(self.agent.stage.now()),
             })
