@@ -10,7 +10,7 @@ use longshore_agent_acp::{AcpAgent, AgentFacts, Capabilities};
 use longshore_engine::Tasks;
 use longshore_engine::port::{Agent as _, Input, NewSession, Session, TurnRequest};
 use longshore_model::{
-    AgentEvent, Answer, BlockKind, Outcome, PermissionReply, PromptOptions, Result, TaskId,
+    AgentEvent, Answer, BlockKind, Outcome, PermissionReply, PromptId, PromptOptions, Result, TaskId,
 };
 use tokio::time::{Instant, timeout};
 
@@ -112,7 +112,7 @@ async fn steps(plan: &Plan, agent: &AcpPlan, running: &AcpAgent) -> bool {
     fact("prompts", prompts(facts.capabilities));
     let methods = facts.auth_methods.iter().map(|method| method.id.as_str());
     fact("logins", listed(methods));
-    let request = NewSession { directory: plan.workspace.to_string_lossy().into_owned() };
+    let request = NewSession { directory: plan.workspace.to_string_lossy().into_owned(), title: None };
     let Some(session) = step("session", "ok", running.open_session(request)).await else { return false };
     offers(&running.facts().unwrap_or(facts));
     let said = step("trial turn", "", turn(running, session)).await;
@@ -140,7 +140,7 @@ async fn turn(agent: &AcpAgent, session: Session) -> Result<String> {
     let request = TurnRequest {
         task: TaskId::parse("trial").map_err(longshore_model::Error::internal)?,
         session: session.clone(),
-        prompt: agent.new_prompt(),
+        prompt: PromptId::parse("trial").map_err(longshore_model::Error::internal)?,
         input: vec![Input::Text(TRIAL_PROMPT.to_owned())],
         options: PromptOptions::default(),
         order: None,

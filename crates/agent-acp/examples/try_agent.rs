@@ -18,7 +18,7 @@ use longshore_agent_acp::process::ProcessConfig;
 use longshore_agent_acp::{AcpAgent, AcpConfig};
 use longshore_engine::Tasks;
 use longshore_engine::port::{Agent as _, Input, NewSession, Prompting, Session, TurnRequest};
-use longshore_model::{AgentEvent, Answer, Error, ErrorKind, PromptOptions, Result, TaskId};
+use longshore_model::{AgentEvent, Answer, Error, ErrorKind, PromptId, PromptOptions, Result, TaskId};
 
 #[tokio::main]
 async fn main() -> Result<()> {
@@ -33,7 +33,7 @@ async fn main() -> Result<()> {
     let start = || AcpAgent::new(config(directory, command), &tasks);
     let mut agent = start();
     println!("{:?}", agent.start().await?);
-    let session = agent.open_session(NewSession { directory: directory.clone() }).await?;
+    let session = agent.open_session(NewSession { directory: directory.clone(), title: None }).await?;
     println!("session {}: {:?}", session.id, agent.facts());
     for prompt in prompts {
         println!("--- {prompt}");
@@ -78,7 +78,7 @@ async fn turn(agent: &AcpAgent, session: &Session, prompt: &str, answer: &str) -
     let request = TurnRequest {
         task: TaskId::parse("tried").map_err(Error::internal)?,
         session: session.clone(),
-        prompt: agent.new_prompt(),
+        prompt: new_prompt(),
         input: vec![Input::Text(text.to_owned())],
         options: PromptOptions::default(),
         order: None,
@@ -91,8 +91,8 @@ async fn turn(agent: &AcpAgent, session: &Session, prompt: &str, answer: &str) -
     while let Some(event) = turn.events.recv().await {
         println!("{event:?}");
         match event {
-            AgentEvent::Text { .. } if std::mem::take(&mut is_to_stop) => agent.abort(session).await?,
-            AgentEvent::Asked(_) if answer == "cancel" => agent.abort(session).await?,
+            AgentEvent::Text { .. } if std::mem::take(&mut is_to_stop) => agent.cancel(session).await?,
+            AgentEvent::Asked(_) if answer == "cancel" => agent.cancel(session).await?,
             AgentEvent::Asked(ask) => {
                 agent.reply(session, &ask, &Answer::permission(answer, None)).await?;
             }
@@ -100,4 +100,9 @@ async fn turn(agent: &AcpAgent, session: &Session, prompt: &str, answer: &str) -
         }
     }
     Ok(())
+}
+
+/// An id such as the engine makes.
+fn new_prompt() -> PromptId {
+    PromptId::parse(&uuid::Uuid::now_v7().to_string()).expect("a UUID is an id")
 }

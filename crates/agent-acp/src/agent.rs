@@ -12,10 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, NewSession, Session, Turn, TurnRecord, TurnRequest,
+    Admission, Admitted, Agent, BoxFuture, Description, NewSession, Session, Turn, TurnRecord, TurnRequest,
+    UnfollowedTurns,
 };
 use longshore_engine::{ProtectedPaths, Tasks};
-use longshore_model::{Answer, Ask, Error, ErrorKind, PromptId, Result, SessionId};
+use longshore_model::{Answer, Ask, Error, Result, SessionId};
 
 use self::admit::Workspace;
 use self::drive::Turns;
@@ -100,25 +101,17 @@ impl AcpAgent {
 }
 
 impl Agent for AcpAgent {
+    fn describe(&self) -> Description {
+        let version = self.facts().map(|facts| facts.version).filter(|version| !version.is_empty());
+        Description { name: self.config.name.clone(), version, resumes_turns: true }
+    }
+
     fn admit<'a>(&'a self, request: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
         Box::pin(self.workspace.admit(request, self.facts()))
     }
 
-    /// Only the gateway talks to the process, so there are no sessions of others.
-    fn find_session<'a>(&'a self, _id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
-        Box::pin(async { Ok(None) })
-    }
-
-    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async { Ok(self.turns.get(&session.id).is_some() || self.host.is_stuck(&session.id)) })
-    }
-
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
         Box::pin(self.open(request))
-    }
-
-    fn new_prompt(&self) -> PromptId {
-        PromptId::parse(&uuid::Uuid::now_v7().to_string()).expect("a UUID is an id")
     }
 
     fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
@@ -144,24 +137,12 @@ impl Agent for AcpAgent {
         })
     }
 
-    fn abort<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
+    fn cancel<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
             if let Some(turn) = self.turns.get(&session.id) {
                 turn.cancel().await;
             }
             Ok(())
-        })
-    }
-
-    /// The process ends with the gateway, so only turns of this run can still run.
-    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
-        Box::pin(async move {
-            for TurnRecord { session, prompt, .. } in over {
-                if let Some(turn) = self.turns.get(&session.id).filter(|turn| turn.prompt == *prompt) {
-                    turn.cancel().await;
-                }
-            }
-            Ok(Vec::new())
         })
     }
 
@@ -175,6 +156,29 @@ impl Agent for AcpAgent {
 
     fn until_back(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.host.until_back())
+    }
+
+    fn unfollowed_turns(&self) -> Option<&dyn UnfollowedTurns> {
+        Some(self)
+    }
+}
+
+/// Turns that were canceled or ran out of time, and that the process has not ended yet.
+impl UnfollowedTurns for AcpAgent {
+    fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async { Ok(self.turns.get(&session.id).is_some() || self.host.is_stuck(&session.id)) })
+    }
+
+    /// The process ends with the gateway, so only turns of this run can still run.
+    fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
+        Box::pin(async move {
+            for TurnRecord { session, prompt, .. } in over {
+                if let Some(turn) = self.turns.get(&session.id).filter(|turn| turn.prompt == *prompt) {
+                    turn.cancel().await;
+                }
+            }
+            Ok(Vec::new())
+        })
     }
 }
 

@@ -241,11 +241,11 @@ async fn served(script: &str, tasks: &Tasks) -> (std::sync::Arc<AcpAgent>, port:
     };
     let agent = AcpAgent::new(config, tasks);
     let directory = workspace.to_str().unwrap().to_owned();
-    let session = agent.open_session(NewSession { directory }).await.unwrap();
+    let session = agent.open_session(NewSession { directory, title: None }).await.unwrap();
     let request = TurnRequest {
         task: TaskId::parse("t").unwrap(),
         session,
-        prompt: agent.new_prompt(),
+        prompt: new_prompt(),
         input: vec![Input::Text("hi".to_owned())],
         options: PromptOptions::default(),
         order: None,
@@ -295,4 +295,9 @@ async fn a_gateway_that_stops_leaves_no_process_of_a_served_agent() {
     };
     timeout(PATIENCE, tasks.stop()).await.expect("all tasks end");
     gone(&child).await;
+}
+
+/// An id such as the engine makes.
+fn new_prompt() -> PromptId {
+    PromptId::parse(&uuid::Uuid::now_v7().to_string()).expect("a UUID is an id")
 }

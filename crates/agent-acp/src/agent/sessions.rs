@@ -15,7 +15,8 @@ const WENT_ON: &str = "When the agent opened the session again, it first went on
 
 impl AcpAgent {
     pub(super) async fn open(&self, request: NewSession) -> Result<Session> {
-        let NewSession { directory } = request;
+        // ACP has no title for a new session: the agent chooses one.
+        let NewSession { directory, title: _ } = request;
         self.workspace.check_unchanged(&directory).await?;
         let lease = self.host.lease().await?;
         let connection = lease.connection();

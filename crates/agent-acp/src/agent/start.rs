@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use longshore_engine::port::{
-    FileSource, Input, InputFile, MAX_STEERING, Resume, Session, Turn, TurnRequest,
-};
+use longshore_engine::port::{FileSource, Input, InputFile, Resume, Session, Turn, TurnRequest};
 use longshore_engine::queue;
 use longshore_model::{
     AgentEvent, BlockKind, Error, ErrorKind, Failure, Outcome, PartContent, Resolution, Result,
@@ -54,7 +52,8 @@ impl AcpAgent {
         let (sender, events) = queue::channel(MAX_WAITING);
         let driver = self.turns.driver(started, sender);
         self.tasks.spawn("acp-turn", driver.run(self.tasks.clone()));
-        Ok(Turn { steering: no_steering(), events, refusal: None })
+        // ACP has no way to add a message to a running turn.
+        Ok(Turn { steering: None, events, refusal: None })
     }
 
     /// A turn of an earlier run of the gateway. The agent's process ended with that run, so the turn is over. Whether the agent
@@ -87,7 +86,7 @@ impl AcpAgent {
             let sent = sender.try_send(event);
             debug_assert!(sent.is_ok(), "the queue has room for all");
         }
-        Turn { steering: no_steering(), events, refusal: None }
+        Turn { steering: None, events, refusal: None }
     }
 
     /// Waits until no turn runs in the session: one that was just canceled may take a moment to end. Waits for a new process if
@@ -112,11 +111,6 @@ impl AcpAgent {
             timeout_at(deadline, changed).await.map_err(busy)?;
         }
     }
-}
-
-/// ACP has no way to add a message to a running turn: the queue is closed, so the engine makes a task of such a message.
-fn no_steering<T>() -> queue::Sender<T> {
-    queue::channel(MAX_STEERING).0
 }
 
 /// Reads the files whose bytes the prompt holds. A file that cannot be read, or that has changed since it was checked, is left out

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Mutex;
 
 use longshore_engine::port::{Input, Prompting};
-use longshore_model::{AgentEvent, Outcome, PermissionReply, PromptOptions, TaskId};
+use longshore_model::{AgentEvent, ErrorKind, Outcome, PermissionReply, PromptId, PromptOptions, TaskId};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
@@ -64,7 +64,7 @@ impl Stage {
         let directory = self.directory();
         let answer = json!({"sessionId": id});
         let (opened, _) = tokio::join!(
-            self.agent.open_session(NewSession { directory }),
+            self.agent.open_session(NewSession { directory, title: None }),
             self.peers[0].answer("session/new", answer)
         );
         opened.unwrap()
@@ -104,7 +104,7 @@ fn request(agent: &AcpAgent, session: &Session, text: &str) -> TurnRequest {
     TurnRequest {
         task: TaskId::parse("t").unwrap(),
         session: session.clone(),
-        prompt: agent.new_prompt(),
+        prompt: new_prompt(),
         input: vec![Input::Text(text.to_owned())],
         options: PromptOptions::default(),
         order: None,
@@ -310,4 +310,9 @@ async fn a_directory_must_be_in_the_workspace() {
         stage.agent.admit(request).await.unwrap_err().violations()[0].field,
         "metadata.opencode.agent"
     );
+}
+
+/// An id such as the engine makes.
+fn new_prompt() -> PromptId {
+    PromptId::parse(&uuid::Uuid::now_v7().to_string()).expect("a UUID is an id")
 }

@@ -195,7 +195,7 @@ async fn a_message_that_joins_while_the_driver_reads_is_no_message_of_another_cl
     bench.fake.fault_once("GET", "/message", Fault::Hold(response.clone()));
     bench.fake.end_streams();
     response.reached().await;
-    let (_, sent) = join(&bench, &turn, "more").await;
+    let (_, sent) = join(&turn, "more").await;
     sent.unwrap().unwrap();
     gate.open();
     bench.fake.wait_until_idle().await;

@@ -93,7 +93,7 @@ async fn an_error_of_another_message_before_the_first_answer_does_not_end_the_tu
 async fn a_prompt_with_an_option_that_is_forbidden_by_now_is_not_sent() {
     let pin_all = |config: &mut OpenCodeConfig| config.rules.pinned = Pin::ALL.to_vec();
     let bench = Bench::with(FakeOpenCode::start(), None, Duration::from_secs(5), pin_all);
-    let (session, prompt) = (bench.session().await, bench.agent.new_prompt());
+    let (session, prompt) = (bench.session().await, new_prompt());
     let options = PromptOptions { agent: Some("plan".to_owned()), ..PromptOptions::default() };
     let request = TurnRequest { options, ..request(&session, &prompt, "go", None) };
     let refused = bench.agent.start_turn(request).await.map(drop).unwrap_err();

@@ -90,8 +90,8 @@ pub struct Description {
     pub name: String,
     /// `None`: not known yet.
     pub version: Option<String>,
-    /// After a restart of the gateway the agent can report what happened to a turn meanwhile, and go on with it. Otherwise
-    /// [`TurnRequest::resume`] is never set.
+    /// After a restart of the gateway the agent can say what became of a turn: it goes on, or how it ended. Otherwise
+    /// [`TurnRequest::resume`] is never set, and the engine ends the turn.
     pub resumes_turns: bool,
 }
 

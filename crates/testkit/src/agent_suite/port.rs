@@ -1,5 +1,6 @@
 //! The suite's calls of the port. No other file of the suite calls an agent.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -28,15 +29,17 @@ impl dyn AgentUnderTest + '_ {
         );
         let admitted = soon("the admission", agent.admit(Admission { options: &options, ..request })).await;
         let directory = admitted.expect("a default directory").directory;
-        self.while_down("a session", || agent.open_session(NewSession { directory: directory.clone() }))
-            .await
-            .expect("a session")
+        self.while_down("a session", || {
+            agent.open_session(NewSession { directory: directory.clone(), title: None })
+        })
+        .await
+        .expect("a session")
     }
 
     /// Starts a turn. An agent that is down is waited for; nothing was prompted then.
     pub(super) async fn try_start(&self, session: &Session, text: &str) -> Result<Running> {
         let agent = self.agent();
-        let prompt = agent.new_prompt();
+        let prompt = new_prompt();
         let request = request(session, &prompt, text, None);
         let turn = self.while_down("the start of a turn", || agent.start_turn(request.clone())).await?;
         assert!(request.prompting.has_begun(), "a turn has started, and its prompt does not count as sent");
@@ -71,7 +74,7 @@ impl dyn AgentUnderTest + '_ {
 
     /// Resumes a turn of which the log has nothing.
     pub(super) async fn resume_unsent(&self, session: &Session) -> Running {
-        let prompt = self.agent().new_prompt();
+        let prompt = new_prompt();
         self.resume_prompt(session, &prompt, Resume::default()).await
     }
 
@@ -89,7 +92,7 @@ impl dyn AgentUnderTest + '_ {
     }
 
     pub(super) async fn cancel(&self, session: &Session) {
-        soon("the cancel", self.agent().abort(session)).await.expect("the turn is canceled");
+        soon("the cancel", self.agent().cancel(session)).await.expect("the turn is canceled");
     }
 
     pub(super) async fn check_agent(&self) -> Result<()> {
@@ -102,7 +105,7 @@ impl dyn AgentUnderTest + '_ {
         let (go, may_go) = oneshot::channel();
         let (sent, outcome) = oneshot::channel();
         let steering = Steering {
-            prompt: self.agent().new_prompt(),
+            prompt: new_prompt(),
             input: vec![Input::Text(text.to_owned())],
             options: PromptOptions::default(),
             trace: None,
@@ -110,7 +113,8 @@ impl dyn AgentUnderTest + '_ {
             go: may_go,
             sent,
         };
-        if soon("the offer", running.turn.steering.send(Box::new(steering))).await.is_err() {
+        let Some(queue) = &running.turn.steering else { return false };
+        if soon("the offer", queue.send(Box::new(steering))).await.is_err() {
             return false;
         }
         if soon("the promise to wait", is_expected).await.is_err() || go.send(()).is_err() {
@@ -207,4 +211,11 @@ fn open_asks(events: &[AgentEvent]) -> Vec<RequestId> {
         }
     }
     open
+}
+
+/// An id such as the engine makes.
+fn new_prompt() -> PromptId {
+    static MADE: AtomicUsize = AtomicUsize::new(0);
+    let number = MADE.fetch_add(1, Ordering::Relaxed);
+    PromptId::parse(&format!("0199-{number}")).expect("digits are an id")
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use longshore_engine::port::{Input, NewSession, Prompting, Session, Turn, TurnRequest};
-use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, PromptOptions, Result, TaskId};
+use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, PromptId, PromptOptions, Result, TaskId};
 use longshore_testkit::agent_suite::{AgentUnderTest, PATIENCE, Received};
 use longshore_testkit::fake_acp::{Action, Options};
 use longshore_testkit::process::ProcessResources;
@@ -32,7 +32,7 @@ impl OverStdio {
     async fn try_session(&self) -> Result<Session> {
         let directory =
             self.workspace().canonicalize().expect("a directory").to_str().expect("UTF-8").to_owned();
-        timeout(PATIENCE, self.agent().open_session(NewSession { directory }))
+        timeout(PATIENCE, self.agent().open_session(NewSession { directory, title: None }))
             .await
             .expect("an answer in time")
     }
@@ -42,7 +42,7 @@ impl OverStdio {
         let request = TurnRequest {
             task: TaskId::parse("task-1").expect("an id"),
             session: session.clone(),
-            prompt: agent.new_prompt(),
+            prompt: PromptId::parse("prompt").expect("an id"),
             input: vec![Input::Text(prompt.to_owned())],
             options: PromptOptions::default(),
             order: None,
@@ -142,7 +142,7 @@ async fn an_agent_that_ignores_a_cancel_is_replaced_and_its_child_is_killed() {
         vec![Action::IgnoreCancel, Action::Fork, text("one"), agent.fake().hold(&never), text("two")];
     let turn = agent.start(&session, script).await;
     never.reached().await;
-    timeout(PATIENCE, agent.agent().abort(&session)).await.expect("a cancel ends").expect("a cancel works");
+    timeout(PATIENCE, agent.agent().cancel(&session)).await.expect("a cancel ends").expect("a cancel works");
     let (heard, outcome) = rest(turn).await;
     assert_eq!(heard, "one");
     assert!(!is_completed(&outcome), "{outcome:?}");

@@ -101,7 +101,7 @@ async fn sessions_get_the_configured_mode_and_model_and_turns_the_requested_mode
         peer.answer("session/new", offers()).await;
         assert_eq!(peer.answer("session/set_mode", json!({})).await["params"]["modeId"], "auto");
     };
-    let (opened, ()) = tokio::join!(stage.agent.open_session(NewSession { directory }), playing);
+    let (opened, ()) = tokio::join!(stage.agent.open_session(NewSession { directory, title: None }), playing);
     let session = opened.unwrap();
     let facts = stage.agent.facts().unwrap();
     assert_eq!(facts.modes.unwrap().current_mode_id, "auto");
@@ -134,7 +134,8 @@ async fn a_configured_mode_that_the_agent_lacks_is_an_error_that_lasts() {
         stage.peers[0].answer("initialize", loads()).await;
         stage.peers[0].answer("session/new", offers()).await;
     };
-    let (refused, ()) = tokio::join!(stage.agent.open_session(NewSession { directory }), playing);
+    let (refused, ()) =
+        tokio::join!(stage.agent.open_session(NewSession { directory, title: None }), playing);
     let refused = refused.unwrap_err();
     assert!(refused.is_permanent() && refused.message().contains("Choose one of: ask, auto."), "{refused}");
 }

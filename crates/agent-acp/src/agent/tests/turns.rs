@@ -13,7 +13,7 @@ async fn a_turn_from_prompt_to_end_and_another_in_the_same_session() {
         let (mut turn, prompt) = stage.prompt(&session, text).await;
         assert_eq!(prompt["params"], json!({"sessionId": "s", "prompt": [{"type": "text", "text": text}]}));
         assert!(stage.agent.is_busy(&session).await.unwrap());
-        assert!(turn.steering.is_closed(), "a message cannot join a turn of this agent");
+        assert!(turn.steering.is_none(), "a message cannot join a turn of this agent");
         stage.peers[0].text("s", "hello").await;
         stage.peers[0].end(&prompt, "end_turn").await;
         assert_eq!(rest(&mut turn).await, ("hello".to_owned(), completed()));
@@ -61,7 +61,7 @@ async fn an_ask_is_answered_once_and_the_agent_gets_its_own_option() {
 async fn abort_cancels_the_open_ask_and_waits_for_the_end() {
     let mut stage = stage(1);
     let session = stage.begin(loads(), "s").await;
-    stage.agent.abort(&session).await.unwrap();
+    stage.agent.cancel(&session).await.unwrap();
     let (mut turn, prompt) = stage.prompt(&session, "hi").await;
     stage.peers[0].ask("s", json!(0)).await;
     let asked = ask(&mut turn).await;
@@ -70,7 +70,7 @@ async fn abort_cancels_the_open_ask_and_waits_for_the_end() {
         assert_eq!(stage.peers[0].get().await["method"], "session/cancel");
         stage.peers[0].end(&prompt, "cancelled").await;
     };
-    let (aborted, ()) = tokio::join!(stage.agent.abort(&session), playing);
+    let (aborted, ()) = tokio::join!(stage.agent.cancel(&session), playing);
     aborted.unwrap();
     assert!(!stage.agent.is_busy(&session).await.unwrap());
     let AgentEvent::AskClosed { request_id, resolution } = next(&mut turn).await else {
@@ -95,7 +95,7 @@ async fn an_agent_waits_for_an_engine_that_does_not_read_and_can_still_be_cancel
     // The clock moves only when nothing else can.
     assert!(timeout(Duration::from_secs(1), flood).await.is_err(), "all events wait in memory");
     let aborting = async {
-        let mut aborting = Box::pin(stage.agent.abort(&session));
+        let mut aborting = Box::pin(stage.agent.cancel(&session));
         assert!(poll_once(&mut aborting).await.is_none());
         // As the engine does once the task is canceled.
         drop(turn);
@@ -116,7 +116,7 @@ async fn a_turn_that_the_engine_gave_up_is_stopped_by_its_prompt() {
     let session = stage.begin(loads(), "s").await;
     let started = request(&stage.agent, &session, "hi");
     let mine = TurnRecord { session: session.clone(), prompt: started.prompt.clone(), joined: Vec::new() };
-    let other = TurnRecord { prompt: stage.agent.new_prompt(), ..mine.clone() };
+    let other = TurnRecord { prompt: new_prompt(), ..mine.clone() };
     let (turn, prompt) = tokio::join!(stage.agent.start_turn(started), stage.peers[0].get());
     drop(turn);
     assert_eq!(stage.agent.stop_turns(std::slice::from_ref(&other)).await.unwrap(), []);
@@ -139,7 +139,7 @@ async fn an_agent_that_ignores_a_cancel_is_replaced_when_its_other_turns_are_ove
     let (mut ignored, _) = stage.prompt(&stuck, "hi").await;
     let (mut working, prompt) = stage.prompt(&other, "hi").await;
     let since = Instant::now();
-    stage.agent.abort(&stuck).await.unwrap();
+    stage.agent.cancel(&stuck).await.unwrap();
     assert_eq!(since.elapsed().as_secs(), 5);
     assert_eq!(stage.peers[0].get().await["method"], "session/cancel");
     assert!(matches!(rest(&mut ignored).await.1, Outcome::Canceled { .. }));
@@ -170,7 +170,7 @@ async fn a_stuck_session_is_reported_as_busy_while_other_turns_keep_the_process(
     let other = stage.open("other").await;
     let (_ignored, _) = stage.prompt(&stuck, "hi").await;
     let (_working, _) = stage.prompt(&other, "hi").await;
-    stage.agent.abort(&stuck).await.unwrap();
+    stage.agent.cancel(&stuck).await.unwrap();
     let refused = stage.agent.start_turn(request(&stage.agent, &stuck, "again")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::SessionBusy);
 }
@@ -257,7 +257,8 @@ async fn a_missing_login_is_told_with_the_agents_methods_and_the_next_turn_start
         stage.peers[0].fail("session/new", -32000, "Authentication required").await;
         stage.peers[0].closed().await;
     };
-    let (refused, ()) = tokio::join!(stage.agent.open_session(NewSession { directory }), playing);
+    let (refused, ()) =
+        tokio::join!(stage.agent.open_session(NewSession { directory, title: None }), playing);
     let refused = refused.unwrap_err();
     assert!(refused.needs_credentials() && refused.message().contains("Method `key`: API key."), "{refused}");
 
