@@ -26,6 +26,7 @@ use tokio::time::timeout;
 
 use self::dispatch::EarlyUpdates;
 pub use self::driver::Driver;
+pub(crate) use self::driver::OUTPUT_ENDED;
 pub use self::error::CallError;
 pub use self::sessions::{OpenedSession, Role, SessionFacts};
 use crate::frame::{self, AgentRequestId, RpcError};

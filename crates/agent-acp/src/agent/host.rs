@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::facts::AgentFacts;
-use crate::connection::{Connection, Limits};
+use crate::connection::{Connection, Limits, OUTPUT_ENDED};
 use crate::launch::{self, Running};
 use crate::process::ProcessConfig;
 use crate::schema::{InitializeAnswer, McpServer, RemoteKind};
@@ -111,7 +111,7 @@ impl Lease {
         &self.live.connection
     }
 
-    /// The configured servers that the agent can use: it may lack remote ones, which ACP lets it choose.
+    /// The configured servers that the agent can use: which remote ones it takes is its choice.
     pub(super) fn servers(&self, configured: &[McpServer]) -> Vec<McpServer> {
         let remote = self.live.about.agent_capabilities.mcp_capabilities;
         let is_usable = |server: &&McpServer| match server {
@@ -119,7 +119,15 @@ impl Lease {
             McpServer::Remote { r#type: RemoteKind::Http, .. } => remote.http,
             McpServer::Remote { r#type: RemoteKind::Sse, .. } => remote.sse,
         };
-        configured.iter().filter(is_usable).cloned().collect()
+        let (usable, others): (Vec<_>, Vec<_>) = configured.iter().partition(is_usable);
+        if !others.is_empty() {
+            tracing::warn!(
+                agent = self.host.config.name,
+                servers = others.len(),
+                "the agent takes no such MCP servers"
+            );
+        }
+        usable.into_iter().cloned().collect()
     }
 
     pub(super) fn epitaph(&self) -> watch::Receiver<Option<String>> {
@@ -336,7 +344,7 @@ impl Host {
                 // The exit status says more than that the output was closed. Another reason, such as a line that is too long,
                 // is the gateway's own, and the agent did not end by itself.
                 let buried = running.bury().await;
-                let why = if closed.starts_with("The agent ended") { buried } else { closed };
+                let why = if closed == OUTPUT_ENDED { buried } else { closed };
                 tracing::warn!(agent = self.config.name, why, log, "an agent ended");
                 live.epitaph.send_replace(Some(why.clone()));
                 Some(unavailable(&why))

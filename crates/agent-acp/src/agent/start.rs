@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use longshore_engine::fail_point;
 use longshore_engine::port::{
     FileSource, Input, InputFile, MAX_STEERING, Resume, Session, Turn, TurnRequest,
 };
@@ -42,10 +41,8 @@ impl AcpAgent {
         let takes = lease.live.about.agent_capabilities.prompt_capabilities;
         let files = read_files(&input, takes).await;
         let blocks = content::blocks(&input, Path::new(&session.directory), takes, &files);
-        fail_point::hit("prompt.before");
         prompting.mark();
         let started = crate::turn::Turn::start(connection, session.id.clone(), &prompt, &blocks);
-        fail_point::hit("prompt.after");
         let turn = started.map_err(|cause| {
             // The line was not even queued.
             prompting.unmark();

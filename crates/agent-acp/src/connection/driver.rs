@@ -11,6 +11,9 @@ use tokio::time::timeout;
 use super::Connection;
 use crate::frame::{Line, LineReader};
 
+/// Why a connection is over whose agent has ended: only its process knows more.
+pub(crate) const OUTPUT_ENDED: &str = "The agent ended, or closed its output.";
+
 /// How long the output is read after the input broke: an agent that ends closes both.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -62,7 +65,7 @@ async fn read<R: AsyncRead + Unpin>(connection: &Connection, mut lines: LineRead
         let taken = match lines.next().await {
             Ok(Some(Line::Whole(line))) => connection.take_line(&line).await,
             Ok(Some(Line::TooLong { head, bytes })) => connection.take_overlong(&head, bytes).await,
-            Ok(None) => return "The agent ended, or closed its output.".to_owned(),
+            Ok(None) => return OUTPUT_ENDED.to_owned(),
             Err(error) => {
                 tracing::debug!(%error, "the agent's output cannot be read");
                 return "The agent's output cannot be read.".to_owned();
