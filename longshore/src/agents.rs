@@ -89,14 +89,17 @@ pub(crate) async fn check(plan: &Plan) -> anyhow::Result<ExitCode> {
     let tasks = Tasks::new();
     let running = AcpAgent::new(acp_upstream::config(plan, agent), &tasks);
     let works = tokio::select! {
-        works = steps(plan, agent, &running) => works,
-        // Dropping the agent kills its processes.
-        _ = signals.next() => false,
+        works = steps(plan, agent, &running) => Some(works),
+        _ = signals.next() => None,
     };
     running.stop().await;
     tasks.stop().await;
-    output::print(if works { "\nThe agent works." } else { "\nThe agent does not work." });
-    Ok(if works { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    output::print(match works {
+        Some(true) => "\nThe agent works.",
+        Some(false) => "\nThe agent does not work.",
+        None => "\nThe check was interrupted.",
+    });
+    Ok(if works == Some(true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Whether every step worked.

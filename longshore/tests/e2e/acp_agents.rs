@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use crate::client::{Client, Stream, message, message_in, message_on};
 use crate::frames::{check_log, context_id, nth_text, state, state_of, task_id};
 use crate::harness::{LONGSHORE, scenario};
+use crate::official_client::sends_lists_and_cancels;
 
 /// An agent, and what differs between the agents.
 struct RealAgent {
@@ -119,6 +120,7 @@ async fn serve(root: tempfile::TempDir, agent: RealAgent, model: &DemoModel) {
     let mut gateway = Gateway::start_in(root, setup).await;
     let mut client = Client::of(&gateway);
     scenario("documents", documents_name_the_agent(&gateway, &client, agent.title)).await;
+    scenario("official client", sends_lists_and_cancels(&gateway)).await;
     let mut context = String::new();
     scenario("send and stream", async { context = send_and_stream(&client).await }).await;
     scenario("permissions", permissions(&gateway, &client, &agent)).await;

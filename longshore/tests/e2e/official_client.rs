@@ -25,8 +25,7 @@ type Client = A2AClient<Box<dyn Transport>>;
 #[tokio::test(flavor = "multi_thread")]
 async fn the_official_client_uses_every_operation_over_both_bindings() {
     let gateway = Gateway::start(Setup::demo(env!("CARGO_BIN_EXE_longshore"))).await;
-    let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().unwrap();
-    let card = AgentCardResolver::new(Some(http.clone())).resolve(gateway.url()).await.unwrap();
+    let (http, card) = discover(&gateway).await;
     let offered: Vec<(&str, &str)> = card
         .supported_interfaces
         .iter()
@@ -52,6 +51,21 @@ async fn the_official_client_uses_every_operation_over_both_bindings() {
         let refused = stranger.get_task(&get("any")).await;
         assert!(refused.is_err(), "{binding}: a wrong token was let in: {refused:#?}");
     }
+}
+
+/// The operations that do not depend on the tools of the agent.
+pub(crate) async fn sends_lists_and_cancels(gateway: &Gateway) {
+    let (http, card) = discover(gateway).await;
+    let client = connect(&http, &card, TRANSPORT_PROTOCOL_JSONRPC, TOKEN).await;
+    send_get_and_list(&client, TRANSPORT_PROTOCOL_JSONRPC).await;
+    subscribe_and_cancel(&client, TRANSPORT_PROTOCOL_JSONRPC).await;
+}
+
+async fn discover(gateway: &Gateway) -> (reqwest::Client, AgentCard) {
+    let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build();
+    let http = http.expect("a client without certificates");
+    let card = AgentCardResolver::new(Some(http.clone())).resolve(gateway.url()).await;
+    (http, card.expect("the gateway serves its card"))
 }
 
 async fn send_get_and_list(client: &Client, binding: &str) {
