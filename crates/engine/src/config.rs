@@ -213,7 +213,7 @@ impl AlwaysScope {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Session => "session",
-            Self::Agent => "opencode",
+            Self::Agent => "agent",
         }
     }
 

@@ -525,7 +525,11 @@ fn control(reader: &mut Reader<'_>) -> Option<ControlPlan> {
         workspace_mutations,
         session_share,
         session_guard: SessionGuard::parse(session_guard?)?,
-        always_scope: AlwaysScope::parse(always_scope?)?,
+        always_scope: match always_scope? {
+            // The name from before there were other agents.
+            "opencode" => AlwaysScope::Agent,
+            word => AlwaysScope::parse(word)?,
+        },
         claim_ttl: claim_ttl?,
         watch_directories: watch_directories?,
     })

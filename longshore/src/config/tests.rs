@@ -129,6 +129,10 @@ fn the_control_settings_are_read() {
         watch_directories: 0,
     };
     assert_eq!(Sources { variables, ..Sources::default() }.plan().control, expected);
+    for scope in AlwaysScope::ALL {
+        let variables: &[_] = &[("LONGSHORE_ALWAYS_SCOPE", scope.as_str())];
+        assert_eq!(Sources { variables, ..Sources::default() }.plan().control.always_scope, scope);
+    }
     for guard in SessionGuard::ALL {
         let variables: &[_] = &[("LONGSHORE_SESSION_GUARD", guard.as_str())];
         assert_eq!(Sources { variables, ..Sources::default() }.plan().control.session_guard, guard);

@@ -72,11 +72,12 @@ pub const ALWAYS_SCOPE: Setting = Setting {
     key: "control.always_scope",
     flag: Some("always-scope"),
     env: Some("LONGSHORE_ALWAYS_SCOPE"),
-    kind: Kind::Choice(&["session", "opencode"]),
+    kind: Kind::Choice(&["session", "agent", "opencode"]),
     fallback: Value("session"),
     help: "Where the answer always to a permission of the agent applies. session: in the session that asked and its \
            sub-agents, for the caller who answered, until the approval is revoked \
-           (opencode.permissions.approvals.revoke). opencode: OpenCode keeps the approval itself, for all sessions in the \
-           directory, also those of other callers, until it ends; then one caller's approval lets the agent act for others \
-           without asking them.",
+           (opencode.permissions.approvals.revoke). agent: the agent keeps the approval itself, and callers may name those of \
+           its options that allow or reject always. OpenCode keeps it for all sessions in the directory, also those of other \
+           callers, until it ends; then one caller's approval lets the agent act for others without asking them. opencode: the \
+           older name of agent.",
 };
