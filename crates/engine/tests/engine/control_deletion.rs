@@ -10,17 +10,17 @@ async fn approve(s: &Stage, id: &str, request: &str) {
     let approval = Approval {
         owner: alice(),
         session: ses(id),
-        context: ContextId::parse("c").unwrap(),
-        request_id: RequestId::parse(request).unwrap(),
+        context: ContextId::parse("c").expect("an id"),
+        request_id: RequestId::parse(request).expect("an id"),
         permission: "bash".to_owned(),
         patterns: vec!["rm *".to_owned()],
         at: s.h.engine.now(),
     };
-    s.h.store.keep_approval(approval).await.unwrap();
+    s.h.store.keep_approval(approval).await.expect("the store is there");
 }
 
 async fn approved(s: &Stage) -> Vec<String> {
-    let kept = s.h.engine.approvals(&alice()).await.unwrap();
+    let kept = s.h.engine.approvals(&alice()).await.expect("the store is there");
     kept.into_iter().map(|approval| approval.request_id.as_str().to_owned()).collect()
 }
 
