@@ -227,6 +227,8 @@ impl Host {
     /// Fails while the agent has failed and cannot be started yet. An agent that does not run because nobody uses it is fine.
     pub(super) fn check(&self) -> Result<()> {
         match &self.lock().phase {
+            // Its end is known, and noted in a moment.
+            Phase::Running(live) => live.connection.closed().map_or(Ok(()), |why| Err(unavailable(&why))),
             Phase::Ending(Some(why)) => Err(why.clone()),
             Phase::Down { why, until } if Instant::now() < *until => Err(why.clone()),
             Phase::Over => Err(over()),
@@ -239,10 +241,11 @@ impl Host {
         loop {
             let mut changed = self.changed.subscribe();
             let until = match &self.lock().phase {
-                Phase::Stopped | Phase::Running(_) => return,
+                Phase::Stopped => return,
+                Phase::Running(live) if live.connection.closed().is_none() => return,
                 Phase::Down { until, .. } if Instant::now() >= *until => return,
                 Phase::Down { until, .. } => Some(*until),
-                Phase::Starting | Phase::Ending(_) | Phase::Over => None,
+                Phase::Running(_) | Phase::Starting | Phase::Ending(_) | Phase::Over => None,
             };
             tokio::select! {
                 _ = changed.changed() => {}

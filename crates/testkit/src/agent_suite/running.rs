@@ -75,15 +75,6 @@ impl Running {
         matches!(self.seen.last(), Some(AgentEvent::Ended(_)))
     }
 
-    /// Takes the events that wait now, without waiting for more.
-    pub(super) fn take_waiting(&mut self) -> usize {
-        let before = self.seen.len();
-        while let Ok(event) = self.turn.events.try_recv() {
-            self.seen.push(event);
-        }
-        self.seen.len() - before
-    }
-
     /// Reads all the rest. Checks that the turn ends exactly once, and last.
     pub(super) async fn rest(mut self) -> Finished {
         while self.next().await.is_some() {}

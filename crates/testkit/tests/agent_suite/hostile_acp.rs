@@ -6,6 +6,7 @@ use longshore_engine::port::{Input, NewSession, Prompting, Session, Turn, TurnRe
 use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, PromptId, PromptOptions, Result, TaskId};
 use longshore_testkit::agent_suite::{AgentUnderTest, PATIENCE, Received};
 use longshore_testkit::fake_acp::{Action, Options};
+use longshore_testkit::fake_opencode::Gate;
 use longshore_testkit::process::ProcessResources;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -100,9 +101,8 @@ fn is_completed(outcome: &Outcome) -> bool {
 async fn a_script_that_breaks_the_rules_harms_only_its_own_turn() {
     type Case = (&'static str, Vec<Action>, &'static str, fn(&Outcome) -> bool);
     let end = || Action::Answer(word("end_turn"));
-    let cases: [Case; 7] = [
+    let cases: [Case; 6] = [
         ("two answers", vec![text("one"), end(), end()], "one", is_completed),
-        ("text after the end", vec![text("one"), end(), text("late")], "one", is_completed),
         ("an ask after the end", vec![text("one"), end(), ask()], "one", is_completed),
         (
             "a tool that never ends",
@@ -133,11 +133,29 @@ async fn a_script_that_breaks_the_rules_harms_only_its_own_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn text_after_the_end_belongs_to_no_turn() {
+    let agent = OverStdio::loading();
+    let session = agent.session().await;
+    let said = Gate::new();
+    let script = vec![text("one"), Action::Answer(word("end_turn")), text("late"), agent.fake().hold(&said)];
+    let (heard, outcome) = rest(agent.start(&session, script).await).await;
+    assert!(heard == "one" && is_completed(&outcome), "{heard}: {outcome:?}");
+    said.reached().await;
+    // The answer to this request comes after the late text. An update names only its session: while the next turn runs, late text
+    // would be taken for its own.
+    agent.session().await;
+    said.open();
+    let (heard, outcome) = rest(agent.start(&session, vec![text("well")]).await).await;
+    assert!(heard == "well" && is_completed(&outcome), "{heard}: {outcome:?}");
+    timeout(PATIENCE, agent.stop()).await.expect("the agent stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_ignores_a_cancel_is_replaced_and_its_child_is_killed() {
     let agent =
         OverStdio::with_patience(Options { load: true, ..Options::default() }, Duration::from_millis(300));
     let session = agent.session().await;
-    let never = longshore_testkit::fake_opencode::Gate::new();
+    let never = Gate::new();
     let script =
         vec![Action::IgnoreCancel, Action::Fork, text("one"), agent.fake().hold(&never), text("two")];
     let turn = agent.start(&session, script).await;
