@@ -83,8 +83,7 @@ impl Stage {
 
     /// Starts a turn in a session that the process has.
     async fn prompt(&mut self, session: &Session, text: &str) -> (Turn, Value) {
-        let (turn, prompt) =
-            tokio::join!(self.agent.start_turn(request(&self.agent, session, text)), self.peers[0].get());
+        let (turn, prompt) = tokio::join!(self.agent.start_turn(request(session, text)), self.peers[0].get());
         assert_eq!(prompt["method"], "session/prompt");
         (turn.unwrap(), prompt)
     }
@@ -100,7 +99,7 @@ impl Stage {
     }
 }
 
-fn request(agent: &AcpAgent, session: &Session, text: &str) -> TurnRequest {
+fn request(session: &Session, text: &str) -> TurnRequest {
     TurnRequest {
         task: TaskId::parse("t").unwrap(),
         session: session.clone(),
@@ -241,7 +240,7 @@ async fn an_idle_agent_is_stopped_and_started_again_by_the_next_turn() {
     assert_eq!(idle.elapsed().as_secs(), 300);
     stage.agent.check().await.unwrap();
     stage.die();
-    let again = request(&stage.agent, &session, "again");
+    let again = request(&session, "again");
     let playing = async {
         stage.peers[0].answer("initialize", loads()).await;
         stage.peers[0].answer("session/load", json!({})).await;

@@ -45,8 +45,7 @@ async fn the_next_turn_after_a_death_loads_the_session_and_says_what_the_agent_d
             assert_eq!(prompt["params"]["prompt"][0]["text"], "new");
             peer.end(&prompt, "end_turn").await;
         };
-        let (turn, ()) =
-            tokio::join!(stage.agent.start_turn(request(&stage.agent, &session, "new")), playing);
+        let (turn, ()) = tokio::join!(stage.agent.start_turn(request(&session, "new")), playing);
         let (said, outcome) = rest(&mut turn.unwrap()).await;
         assert_eq!(said, "", "the history is not reported again");
         let Outcome::Completed { remark: told } = outcome else { panic!("not completed") };
@@ -67,7 +66,7 @@ async fn a_session_that_the_agent_cannot_open_again_is_gone() {
     ] {
         let mut stage = stage(2);
         let session = broken_off(&mut stage, about.clone()).await;
-        let again = request(&stage.agent, &session, "new");
+        let again = request(&session, "new");
         let prompting = again.prompting.clone();
         let playing = async {
             stage.peers[0].answer("initialize", about).await;
@@ -108,7 +107,7 @@ async fn sessions_get_the_configured_mode_and_model_and_turns_the_requested_mode
 
     // The second turn requests no model, and gets the configured one again.
     for (model, set) in [(ModelName::parse("p/b"), "p/b"), (None, "a")] {
-        let mut request = request(&stage.agent, &session, "hi");
+        let mut request = request(&session, "hi");
         request.options.model = model;
         let playing = async {
             let peer = &mut stage.peers[0];
@@ -168,7 +167,7 @@ async fn a_picture_of_the_workspace_is_sent_unless_it_changed_since_it_was_check
         Input::File(InputFile { name: None, media_type, is_text: false, source, content: Some(content) })
     };
     for (hash, kind) in [(b"picture", "image"), (b"changed", "text")] {
-        let request = TurnRequest { input: vec![file(hash)], ..request(&stage.agent, &session, "") };
+        let request = TurnRequest { input: vec![file(hash)], ..request(&session, "") };
         let (turn, prompt) = tokio::join!(stage.agent.start_turn(request), stage.peers[0].get());
         assert_eq!(prompt["params"]["prompt"][0]["type"], kind);
         stage.peers[0].end(&prompt, "end_turn").await;

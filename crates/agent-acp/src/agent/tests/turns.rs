@@ -26,7 +26,7 @@ async fn a_prompt_that_could_not_be_sent_is_not_marked() {
     let session = stage.begin(loads(), "s").await;
     let lease = stage.agent.host.lease().await.unwrap();
     let _other = lease.connection().prompt("s", &[json!({})]).unwrap();
-    let request = request(&stage.agent, &session, "hi");
+    let request = request(&session, "hi");
     let prompting = request.prompting.clone();
     let refused = stage.agent.start_turn(request).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::SessionBusy);
@@ -114,7 +114,7 @@ async fn an_agent_waits_for_an_engine_that_does_not_read_and_can_still_be_cancel
 async fn a_turn_that_the_engine_gave_up_is_stopped_by_its_prompt() {
     let mut stage = stage(1);
     let session = stage.begin(loads(), "s").await;
-    let started = request(&stage.agent, &session, "hi");
+    let started = request(&session, "hi");
     let mine = TurnRecord { session: session.clone(), prompt: started.prompt.clone(), joined: Vec::new() };
     let other = TurnRecord { prompt: new_prompt(), ..mine.clone() };
     let (turn, prompt) = tokio::join!(stage.agent.start_turn(started), stage.peers[0].get());
@@ -149,7 +149,7 @@ async fn an_agent_that_ignores_a_cancel_is_replaced_when_its_other_turns_are_ove
     stage.peers[0].text("other", "still here").await;
     assert!(matches!(next(&mut working).await, AgentEvent::Text { .. }));
     let mut old = stage.peers.pop_front().unwrap();
-    let waiting = stage.agent.start_turn(request(&stage.agent, &stuck, "again"));
+    let waiting = stage.agent.start_turn(request(&stuck, "again"));
     let playing = async {
         old.end(&prompt, "end_turn").await;
         old.closed().await;
@@ -171,7 +171,7 @@ async fn a_stuck_session_is_reported_as_busy_while_other_turns_keep_the_process(
     let (_ignored, _) = stage.prompt(&stuck, "hi").await;
     let (_working, _) = stage.prompt(&other, "hi").await;
     stage.agent.cancel(&stuck).await.unwrap();
-    let refused = stage.agent.start_turn(request(&stage.agent, &stuck, "again")).await.unwrap_err();
+    let refused = stage.agent.start_turn(request(&stuck, "again")).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::SessionBusy);
 }
 
@@ -234,7 +234,7 @@ async fn a_turn_of_an_earlier_gateway_fails_with_the_reason_and_starts_nothing()
     {
         let asked = RequestId::parse("a1").unwrap();
         let resume = Resume { artifacts, open_asks: vec![asked.clone()], ..Resume::default() };
-        let request = TurnRequest { resume: Some(resume), ..request(&stage.agent, &session, "") };
+        let request = TurnRequest { resume: Some(resume), ..request(&session, "") };
         let mut turn = stage.agent.start_turn(request).await.unwrap();
         let dropped = AgentEvent::AskClosed { request_id: asked, resolution: Resolution::Dropped };
         assert_eq!(next(&mut turn).await, dropped);
