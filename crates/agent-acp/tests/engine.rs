@@ -14,8 +14,8 @@ use longshore_engine::port::{Store, SystemClock};
 use longshore_engine::{Engine, EngineConfig, EngineParts, Sent, Tasks};
 use longshore_meter::Metrics;
 use longshore_model::{
-    ContextId, Delivery, Message, MessageId, Part, Principal, Role, SendConfig, SendMessage, SendOptions,
-    Seq, Task, TaskId, TaskState,
+    ContextId, Delivery, ErrorKind, Message, MessageId, Part, Principal, Role, SendConfig, SendMessage,
+    SendOptions, Seq, Task, TaskId, TaskState,
 };
 use tokio::time::timeout;
 
@@ -231,17 +231,19 @@ async fn a_plain_message_answers_an_ask() {
 }
 
 #[tokio::test]
-async fn a_canceled_task_frees_its_session_and_a_message_that_cannot_join_waits() {
+async fn a_canceled_task_frees_its_session_and_no_message_joins_a_turn() {
     let root = tempfile::tempdir().unwrap();
     let gateway = gateway(root.path(), true, Arc::new(longshore_store::memory()));
     let task = gateway.working("work").await;
-    let steered = gateway.engine.send(&alice(), message("next", None, Delivery::Steer)).await.unwrap();
-    assert_ne!(steered.task, task, "no message joins a turn of this agent");
-    let refused = gateway.engine.send(&alice(), message("join", Some(&task), Delivery::Queue)).await;
-    assert!(refused.unwrap_err().message().contains("its agent takes none while it works"));
+    for joining in [message("join", None, Delivery::Steer), message("join", Some(&task), Delivery::Queue)] {
+        let refused = gateway.engine.send(&alice(), joining).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::UnsupportedOperation, "{refused}");
+    }
+    let waiting = gateway.engine.send(&alice(), message("next", None, Delivery::Queue)).await.unwrap();
+    assert_ne!(waiting.task, task);
     let canceled = gateway.engine.cancel(&alice(), &task).await.unwrap().task;
     assert_eq!(canceled.status.state, TaskState::Canceled);
-    let next = gateway.settled(steered).await;
+    let next = gateway.settled(waiting).await;
     assert_eq!((next.status.state, said(&next).as_str()), (TaskState::Completed, "hello"));
     assert_eq!(requests(root.path()), ["session/new", "session/prompt", "session/cancel", "session/prompt"]);
     assert_eq!(gateway.agent.facts().unwrap().name, "scripted");
