@@ -13,7 +13,7 @@ use longshore_store::Backup;
 use crate::config::Plan;
 use crate::config::plan::StorePlan;
 use crate::signals::Signals;
-use crate::{data_dir, output};
+use crate::{commands, data_dir, output};
 
 /// The maximum number of attempts to remove a draft. An attempt fails while another thread still writes to the draft.
 const REMOVALS: u32 = 100;
@@ -25,12 +25,7 @@ pub(crate) async fn backup(plan: &Plan, target: &Path) -> anyhow::Result<()> {
     let StorePlan::Sqlite { path: store, .. } = &plan.store else {
         bail!("tasks are kept in memory only (--store memory), so there is nothing to back up");
     };
-    if !store.try_exists().with_context(|| format!("cannot access the store {}", store.display()))? {
-        bail!(
-            "there is no store at {}; --workspace, --data-dir and --database select the store",
-            store.display()
-        );
-    }
+    commands::check_exists(plan, store)?;
     let draft = Draft::make(target)?;
     let (from, to) = (store.clone(), draft.0.join("longshore.db"));
     let copying = tokio::task::spawn_blocking(move || longshore_store::backup(&from, &to));

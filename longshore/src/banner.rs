@@ -52,15 +52,15 @@ impl GeneratedToken<'_> {
 }
 
 impl Banner<'_> {
-    /// `waiting`: why OpenCode is not ready yet.
+    /// `waiting`: why OpenCode is not ready yet, and what to do.
     pub(crate) fn text(&self, waiting: Option<&str>) -> String {
         let mut text = String::new();
         if let Some(reason) = waiting {
             let _ = writeln!(text, "Longshore {} is waiting for {}.", env!("CARGO_PKG_VERSION"), self.agent);
             let _ = writeln!(
                 text,
-                "{reason} Check that OpenCode runs and that its URL is right. When OpenCode responds, Longshore goes on by \
-                 itself and says that it is ready. Until then requests are accepted, and their tasks wait."
+                "{reason} When OpenCode responds, Longshore goes on by itself and says that it is ready. Until then requests \
+                 are accepted, and their tasks wait."
             );
         } else {
             let _ = writeln!(text, "{READY}");

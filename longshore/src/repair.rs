@@ -31,7 +31,7 @@ pub(crate) fn repair(plan: &Plan) -> anyhow::Result<ExitCode> {
     if !path.exists() && draft.exists() {
         return finish(plan, path, &draft, now.0 / 1000);
     }
-    commands::check_exists(path)?;
+    commands::check_exists(plan, path)?;
     let data_dir = DataDir::take(&plan.data_dir)?;
     data_dir.check_store(path)?;
     check_room(path)?;

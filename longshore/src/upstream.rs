@@ -151,12 +151,17 @@ impl Upstream {
             let checked = if let Ok(checked) = timeout(FIRST_RESPONSE, checking.as_mut()).await {
                 checked
             } else {
-                report("OpenCode does not respond.");
+                report(
+                    "No response has come from OpenCode within a second. It may still be starting. If this lasts, check that \
+                     the program at this URL is OpenCode; if it is, look at its output, or restart it.",
+                );
                 checking.await
             };
             match checked {
                 Ok(version) => break version,
-                Err(error) => report(&error.to_string()),
+                Err(error) => {
+                    report(&format!("{error} Check that OpenCode runs and that its URL is right."));
+                }
             }
             // Returns early when OpenCode is back.
             let _ = timeout(CHECK_EVERY, back).await;

@@ -150,9 +150,10 @@ impl PreparedGateway {
             tracing::info!(tasks = recovered.unfinished, "resumed unfinished tasks");
         }
         if recovered.held > 0 {
+            let (tasks, them) = if recovered.held == 1 { ("task is", "it") } else { ("tasks are", "them") };
             output::print(format_args!(
-                "This store was restored from a backup. {} waiting tasks are held, because the original may have sent them to \
-                 the agent since the backup; --resume-restored sends them.",
+                "This store was restored from a backup. {} waiting {tasks} held, because the original gateway may have sent \
+                 {them} to the agent since the backup; --resume-restored sends {them}.",
                 recovered.held
             ));
         }

@@ -78,7 +78,7 @@ impl Credentials {
             let problem = if has_none(headers) { "Send a credential" } else { "This credential is not valid" };
             let text = format!(
                 "{problem}; WWW-Authenticate lists the schemes. The operator of this gateway prints a generated token with \
-                 `longshore token`."
+                 `longshore token`, run in the directory that the gateway serves."
             );
             Error::new(ErrorKind::Unauthenticated, text)
         })

@@ -111,7 +111,11 @@ async fn drain<B: http_body::Body<Data = Bytes>>(body: &mut std::pin::Pin<&mut B
 }
 
 fn too_large(max: usize, actual: usize) -> Error {
-    Error::new(ErrorKind::BodyTooLarge, format!("The body of the request is larger than {max} bytes."))
+    let text = format!(
+        "The body of the request is larger than {max} bytes; send a smaller one. The operator of this gateway can raise the \
+         limit with A2A_MAX_REQUEST_BODY_BYTES."
+    );
+    Error::new(ErrorKind::BodyTooLarge, text)
         .detail("maxBytes", max.to_string())
         .detail("actualSize", actual.to_string())
 }
@@ -165,7 +169,10 @@ mod tests {
         let streamed = read(&none, chunks(&["abc", "def"]), LIMITS).await.unwrap_err();
         for (error, actual) in [(declared, "8"), (streamed, "6")] {
             assert_eq!(error.kind(), ErrorKind::BodyTooLarge);
-            assert_eq!(error.message(), "The body of the request is larger than 5 bytes.");
+            assert!(
+                error.message().starts_with("The body of the request is larger than 5 bytes; "),
+                "{error}"
+            );
             let expected =
                 [("maxBytes".to_owned(), "5".to_owned()), ("actualSize".to_owned(), actual.to_owned())];
             assert_eq!(error.details(), expected);

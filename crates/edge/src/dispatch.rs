@@ -396,8 +396,7 @@ impl Incoming<'_> {
                 .detail("tenant", tenant));
             }
             (Resolved::Unknown, _) => {
-                "There is no such path; the card at /.well-known/agent-card.json lists the interfaces."
-                    .to_owned()
+                "There is no such path; the OpenAPI document at /openapi.json lists the paths.".to_owned()
             }
         };
         Err(Error::new(ErrorKind::RouteNotFound, problem))

@@ -67,13 +67,16 @@ impl Guard {
         if !self.is_host_allowed(parts) {
             self.metrics.refused.of(Limit::AllowedHosts).increment();
             return Err(refusal(
-                "Host not allowed; call the gateway by the host of its public URL or one of its allowed hosts.",
+                "Host not allowed; call the gateway by the host of its public URL or one of its allowed hosts. The operator \
+                 of this gateway sets these with A2A_PUBLIC_URL and A2A_ALLOWED_HOSTS.",
             ));
         }
         if !self.is_origin_allowed(&parts.headers) {
             self.metrics.refused.of(Limit::AllowedOrigins).increment();
             return Err(refusal(
-                "Cross-origin request rejected; pages may call from the gateway's own site and its allowed origins.",
+                "Cross-origin request rejected: the header Origin names a site whose pages may not call this gateway. The \
+                 operator of this gateway can allow the site with A2A_ALLOWED_ORIGINS. The gateway sends no CORS headers; if a \
+                 page of the site must read the responses, a proxy must add these headers.",
             ));
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Default paths, and checks of configured ones.
 
 use std::fmt::Write as _;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
@@ -96,6 +97,20 @@ pub(super) fn unusable(directory: &Path) -> Option<&'static str> {
     text.as_bytes().windows(3).any(escape).then_some(
         "has a percent sign before two hexadecimal digits, which OpenCode would misread; choose another directory",
     )
+}
+
+/// Why a path is no directory. `found`: the path without symbolic links, or why it was not found.
+pub(super) fn no_directory(path: &Path, found: io::Result<PathBuf>) -> String {
+    let path = path.display();
+    match found {
+        Ok(_) => format!("this is a file, not a directory ({path}); give the path of a directory"),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            format!("there is no such directory ({path}); correct the path, or create the directory")
+        }
+        Err(error) => {
+            format!("this directory cannot be opened ({path}): {error}; correct the path or its permissions")
+        }
+    }
 }
 
 /// The path of an SQLite database, given as a path or in the form of `opencode-a2a`.

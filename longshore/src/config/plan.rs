@@ -408,7 +408,7 @@ fn workspace(
             None => return Some(directory),
             Some(reason) => format!("{} {reason}", directory.display()),
         },
-        _ => format!("{} is not a directory that can be read", directory.display()),
+        found => paths::no_directory(&directory, found),
     };
     let source = written.map_or(Source::Default, |written| written.source);
     reader.problem(Problem::rule(&source, &table::WORKSPACE, reason));
@@ -427,7 +427,7 @@ fn allowed_roots(reader: &mut Reader<'_>, here: &Path) -> Vec<PathBuf> {
                 }
                 Some(reason) => format!("{} {reason}", path.display()),
             },
-            _ => format!("{} is not a directory that can be read", path.display()),
+            found => paths::no_directory(&path, found),
         };
         if let Some(written) = reader.written(&table::ALLOWED_ROOTS) {
             reader.problem(Problem::rule(&written.source, &table::ALLOWED_ROOTS, reason));

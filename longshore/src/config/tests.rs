@@ -660,8 +660,15 @@ fn the_demo_has_its_own_data_directory_and_cannot_attach_to_an_opencode() {
 #[test]
 fn a_workspace_must_be_a_directory() {
     let problems = variables(&[("OPENCODE_WORKSPACE_ROOT", "nowhere")]);
-    assert!(problems[0].starts_with("OPENCODE_WORKSPACE_ROOT (opencode.workspace_root): "), "{problems:?}");
-    assert!(problems[0].ends_with("nowhere is not a directory that can be read"), "{problems:?}");
+    let start = "OPENCODE_WORKSPACE_ROOT (opencode.workspace_root): there is no such directory (/";
+    assert!(problems[0].starts_with(start), "{problems:?}");
+    assert!(problems[0].ends_with("/nowhere); correct the path, or create the directory"), "{problems:?}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let (file, below) = (file.path().to_str().unwrap(), file.path().join("below"));
+    let problems = variables(&[("OPENCODE_WORKSPACE_ROOT", file)]);
+    assert!(problems[0].contains(&format!(": this is a file, not a directory ({file});")), "{problems:?}");
+    let problems = variables(&[("OPENCODE_WORKSPACE_ROOT", below.to_str().unwrap())]);
+    assert!(problems[0].contains(": this directory cannot be opened (/"), "{problems:?}");
 }
 
 #[test]

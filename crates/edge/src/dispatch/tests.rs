@@ -284,8 +284,9 @@ async fn the_guard_checks_every_path_and_verb() {
 #[tokio::test]
 async fn the_guard_answers_in_the_format_of_the_request() {
     let dispatcher = dispatcher(Limits::default());
-    let text =
-        "Cross-origin request rejected; pages may call from the gateway's own site and its allowed origins.";
+    let text = "Cross-origin request rejected: the header Origin names a site whose pages may not call this gateway. The \
+                operator of this gateway can allow the site with A2A_ALLOWED_ORIGINS. The gateway sends no CORS headers; if a \
+                page of the site must read the responses, a proxy must add these headers.";
     let starts = [
         format!("{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{{\"code\":-31052,\"message\":\"{text}\""),
         format!("{{\"error\":{{\"code\":403,\"status\":\"PERMISSION_DENIED\",\"message\":\"{text}\""),

@@ -65,6 +65,6 @@ async fn a_client_that_sends_a_refused_body_to_its_end_can_read_the_refusal() {
     );
     let answer = exchange(&gateway, &[head.as_bytes(), &body].concat()).await;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
-    assert!(answer.contains("The body of the request is larger than 1000 bytes."), "{answer}");
+    assert!(answer.contains("The body of the request is larger than 1000 bytes; "), "{answer}");
     gateway.stop().await;
 }

@@ -250,8 +250,9 @@ impl Actor {
     /// The same for an agent that cannot be reached.
     async fn report_unreachable(&mut self, error: &Error) -> Result<(), StopReason> {
         let why = format!(
-            "The agent cannot be reached now. Nothing was sent to it yet; the gateway goes on trying for a while. The reason: \
-             {error}"
+            "The agent cannot be reached now. Nothing was sent to it yet. The gateway keeps the message and tries again for \
+             about {:?}; if the agent still cannot be reached then, the task fails. The reason: {error}",
+            self.ctx.config.start_patience
         );
         let is_restarted = self.ctx.ports.agent.is_restarted_by_gateway();
         self.report_waiting(why, if is_restarted { lifecycle::waiting } else { lifecycle::waiting_for_agent })

@@ -86,7 +86,10 @@ pub fn unsupported_method(version: ProtocolVersion, name: &str, deployment: &Dep
 pub fn disabled_method(version: ProtocolVersion, method: &methods::Method, deployment: &Deployment) -> Error {
     let switch = method.switch.map(Switch::toggle);
     let text = match switch {
-        Some(toggle) => format!("{} is switched off here; its operator can set {toggle}.", method.name),
+        Some(toggle) => format!(
+            "{} is switched off here; the operator of this gateway can switch it on with {toggle}=true and a restart.",
+            method.name
+        ),
         None => format!("{} is not served here.", method.name),
     };
     let error = Error::new(ErrorKind::MethodDisabled, text).detail("method", method.name);

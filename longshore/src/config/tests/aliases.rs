@@ -66,7 +66,8 @@ fn several_roots_can_be_opened_to_callers() {
     assert_eq!(
         variables(&[("IACCODE_A2A_ALLOWED_CWDS", &format!("{}:/no/such/root", text[0]))]),
         [
-            "IACCODE_A2A_ALLOWED_CWDS (opencode.allowed_roots): /no/such/root is not a directory that can be read"
+            "IACCODE_A2A_ALLOWED_CWDS (opencode.allowed_roots): there is no such directory (/no/such/root); correct the path, \
+             or create the directory"
         ]
     );
 }

@@ -83,7 +83,7 @@ fn an_existing_target_is_not_touched() {
 
 #[test]
 fn a_backup_without_a_store_is_refused() {
-    refused(&Sandbox::new().run(&["backup", "copy"]), "there is no store at ");
+    refused(&Sandbox::new().run(&["backup", "copy"]), "there are no stored tasks: ");
     let sandbox = Sandbox::new().env("A2A_TASK_STORE_BACKEND", "memory");
     refused(&sandbox.run(&["backup", "copy"]), "kept in memory only");
     assert_eq!(names(&sandbox.workspace()), Vec::<String>::new());

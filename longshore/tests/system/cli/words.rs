@@ -107,6 +107,24 @@ fn a_token_of_a_directory_that_nobody_serves() {
 }
 
 #[test]
+fn a_backup_of_a_directory_without_tasks() {
+    let sandbox = Sandbox::new();
+    let never = sandbox.run(&["backup", "../copy"]);
+    let mut text = words(&sandbox, &never);
+    // A demo was served here.
+    let named = never.stderr.split("the file ").nth(1).unwrap().split("/longshore.db").next().unwrap();
+    let demo = format!("{named}-demo");
+    std::fs::create_dir_all(&demo).unwrap();
+    std::fs::write(format!("{demo}/token"), "t").unwrap();
+    let hash = named.rsplit('-').next().unwrap();
+    text += &words(&sandbox, &sandbox.run(&["backup", "../copy"]));
+    // It was served without --demo only.
+    std::fs::rename(&demo, named).unwrap();
+    text += &words(&sandbox, &sandbox.run(&["backup", "--demo", "../copy"]));
+    insta::assert_snapshot!(text.replace(hash, "[hash]"));
+}
+
+#[test]
 fn a_backup_into_a_missing_directory() {
     let sandbox = Sandbox::new();
     sandbox.start(&ATTACHED).end(Signal::TERM);

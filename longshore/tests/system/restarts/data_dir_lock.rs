@@ -102,5 +102,6 @@ async fn a_gateway_keeps_its_data_directory_until_its_opencode_has_ended() {
     assert!(status.code() == Some(1) && log.contains("already uses the data directory"), "{status}: {log}");
     let (status, log) = first.ended().await;
     assert!(status.success(), "it ended with {status}: {log}");
-    assert_eq!(installation.stop(), "No OpenCode was left running.\n");
+    let stopped = installation.stop();
+    assert!(stopped.starts_with("Nothing to stop: "), "{stopped}");
 }

@@ -180,7 +180,8 @@ async fn an_opencode_that_is_still_starting_ends_with_its_gateway() {
     let (status, log) = gateway.ended().await;
     assert!(status.success(), "it ended with {status}: {log}");
     assert!(signaled.elapsed() < REST, "it took {:?}: {log}", signaled.elapsed());
-    assert_eq!(installation.stop(), "No OpenCode was left running.\n");
+    let stopped = installation.stop();
+    assert!(stopped.starts_with("Nothing to stop: "), "{stopped}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

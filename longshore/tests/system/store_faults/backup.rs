@@ -217,7 +217,7 @@ async fn a_restored_copy_does_not_prompt_again_what_the_original_has_prompted() 
     // What is held stays held across restarts, until the operator decides.
     gateway.kill().await;
     let gateway = Gateway::start(&copy, &fake).await;
-    assert!(gateway.said.contains("1 waiting tasks are held"), "{}", gateway.said);
+    assert!(gateway.said.contains("1 waiting task is held"), "{}", gateway.said);
     gateway.kill().await;
     fake.queue(Turn::new().text("by the operator", 1).finish("stop"));
     let gateway = Gateway::try_start_with(&copy, &fake, &["--resume-restored"]).await.expect("it starts");
