@@ -22,7 +22,6 @@ pub mod message;
 mod named_enum;
 pub mod nearest;
 pub mod notes;
-pub mod opencode_ids;
 pub mod options;
 pub mod part;
 pub mod redact;

@@ -525,7 +525,10 @@ fn control(reader: &mut Reader<'_>) -> Option<ControlPlan> {
         workspace_mutations,
         session_share,
         session_guard: SessionGuard::parse(session_guard?)?,
-        always_scope: AlwaysScope::parse(always_scope?)?,
+        always_scope: match always_scope? {
+            "session" => AlwaysScope::Session,
+            _ => AlwaysScope::Agent,
+        },
         claim_ttl: claim_ttl?,
         watch_directories: watch_directories?,
     })
