@@ -141,6 +141,7 @@ impl PreparedGateway {
                     session_guard: plan.control.session_guard,
                     claim_ttl: plan.control.claim_ttl,
                 },
+                names: edge::wire_names(),
                 ..EngineConfig::default()
             },
         })

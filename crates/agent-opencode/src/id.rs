@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use longshore_engine::port::Clock;
 use longshore_model::id::check_id;
-use longshore_model::{Error, ErrorKind, Result, Timestamp, opencode_ids};
+use longshore_model::{Error, ErrorKind, Result, Timestamp};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// Characters that need no escape in a path segment or a query value.
@@ -37,10 +37,10 @@ pub(crate) enum Kind {
 impl Kind {
     fn prefix(self) -> &'static str {
         match self {
-            Self::Session => opencode_ids::SESSION_PREFIX,
-            Self::Message => opencode_ids::MESSAGE_PREFIX,
-            Self::Part => opencode_ids::PART_PREFIX,
-            Self::Workspace => opencode_ids::WORKSPACE_PREFIX,
+            Self::Session => "ses",
+            Self::Message => "msg",
+            Self::Part => "prt",
+            Self::Workspace => "wrk",
             Self::Permission => "per",
             Self::Question => "que",
         }

@@ -49,9 +49,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_engine::{Engine, Tasks};
+use longshore_engine::{Engine, Tasks, WireNames};
 use longshore_meter::Metrics;
 use longshore_wire::contract::Deployment;
+use longshore_wire::methods::DIRECTORY_FIELD;
+use longshore_wire::methods::answer::CONTEXT_PREFIX;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -62,6 +64,11 @@ pub use limits::{Limits, Rate};
 pub use longshore_wire::contract;
 pub use longshore_wire::extension::{Exposure, Extension};
 pub use longshore_wire::methods::reference::page as methods_reference;
+
+/// The names in requests and responses that the engine uses too.
+pub fn wire_names() -> WireNames {
+    WireNames { session_context_prefix: CONTEXT_PREFIX, directory_field: DIRECTORY_FIELD }
+}
 
 /// The configuration of the edge.
 #[derive(Clone, Debug)]

@@ -208,7 +208,7 @@ impl Actor {
     /// Stops the turn, if it may still run, and its sub-agents.
     async fn shut_down(self: Box<Self>, stop: StopReason, active: Option<ActiveTurn>) {
         let state = self.writer.task().status.state;
-        // A turn that another client of OpenCode started is stopped only when its task was canceled.
+        // A turn that another client of the agent started is stopped only when its task was canceled.
         let is_adopted = active.as_ref().is_some_and(|active| self.is_adopted(&active.record));
         let may_stop = state == TaskState::Canceled || !is_adopted;
         let ended_at = self.writer.now();
@@ -416,7 +416,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Whether another client of OpenCode started the turn. Such a turn has no time limit.
+    /// Whether another client of the agent started the turn. Such a turn has no time limit.
     fn is_adopted(&self, turn: &TurnRecord) -> bool {
         let task = self.writer.task();
         task.options.adopted && derived_ids::is_adopted(&task.id, turn)

@@ -1,4 +1,4 @@
-//! Makes tasks of the turns that another client of OpenCode started in a session that a principal of the gateway owns.
+//! Makes tasks of the turns that another client of the agent started in a session that a principal of the gateway owns.
 //!
 //! This module never prompts the agent. The task and the record of its turn are created in one step, so that a crash cannot
 //! leave a task whose prompt seems to be unsent. The actor of the task resumes the turn as it resumes turns after a restart
@@ -105,7 +105,7 @@ impl Engine {
         // A context that is bound to the session may have another session by the time that the task is created. The turn is
         // reported there anyway.
         let named = bound.is_none().then(|| session.id.clone());
-        let context = bound.unwrap_or_else(|| derived_ids::session_context(&session.id));
+        let context = bound.unwrap_or_else(|| derived_ids::session_context(ctx.config.names, &session.id));
         let id = derived_ids::adopted_task(&session.id, &external_turn.prompt);
         let now = ctx.ports.clock.now();
         let first = TaskEvent::Submitted {

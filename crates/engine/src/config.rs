@@ -15,7 +15,7 @@ pub struct EngineConfig {
     pub turn_timeout: Option<Duration>,
     /// How long a turn that was not prompted yet waits for an agent that cannot be reached, before it fails.
     pub start_patience: Duration,
-    /// How long a turn waits while another client of OpenCode does work in its session that is not a turn. (A turn would
+    /// How long a turn waits while another client of the agent does work in its session that is not a turn. (A turn would
     /// become a task of its own and go first.) `None`: no limit.
     pub wait_for_others: Option<Duration>,
     /// How long the gateway waits until the agent confirms the abort of a turn whose task has ended.
@@ -53,6 +53,22 @@ pub struct EngineConfig {
     pub files: FileRules,
     pub retention: RetentionRules,
     pub control: ControlRules,
+    pub names: WireNames,
+}
+
+/// Names that callers see and that belong to the protocol, not to the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct WireNames {
+    /// This prefix and a session id are the id of the context that always stands for that session.
+    pub session_context_prefix: &'static str,
+    /// The field in which a caller names a directory.
+    pub directory_field: &'static str,
+}
+
+impl Default for WireNames {
+    fn default() -> Self {
+        Self { session_context_prefix: "ctx:session:", directory_field: "metadata.directory" }
+    }
 }
 
 /// Who may read and change the agent's sessions outside of turns.
@@ -202,23 +218,17 @@ pub enum AlwaysScope {
     /// whichever of them asked. The gateway keeps the approval and itself answers later asks that the approval covers.
     #[default]
     Session,
-    /// The agent decides. OpenCode applies `always` in all sessions of the directory, of every principal, until OpenCode ends.
+    /// The agent decides, perhaps for all sessions of the directory, of every principal, until the agent ends.
     Agent,
 }
 
 impl AlwaysScope {
-    pub const ALL: [Self; 2] = [Self::Session, Self::Agent];
-
-    /// The word for this value in the configuration.
-    pub fn as_str(self) -> &'static str {
+    /// The word for this value in the audit log.
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Session => "session",
             Self::Agent => "agent",
         }
-    }
-
-    pub fn parse(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scope| scope.as_str() == word)
     }
 }
 
@@ -267,6 +277,7 @@ impl Default for EngineConfig {
             files: FileRules::default(),
             retention: RetentionRules::default(),
             control: ControlRules::default(),
+            names: WireNames::default(),
         }
     }
 }

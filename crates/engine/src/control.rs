@@ -1,4 +1,4 @@
-//! Runs the calls of `opencode.*` methods, with which callers read and change sessions outside of turns. Decides who may
+//! Runs the calls of the methods with which callers read and change sessions outside of turns. Decides who may
 //! make a call, when it is possible, and which sessions the caller owns afterwards.
 //!
 //! A command runs in a background task, because its caller may disconnect: it is done completely or not at all, and a

@@ -80,7 +80,7 @@ pub(crate) fn busy(session: &SessionId) -> Error {
     about(ErrorKind::SessionBusy, session, text).after(RETRY_AFTER)
 }
 
-/// Another client of OpenCode used the session for longer than the turn waited.
+/// Another client of the agent used the session for longer than the turn waited.
 pub(crate) fn busy_too_long(session: &SessionId) -> Error {
     let text = "Another client of the agent works in the session, and was not done in time. Nothing was sent. Try again when the \
                 session is idle.";

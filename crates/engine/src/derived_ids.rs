@@ -3,10 +3,10 @@
 //! Each id is derived from what it identifies, so that the same thing has the same id after a restart: the id of a
 //! sub-agent's task is known before the task is created, and storing a file again changes nothing.
 
-use longshore_model::opencode_ids::SESSION_CONTEXT_PREFIX;
 use longshore_model::{ArtifactId, ContextId, FileId, PromptId, SessionId, TaskId};
 use sha2::{Digest, Sha256};
 
+use crate::config::WireNames;
 use crate::port::TurnRecord;
 
 /// The task of a sub-agent of `root`.
@@ -15,29 +15,29 @@ pub(crate) fn child_task(root: &TaskId, session: &SessionId, call: Option<&str>)
     TaskId::parse(&name).expect("a UUID is an id")
 }
 
-/// The task of a turn that another client of OpenCode started.
+/// The task of a turn that another client of the agent started.
 pub(crate) fn adopted_task(session: &SessionId, prompt: &PromptId) -> TaskId {
     let name = name("adopted", &[session.as_str(), prompt.as_str()]);
     TaskId::parse(&name).expect("a UUID is an id")
 }
 
-/// Whether another client of OpenCode started this turn of the task. A turn that a caller's later message starts is not
+/// Whether another client of the agent started this turn of the task. A turn that a caller's later message starts is not
 /// adopted.
 pub(crate) fn is_adopted(task: &TaskId, turn: &TurnRecord) -> bool {
     *task == adopted_task(&turn.session.id, &turn.prompt)
 }
 
 /// The context for a session that no caller has bound to a context.
-pub(crate) fn session_context(session: &SessionId) -> ContextId {
-    ContextId::parse(&format!("{SESSION_CONTEXT_PREFIX}{session}")).unwrap_or_else(|_| {
+pub(crate) fn session_context(names: WireNames, session: &SessionId) -> ContextId {
+    ContextId::parse(&format!("{}{session}", names.session_context_prefix)).unwrap_or_else(|_| {
         let name = name("context", &[session.as_str()]);
         ContextId::parse(&name).expect("a UUID is an id")
     })
 }
 
 /// The session in an id that [`session_context`] made. `None` for the id of any other context.
-pub(crate) fn session_of_context(context: &ContextId) -> Option<SessionId> {
-    SessionId::parse(context.as_str().strip_prefix(SESSION_CONTEXT_PREFIX)?).ok()
+pub(crate) fn session_of_context(names: WireNames, context: &ContextId) -> Option<SessionId> {
+    SessionId::parse(context.as_str().strip_prefix(names.session_context_prefix)?).ok()
 }
 
 /// The file of an artifact. A file with other content has another id.

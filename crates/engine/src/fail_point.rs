@@ -8,7 +8,7 @@
 /// The environment variable that names a point, and at which pass the process dies.
 pub const VARIABLE: &str = "LONGSHORE_FAIL_POINT";
 
-/// The points that a gateway with an attached OpenCode passes in ordinary work. The points `adopt.*` are not listed: only
+/// The points that a gateway with an attached agent passes in ordinary work. The points `adopt.*` are not listed: only
 /// an external turn reaches them.
 pub const POINTS: [&str; 19] = [
     // The store: a group of writes.
@@ -40,7 +40,7 @@ pub const POINTS: [&str; 19] = [
     "recover.done",
 ];
 
-/// Further points when the gateway starts OpenCode itself.
+/// Further points when the gateway starts the agent itself.
 pub const MANAGED_POINTS: [&str; 3] = ["managed.recorded", "managed.spawned", "managed.ready"];
 
 /// Does nothing: this build has no fail points.

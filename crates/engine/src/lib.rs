@@ -62,7 +62,7 @@ mod writer;
 
 pub use config::{
     AlwaysScope, AskConfig, ControlRules, DeadlinePolicy, EngineConfig, FileRules, IntakeRules,
-    MAX_TASK_BYTES, RetentionRules, SessionGuard,
+    MAX_TASK_BYTES, RetentionRules, SessionGuard, WireNames,
 };
 pub use control::{ControlCaller, Outcome, is_long_running};
 pub use damaged::end_of_repaired;

@@ -61,7 +61,7 @@ impl OrphanedTurns {
     }
 }
 
-/// Whether the gateway may stop the turn. A turn that another client of OpenCode started is stopped only if its task was
+/// Whether the gateway may stop the turn. A turn that another client of the agent started is stopped only if its task was
 /// canceled.
 async fn may_stop(ctx: &EngineContext, ended: &EndedTurn) -> Result<bool> {
     let EndedTurn { task, turn } = ended;

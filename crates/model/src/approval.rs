@@ -47,7 +47,7 @@ pub fn covering<'a>(approvals: &'a [Approval], request: &PermissionRequest) -> O
     (!covering.is_empty()).then_some(covering)
 }
 
-/// Whether a text matches a pattern, by the rules of OpenCode: `*` is any text, `?` is any character, and a final ` *` also
+/// Whether a text matches a pattern: `*` is any text, `?` is any character, and a final ` *` also
 /// matches nothing, so that `ls *` covers `ls`.
 fn matches(pattern: &str, text: &str) -> bool {
     pattern.strip_suffix(" *").is_some_and(|command| matches_whole(command, text))
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_as_in_opencode() {
+    fn patterns_match() {
         for (pattern, text, expected) in [
             ("rm *", "rm -f seven", true),
             ("rm *", "rm", true),

@@ -235,7 +235,7 @@ pub struct NativePromptRequest {
     pub message: Option<MessageId>,
 }
 
-/// A prompt in OpenCode's own form, without its content, which is stored as the message of the task.
+/// A prompt in the agent's own form, without its content, which is stored as the message of the task.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NativePrompt {
@@ -261,7 +261,7 @@ pub enum NativePrompt {
 pub enum NativePromptPart {
     /// The next content part.
     Content,
-    /// Calls in the OpenCode agent with this name.
+    /// Calls in the offered agent with this name.
     Agent(String),
     /// Work for a sub-agent.
     Subtask(Subtask),
@@ -477,7 +477,7 @@ pub struct OfferedAgent {
 pub struct OfferedCommand {
     pub name: String,
     pub description: Option<String>,
-    /// The OpenCode agent that runs the command.
+    /// The offered agent that runs the command.
     pub agent: Option<String>,
     /// A sub-agent runs the command.
     pub is_subtask: bool,

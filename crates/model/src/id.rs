@@ -103,7 +103,7 @@ id!(
     MessageId
 );
 id!(
-    /// One block of an agent's output: for OpenCode the id of the part.
+    /// One block of an agent's output.
     ArtifactId
 );
 id!(

@@ -23,7 +23,6 @@ pub mod message;
 mod named_enum;
 pub mod nearest;
 pub mod notes;
-pub mod opencode_ids;
 pub mod options;
 pub mod part;
 pub mod redact;

@@ -50,13 +50,13 @@ pub struct TaskOptions {
     pub output: OutputModes,
     #[serde(default, skip_serializing_if = "PromptOptions::is_empty")]
     pub prompt: PromptOptions,
-    /// The prompt in OpenCode's own form. `None`: the agent is prompted with the message.
+    /// The prompt in the agent's own form. `None`: the agent is prompted with the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<NativePrompt>,
     /// The session that the native prompt is for. A native prompt whose session is gone is not sent to another one.
     #[serde(rename = "ordered_in", default, skip_serializing_if = "Option::is_none")]
     pub native_prompt_session: Option<SessionId>,
-    /// The task follows an external turn: another client of OpenCode sent the prompt. A message that the caller sends to the
+    /// The task follows an external turn: another client of the agent sent the prompt. A message that the caller sends to the
     /// task after that turn starts a turn of the gateway's own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,

@@ -32,6 +32,9 @@ pub use row::{Answer, Effect, Item, Method, Stability, Switch, Upstream};
 
 use crate::contract::Deployment;
 
+/// The field of a request in which a caller names a directory.
+pub const DIRECTORY_FIELD: &str = "metadata.opencode.directory";
+
 /// Every method, by extension, in the order of the card.
 pub fn all() -> impl Iterator<Item = &'static Method> + Clone {
     [&asks::ANSWERS[..], &sessions::METHODS, &providers::METHODS, &workspace::METHODS, &asks::RECOVERY]

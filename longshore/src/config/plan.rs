@@ -490,9 +490,9 @@ fn control(reader: &mut Reader<'_>) -> Option<ControlPlan> {
         session_delete,
         session_guard: SessionGuard::parse(session_guard?)?,
         always_scope: match always_scope? {
-            // The name from before there were other agents.
-            "opencode" => AlwaysScope::Agent,
-            word => AlwaysScope::parse(word)?,
+            "session" => AlwaysScope::Session,
+            // `agent`, or `opencode`, the name from before there were other agents.
+            _ => AlwaysScope::Agent,
         },
         claim_ttl: claim_ttl?,
         watch_directories: watch_directories?,

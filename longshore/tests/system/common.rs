@@ -112,6 +112,7 @@ impl TestGateway {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let url = format!("http://{}", listener.local_addr().expect("a bound socket has an address"));
         let mut engine = options.engine;
+        engine.names = longshore_edge::wire_names();
         engine.intake.root = PathBuf::from(fake.directory());
         engine.files.base_url = format!("{url}/artifacts/");
         let engine = Engine::new(EngineParts {

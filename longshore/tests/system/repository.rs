@@ -206,6 +206,19 @@ fn no_source_file_is_too_long() {
     }
 }
 
+/// The engine and the model serve any agent.
+#[test]
+fn the_engine_and_the_model_name_no_agent() {
+    for file in sources() {
+        let path = file.path.strip_prefix(root()).unwrap();
+        if !["crates/engine/src", "crates/model/src"].iter().any(|layer| path.starts_with(layer)) {
+            continue;
+        }
+        let named = file.text.lines().position(|line| line.to_lowercase().contains("opencode"));
+        assert!(named.is_none(), "{}:{} names OpenCode", path.display(), named.unwrap_or_default() + 1);
+    }
+}
+
 #[test]
 fn only_the_task_tracker_spawns() {
     // Split, so that this file does not contain the text that it searches for.

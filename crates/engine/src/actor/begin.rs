@@ -30,7 +30,7 @@ struct Beginning {
     /// Whether a session that the agent no longer has may be replaced. Allowed once, and never for a native prompt: its
     /// caller names a session and wants the turn there or not at all.
     may_replace_session: bool,
-    /// Since when another client of OpenCode uses the session.
+    /// Since when another client of the agent uses the session.
     external_since: Option<Instant>,
 }
 
@@ -103,7 +103,7 @@ impl Actor {
         loop {
             let input = self.enter_session(&mut beginning, active).await?;
             let Some(attempt) = self.attempt(&mut beginning, active, &input).await? else {
-                // Another client of OpenCode started a turn meanwhile, and that one goes first.
+                // Another client of the agent started a turn meanwhile, and that one goes first.
                 self.reject_parked().await?;
                 beginning.ticket = active.take().map(|active| active.ticket);
                 continue;

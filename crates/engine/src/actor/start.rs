@@ -23,15 +23,15 @@ use crate::{fail_point, lifecycle, orphaned_turns};
 const CHECK_AGENT_AFTER: Duration = Duration::from_secs(1);
 
 /// The waits between the checks whether an orphaned turn blocks the session, while a start takes long. After the last check
-/// the reason must be another client of OpenCode that uses the session, and the agent decides how long the start may take.
+/// the reason must be another client of the agent that uses the session, and the agent decides how long the start may take.
 const CHECK_SESSION_AFTER: [Duration; 3] =
     [Duration::from_secs(2), Duration::from_secs(8), Duration::from_secs(20)];
 
-/// How often the gateway checks whether the work of another client of OpenCode in the session is over.
+/// How often the gateway checks whether the work of another client of the agent in the session is over.
 pub(super) const EXTERNAL_TURN_POLL: Duration = Duration::from_millis(500);
 
 impl Actor {
-    /// Waits until the work of another client of OpenCode in the session is over, or has become a task that goes first.
+    /// Waits until the work of another client of the agent in the session is over, or has become a task that goes first.
     /// Returns whether that happened in time.
     pub(super) async fn wait_for_external_turn(
         &mut self,
@@ -99,7 +99,7 @@ impl Actor {
                 Some(permit) => permit,
                 None => self.wait_for_permit().await?,
             };
-            // Another client of OpenCode may have started a turn meanwhile, and that one goes first.
+            // Another client of the agent may have started a turn meanwhile, and that one goes first.
             if ticket.is_still_first() {
                 return Ok((ticket, permit));
             }

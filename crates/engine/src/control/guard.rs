@@ -10,7 +10,7 @@ use crate::control_errors;
 use crate::engine_context::EngineContext;
 use crate::port::{Claim, Claimed, Control, KnownSession, OwnedSession, Session};
 
-/// How many levels of parent sessions are searched for the owner of a session. Sub-agents of OpenCode are not nested that
+/// How many levels of parent sessions are searched for the owner of a session. Sub-agents are not nested that
 /// deep.
 pub(crate) const MAX_LEVELS: usize = 8;
 

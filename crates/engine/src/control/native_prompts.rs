@@ -1,4 +1,4 @@
-//! Prompts in OpenCode's own form. Each becomes a task, as a message does: durable first, and prompted once.
+//! Prompts in the agent's own form. Each becomes a task, as a message does: durable first, and prompted once.
 
 use std::sync::OnceLock;
 
@@ -11,6 +11,7 @@ use longshore_model::{ControlQuery, NativePrompt};
 use tokio::sync::oneshot;
 
 use super::{AdmittedSession, ControlCaller};
+use crate::config::WireNames;
 use crate::control_errors;
 use crate::native_prompt::PromptContent;
 use crate::port::{Control, Created, IdempotencyKey, StoredTask};
@@ -102,7 +103,7 @@ impl Engine {
                 native: Some(NativeSend { prompt: prompt.order, accepted }),
             })
             .await?;
-        let sent = made.map_err(|created| refused(id, &created))?;
+        let sent = made.map_err(|created| refused(self.ctx().config.names, id, &created))?;
         // The store made the caller the owner of the session when it created the task.
         if let Some(pending_claim) = pending_claim {
             pending_claim.settled_with_task(self.ctx());
@@ -120,7 +121,7 @@ impl Engine {
     /// session.
     async fn context_of(&self, owner: &Principal, session: &SessionId) -> Result<ContextId> {
         let newest = self.ctx().ports.store.contexts_of(owner, session).await?.into_iter().next();
-        Ok(newest.unwrap_or_else(|| derived_ids::session_context(session)))
+        Ok(newest.unwrap_or_else(|| derived_ids::session_context(self.ctx().config.names, session)))
     }
 
     /// Waits until a command's turn is over, and returns the agent's last message in that turn.
@@ -239,11 +240,11 @@ fn reason(task: &Task) -> String {
 }
 
 /// Why the store created no task.
-fn refused(session: &SessionId, created: &Created) -> Error {
+fn refused(names: WireNames, session: &SessionId, created: &Created) -> Error {
     match created {
         Created::ForeignSession => control_errors::lost_before(session),
         Created::UnknownSession => control_errors::not_found(session),
-        other => sending::refusal(other),
+        other => sending::refusal(names, other),
     }
 }
 

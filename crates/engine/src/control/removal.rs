@@ -35,7 +35,7 @@ impl Engine {
         Ok(ClosedToTurns { _removal: removal, _reserved: Vec::new() })
     }
 
-    /// Like [`Engine::close_worktree`], for an OpenCode workspace. The agent deletes the sessions of the workspace with it,
+    /// Like [`Engine::close_worktree`], for a workspace. The agent deletes the sessions of the workspace with it,
     /// so this also fails if one of these sessions belongs to another caller, or is unowned and the caller may not claim
     /// it. `None`: there is no such workspace.
     pub(super) async fn close_workspace(
@@ -106,7 +106,7 @@ impl Guard<'_> {
     }
 }
 
-/// Fails if another client of OpenCode works in one of the sessions.
+/// Fails if another client of the agent works in one of the sessions.
 async fn check_idle(control: &dyn Control, sessions: &[WorkspaceSession]) -> Result<()> {
     let directories: BTreeSet<_> = sessions.iter().map(|one| one.session.directory.as_str()).collect();
     for directory in directories {

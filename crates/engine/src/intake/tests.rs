@@ -483,7 +483,7 @@ async fn every_unreadable_file_is_refused_with_the_same_text() {
     }
 }
 
-/// The configuration, the token and OpenCode's password in the workspace: no spelling of a `file:` URL reaches them.
+/// The configuration, the token and the agent's password in the workspace: no spelling of a `file:` URL reaches them.
 #[tokio::test]
 async fn no_spelling_of_a_url_reaches_a_secret_of_the_gateway() {
     let mut workspace = TestWorkspace::new();

@@ -156,7 +156,7 @@ pub struct TurnRequest {
     pub options: PromptOptions,
     /// How the input is given to the agent. `None`: as a plain prompt.
     pub order: Option<NativePrompt>,
-    /// Another client of OpenCode started the turn, so the gateway must not stop it because it takes long.
+    /// Another client of the agent started the turn, so the gateway must not stop it because it takes long.
     pub is_adopted: bool,
     /// Set after a restart of the gateway: the prompt may have been sent already, and must not be sent again.
     pub resume: Option<Resume>,

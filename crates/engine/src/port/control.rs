@@ -85,7 +85,7 @@ pub trait Control: Send + Sync + Debug {
     /// The agents and commands that callers may name, at most [`MAX_OFFERS`] of each.
     fn offers(&self) -> BoxFuture<'_, Result<Offers>>;
 
-    /// Watches these sessions too: a prompt of another client of OpenCode in them is reported as an [`ExternalTurn`].
+    /// Watches these sessions too: a prompt of another client of the agent in them is reported as an [`ExternalTurn`].
     fn watch(&self, sessions: Vec<Session>);
 
     /// The external turns in the watched sessions, from now on. There is one such queue: only the first call returns it, and
@@ -106,7 +106,7 @@ pub struct KnownSession {
     pub session: Session,
     /// The session whose sub-agent this one is.
     pub parent: Option<SessionId>,
-    /// The OpenCode workspace of the session. The events of such a session are sent only in that workspace, so the gateway
+    /// The workspace of the session, if it is in one. The events of such a session are sent only in that workspace, so the gateway
     /// does not get them.
     pub workspace: Option<WorkspaceId>,
     /// The session is in a directory that callers may use.
@@ -130,7 +130,7 @@ pub struct WorkspaceSession {
     pub parent: Option<SessionId>,
 }
 
-/// A turn that another client of OpenCode started, and that is to become a task.
+/// A turn that another client of the agent started, and that is to become a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ExternalTurn {
     /// The root of the session tree: turns of sub-agents are not reported.

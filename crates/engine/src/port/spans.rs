@@ -77,7 +77,7 @@ pub enum SpanKind {
 #[derive(Clone, PartialEq, Debug)]
 pub struct TurnAttributes {
     pub context: ContextId,
-    /// The OpenCode agent, if the message requested one.
+    /// The offered agent that the message requested, if it requested one.
     pub agent: Option<String>,
     pub model: Option<ModelName>,
     /// The state of the task after the turn. Not a final state if the gateway stopped first.

@@ -370,7 +370,7 @@ pub struct Create {
     pub session: Option<SessionId>,
     /// The same session as the agent knows it: if it is unowned, the caller becomes its owner.
     pub claim: Option<Session>,
-    /// The turn runs already: another client of OpenCode prompted the session. Written in the same step as the task, so
+    /// The turn runs already: another client of the agent prompted the session. Written in the same step as the task, so
     /// that no crash leaves a task behind that looks as if its prompt had still to be sent.
     pub begun: Option<RunningTurn>,
 }

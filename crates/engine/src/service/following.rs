@@ -13,6 +13,7 @@ use super::answering::AnswerAttempt;
 use super::sending::{Admitted, busy, refusal};
 use super::{Engine, Sent};
 use crate::actor_request::{ActorRequest, Joining, Reply};
+use crate::config::WireNames;
 use crate::held;
 use crate::port::{Created, IdempotencyKey, StoredTask};
 use crate::snapshot::Snapshot;
@@ -71,7 +72,7 @@ impl Engine {
                 if options.delivery != Delivery::Steer {
                     self.refuse_late_answer(&attempt).await?;
                 }
-                check_session(&stored, options.session.as_ref())?;
+                check_session(self.ctx.config.names, &stored, options.session.as_ref())?;
                 self.check_room(&caller, message.weight())?;
                 let location =
                     self.ctx.ports.store.context_location(&caller, &stored.task.context_id).await?;
@@ -195,10 +196,10 @@ impl Engine {
     }
 }
 
-fn check_session(stored: &StoredTask, named: Option<&SessionId>) -> Result<()> {
+fn check_session(wire: WireNames, stored: &StoredTask, named: Option<&SessionId>) -> Result<()> {
     let own = stored.turn.as_ref().map(|turn| &turn.session.id);
     match named {
-        Some(named) if own != Some(named) => Err(refusal(&Created::OtherSession)),
+        Some(named) if own != Some(named) => Err(refusal(wire, &Created::OtherSession)),
         _ => Ok(()),
     }
 }

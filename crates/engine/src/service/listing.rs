@@ -45,7 +45,8 @@ impl Engine {
     ) -> Result<Vec<ContextId>> {
         let Some(named) = named else { return Ok(Vec::new()) };
         let mut contexts = vec![named.clone()];
-        if let Some(session) = derived_ids::session_of_context(named).filter(|_| self.has_control()) {
+        let session = derived_ids::session_of_context(self.ctx.config.names, named);
+        if let Some(session) = session.filter(|_| self.has_control()) {
             let bound = self.ctx.ports.store.contexts_of(caller, &session).await?;
             contexts.extend(bound.into_iter().filter(|context| context != named));
         }

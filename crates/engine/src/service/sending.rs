@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use super::{Engine, Sent, Subscription, SubscriptionStart};
 use crate::actor::{ActorParts, PendingPrompt};
 use crate::actor_request::Joining;
+use crate::config::WireNames;
 use crate::log_entry::Events;
 use crate::port::{
     Admission, ContextLocation, Create, Created, IdempotencyKey, Input, Session, with_caller,
@@ -23,9 +24,8 @@ use crate::turn_queue::{QueueKey, QueueTicket};
 use crate::unfinished::{LimitReached, UnfinishedSlot};
 use crate::{derived_ids, fail_point, idempotency, intake, states};
 
-/// The fields in which a caller names a session, and a directory.
+/// The field in which a caller names a session.
 const SESSION_FIELD: &str = "metadata.shared.session.id";
-const DIRECTORY_FIELD: &str = "metadata.opencode.directory";
 
 /// The result of the checks before anything is stored: the agent can work on the message.
 pub(crate) struct Admitted {
@@ -110,7 +110,7 @@ impl Engine {
         if let (Some(named), None) = (&session_by_context, &command.options.session) {
             command.options.session = Some(named.clone());
         } else if session_by_context.is_some() && session_by_context != command.options.session {
-            return Err(refusal(&Created::OtherSession));
+            return Err(refusal(self.ctx.config.names, &Created::OtherSession));
         }
         let session = self.requested_session(&caller, &location, command.options.session.as_ref()).await?;
         let admitted = self.admit(&caller, &command.message, &command.options, &location).await?;
@@ -136,7 +136,7 @@ impl Engine {
             Err(Created::UnknownSession | Created::ForeignSession) if session_by_context.is_some() => {
                 Err(Error::invalid("message.contextId", "stands for a session that you may not use"))
             }
-            Err(created) => Err(refusal(&created)),
+            Err(created) => Err(refusal(self.ctx.config.names, &created)),
         }
     }
 
@@ -205,7 +205,8 @@ impl Engine {
         location: &ContextLocation,
     ) -> Option<SessionId> {
         let is_free = location.bound.is_none() && self.has_control();
-        context.filter(|_| is_free).and_then(derived_ids::session_of_context)
+        let names = self.ctx.config.names;
+        context.filter(|_| is_free).and_then(|context| derived_ids::session_of_context(names, context))
     }
 
     pub(crate) async fn create_task(&self, send: CheckedSend) -> Result<CreateResult> {
@@ -330,7 +331,7 @@ impl Engine {
         let directory_named = options.directory.is_some() || options.workspace.is_some();
         let current = location.directory.as_ref();
         if directory_named && current.is_some_and(|current| *current != admitted) {
-            return Err(refusal(&Created::OtherDirectory));
+            return Err(refusal(self.ctx.config.names, &Created::OtherDirectory));
         }
         let directory = current.cloned().unwrap_or(admitted);
         let rules = &self.ctx.config.intake;
@@ -393,7 +394,9 @@ impl Engine {
     ) -> Result<Option<Session>> {
         let bound = location.bound.as_ref().map(|bound| &bound.session);
         match (named, bound) {
-            (Some(named), Some(bound)) if bound.id != *named => Err(refusal(&Created::OtherSession)),
+            (Some(named), Some(bound)) if bound.id != *named => {
+                Err(refusal(self.ctx.config.names, &Created::OtherSession))
+            }
             (Some(named), None) => self.ctx.ports.store.session(caller, named).await,
             (_, bound) => Ok(bound.cloned()),
         }
@@ -417,7 +420,7 @@ impl Engine {
         Ok(context.filter(may_join).map(|context| (task, context)))
     }
 
-    /// Whether a turn runs in the session, started by the gateway or by another client of OpenCode.
+    /// Whether a turn runs in the session, started by the gateway or by another client of the agent.
     async fn is_busy(&self, session: &Session) -> Result<bool> {
         if self.ctx.live.queues.holder(&QueueKey::Session(session.id.clone())).is_some() {
             return Ok(true);
@@ -480,13 +483,13 @@ impl Engine {
 }
 
 /// Why the store created no task.
-pub(crate) fn refusal(created: &Created) -> Error {
+pub(crate) fn refusal(names: WireNames, created: &Created) -> Error {
     match created {
         Created::OtherSession => {
             Error::invalid(SESSION_FIELD, "is not the session of this context; start another context with it")
         }
         Created::OtherDirectory => Error::invalid(
-            DIRECTORY_FIELD,
+            names.directory_field,
             "is not the directory of this context, which keeps the one that it began with; start another context",
         ),
         // A caller cannot distinguish another caller's session from one that does not exist.

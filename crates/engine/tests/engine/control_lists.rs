@@ -113,7 +113,7 @@ async fn sessions_of_others_are_removed_before_the_list_is_cut() {
     assert_eq!(listed(&s, &ada(), 20).await.len(), 3, "the list ends");
 }
 
-const OF_SESSION: &str = "ctx:opencode-session:ses_a";
+const OF_SESSION: &str = "ctx:session:ses_a";
 
 /// Every page of the caller's tasks under the name of the session, and the reported total.
 async fn pages(

@@ -32,7 +32,7 @@ async fn owned() -> Stage {
 async fn a_native_prompt_becomes_a_task_and_is_answered_when_the_agent_has_it() {
     let mut s = owned().await;
     let begun = begun(s.call(&ada(), prompt("ses_a", "go")).await.unwrap());
-    assert_eq!(begun.context.as_str(), "ctx:opencode-session:ses_a");
+    assert_eq!(begun.context.as_str(), "ctx:session:ses_a");
     let turn = s.h.turn().await;
     assert_eq!((&turn.request.task, &turn.request.session.id), (&begun.task, &ses("ses_a")));
     assert_eq!(turn.request.input, [Input::Text("go".to_owned())]);
@@ -372,7 +372,7 @@ async fn a_note_is_added_and_makes_no_task() {
 #[tokio::test]
 async fn the_context_named_after_a_session_stands_for_it() {
     let mut s = owned().await;
-    let into = |session: &str, text: &str| message(&format!("ctx:opencode-session:{session}"), text);
+    let into = |session: &str, text: &str| message(&format!("ctx:session:{session}"), text);
     s.h.engine.send(&ada().principal, into("ses_a", "m1")).await.unwrap();
     assert_eq!(s.h.turn().await.request.session.id, ses("ses_a"));
     let error = s.h.engine.send(&bob().principal, into("ses_a", "m2")).await.unwrap_err();

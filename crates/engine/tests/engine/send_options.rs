@@ -74,7 +74,7 @@ async fn a_context_keeps_its_directory() {
     let error = h.engine.send(&alice(), in_directory("c", "m2", "other")).await.unwrap_err();
     assert_eq!(
         (error.kind(), error.violations()[0].field.as_str()),
-        (ErrorKind::InvalidParams, "metadata.opencode.directory")
+        (ErrorKind::InvalidParams, "metadata.directory")
     );
     // Named again, or not named, the directory is the same.
     h.engine.send(&alice(), in_directory("c", "m3", "sub")).await.unwrap();

@@ -14,7 +14,7 @@ mod workspace;
 pub(crate) use tests::sample as samples;
 
 use bytes::Bytes;
-use longshore_model::{ControlResult, Error, Result, StartedTask, opencode_ids};
+use longshore_model::{ControlResult, Error, Result, StartedTask};
 
 use super::row::{Answer, Item, Method};
 use crate::json::ObjectWriter;
@@ -24,7 +24,7 @@ use crate::v1;
 use crate::v03::Dialect;
 
 /// Precedes the session id in the context id of a session that was not begun by an A2A message.
-pub const CONTEXT_PREFIX: &str = opencode_ids::SESSION_CONTEXT_PREFIX;
+pub const CONTEXT_PREFIX: &str = "ctx:opencode-session:";
 
 impl Method {
     /// Writes the result of a call. Fails only if the result is of another kind than this method returns.

@@ -9,6 +9,7 @@ use longshore_model::{
     ShellCommand, Subtask, Timestamp, WorkspaceId, WorktreeRef,
 };
 
+use super::DIRECTORY_FIELD;
 use super::args::{Arg, Args};
 use super::call::Call;
 
@@ -194,7 +195,7 @@ fn location(args: &Args) -> RequestedLocation {
     let own = owned(args, "directory").map(|path| RequestedDirectory { path, field: "directory" });
     let directory = own.or_else(|| {
         let path = metadata?.directory.clone()?;
-        Some(RequestedDirectory { path, field: "metadata.opencode.directory" })
+        Some(RequestedDirectory { path, field: DIRECTORY_FIELD })
     });
     RequestedLocation { directory, workspace: None }
 }

@@ -4,8 +4,6 @@
 
 use std::fmt::Write as _;
 
-use longshore_model::opencode_ids;
-
 use super::row::Switch;
 
 /// A parameter, or a field of one that is an object.
@@ -163,10 +161,10 @@ impl IdKind {
     /// The prefix of OpenCode's ids of this kind.
     pub fn prefix(self) -> &'static str {
         match self {
-            Self::Session => opencode_ids::SESSION_PREFIX,
-            Self::Message => opencode_ids::MESSAGE_PREFIX,
-            Self::Part => opencode_ids::PART_PREFIX,
-            Self::Workspace => opencode_ids::WORKSPACE_PREFIX,
+            Self::Session => "ses",
+            Self::Message => "msg",
+            Self::Part => "prt",
+            Self::Workspace => "wrk",
             Self::Request => "",
         }
     }

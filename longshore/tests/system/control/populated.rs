@@ -130,7 +130,8 @@ fn stable(name: &str) -> &str {
     let is_uuid = name.len() == 36 && name.split('-').map(str::len).eq([8, 4, 4, 4, 12]);
     match name.split_once('_') {
         Some(("ses", made)) if made.len() == 26 => "<session>",
-        Some(("msg", made)) if made.len() == 26 => "<message>",
+        // OpenCode's own messages, and prompts of the gateway.
+        Some(("msg", made)) if [26, 49].contains(&made.len()) => "<message>",
         _ if is_number => "<milliseconds>",
         _ if is_uuid => "<task>",
         _ if name.starts_with("calm-") => "<name>",
