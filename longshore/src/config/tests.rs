@@ -133,8 +133,8 @@ fn the_control_settings_are_read() {
         watch_directories: 0,
     };
     assert_eq!(Sources { variables, ..Sources::default() }.plan().control, expected);
-    for scope in AlwaysScope::ALL {
-        let variables: &[_] = &[("LONGSHORE_ALWAYS_SCOPE", scope.as_str())];
+    for (word, scope) in [("session", AlwaysScope::Session), ("agent", AlwaysScope::Agent)] {
+        let variables: &[_] = &[("LONGSHORE_ALWAYS_SCOPE", word)];
         assert_eq!(Sources { variables, ..Sources::default() }.plan().control.always_scope, scope);
     }
     for guard in SessionGuard::ALL {
