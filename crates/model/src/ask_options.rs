@@ -253,9 +253,9 @@ mod tests {
 
     #[test]
     fn a_list_that_is_empty_or_has_just_the_words_is_not_shown() {
-        let [qwen, _, _, opencode] = agents();
-        assert_eq!(opencode, AskOptions::words());
-        for words in [&opencode, &AskOptions::default()] {
+        let [qwen, _, _, plain] = agents();
+        assert_eq!(plain, AskOptions::words());
+        for words in [&plain, &AskOptions::default()] {
             assert!(words.are_words() && words.shown().is_empty());
             assert_eq!(chosen(words, PermissionReply::Once), "once");
             assert_eq!(words.iter().count(), 3);

@@ -45,14 +45,19 @@ async fn every_method_refuses_the_session_of_another_without_asking_opencode() {
         assert_eq!(fixture.fake.messages(session), before, "{who}");
     }
     // The owner was the only reason: the same parameters work for the owner.
-    let (changes, reads): (Vec<_>, Vec<_>) =
-        session_methods().into_iter().partition(|method| method.effect != Effect::Read);
+    let delete = method_named("opencode.sessions.delete");
+    let (changes, reads): (Vec<_>, Vec<_>) = session_methods()
+        .into_iter()
+        .filter(|method| method.name != delete.name)
+        .partition(|method| method.effect != Effect::Read);
     for method in reads.into_iter().chain(changes) {
         for version in ProtocolVersion::ALL {
             let params = session_params(method, &hers, message_id(&first_message(&fixture, &hers)));
             call_ok(&fixture.ada, version, method, &params).await;
         }
     }
+    settled(&fixture, &fixture.ada, &hers).await;
+    call_ok(&fixture.ada, ProtocolVersion::V1, delete, &json!({"session_id": hers})).await;
     fixture.stop().await;
 }
 

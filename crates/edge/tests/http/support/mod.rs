@@ -137,7 +137,7 @@ impl Gateway {
             clock: Arc::new(SystemClock),
             tasks: tasks.clone(),
             metrics: Arc::clone(&config.metrics),
-            config: engine_config,
+            config: EngineConfig { names: longshore_edge::wire_names(), ..engine_config },
         });
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
