@@ -40,6 +40,7 @@ pub(crate) fn config(plan: &Plan, agent: &AcpPlan) -> AcpConfig {
             ..ProcessConfig::new(&agent.program, &plan.workspace)
         },
         workspace: plan.workspace.clone(),
+        allow_directory_override: plan.allow_directory_override,
         protected: Arc::new(plan.protected_paths()),
         limits: Limits { start: START_TIMEOUT, call: plan.turns.control_timeout, ..Limits::default() },
         mcp_servers: agent.mcp_servers.clone(),

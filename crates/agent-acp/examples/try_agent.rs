@@ -61,6 +61,7 @@ fn config(directory: &str, command: &str) -> AcpConfig {
             ..ProcessConfig::new(words.next().unwrap_or_default(), directory)
         },
         workspace: directory.into(),
+        allow_directory_override: true,
         protected: Arc::default(),
         limits: Limits::default(),
         mcp_servers: Vec::new(),

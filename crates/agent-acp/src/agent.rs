@@ -32,8 +32,10 @@ pub struct AcpConfig {
     /// What the operator calls the agent.
     pub name: String,
     pub process: ProcessConfig,
-    /// The directory of sessions whose caller requested no other. Callers may work in directories below it.
+    /// The directory of sessions whose caller requested no other.
     pub workspace: PathBuf,
+    /// Callers may work in directories below the workspace.
+    pub allow_directory_override: bool,
     /// The gateway's own files, which callers must not reach.
     pub protected: Arc<ProtectedPaths>,
     pub limits: Limits,
@@ -75,7 +77,11 @@ impl AcpAgent {
             idle_stop: config.idle_stop,
         };
         Self {
-            workspace: Workspace::new(&config.workspace, Arc::clone(&config.protected)),
+            workspace: Workspace::new(
+                &config.workspace,
+                config.allow_directory_override,
+                Arc::clone(&config.protected),
+            ),
             host: Host::new(host, tasks),
             turns: Arc::default(),
             tasks: tasks.clone(),

@@ -110,13 +110,13 @@ pub(crate) fn ask(id: RequestId, session: SessionId, call: &CallFacts<'_>, optio
     }
 }
 
-/// What the request asks for. `always` covers the same command or the same files again, or another call of the same tool if the
-/// call has neither.
+/// What the request asks for. `always` covers the same command or the same files again. If the call shows neither, `always` covers
+/// other calls of the same tool only if the tool changes nothing; else it covers nothing, because nobody saw what was approved.
 fn requested(call: &CallFacts<'_>) -> PermissionRequest {
     let (patterns, always) = match &call.command {
         Some(command) => (vec![command.clone()], vec![command.clone()]),
         None if !call.paths.is_empty() => (call.paths.clone(), call.paths.clone()),
-        None if call.is_tool_named => {
+        None if call.is_tool_named && matches!(call.kind, Some("read" | "search" | "fetch" | "think")) => {
             (vec![call.title.unwrap_or(call.tool).to_owned()], vec!["*".to_owned()])
         }
         None => (vec![call.title.unwrap_or(call.tool).to_owned()], Vec::new()),
@@ -183,8 +183,10 @@ mod tests {
             // As a pattern, this would cover every command that begins with `rm`.
             (call(Some("rm *"), &[], true), vec!["rm *"], vec![]),
             (call(None, &["/w/a", "/w/b"], true), vec!["/w/a", "/w/b"], vec!["/w/a", "/w/b"]),
-            (call(None, &[], true), vec!["a title"], vec!["*"]),
-            (call(None, &[], false), vec!["a title"], vec![]),
+            // A call whose command is not known: `always` must not cover every later command.
+            (call(None, &[], true), vec!["a title"], vec![]),
+            (CallFacts { kind: Some("fetch"), ..call(None, &[], true) }, vec!["a title"], vec!["*"]),
+            (CallFacts { kind: Some("fetch"), ..call(None, &[], false) }, vec!["a title"], vec![]),
         ] {
             let request = requested(&call);
             assert_eq!((request.patterns, request.always), (own(&patterns), own(&always)), "{call:?}");

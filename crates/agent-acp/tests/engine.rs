@@ -66,6 +66,7 @@ fn gateway(root: &Path, loads: bool, store: Arc<dyn Store>) -> Gateway {
             ..ProcessConfig::new("sh", root)
         },
         workspace: root.to_owned(),
+        allow_directory_override: true,
         protected: Arc::default(),
         limits: Limits::default(),
         mcp_servers: Vec::new(),

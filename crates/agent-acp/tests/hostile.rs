@@ -230,6 +230,7 @@ async fn served(script: &str, tasks: &Tasks) -> (std::sync::Arc<AcpAgent>, port:
         name: "hostile".to_owned(),
         process: config(&format!("start; {script}")),
         workspace: workspace.clone(),
+        allow_directory_override: true,
         protected: std::sync::Arc::default(),
         limits: limits(),
         mcp_servers: Vec::new(),

@@ -1,8 +1,8 @@
 //! Reads a plain message as the answer to an ask. Pure.
 
 use longshore_model::{
-    Answer, Ask, AskKind, AskOption, Error, Json, Message, PartContent, PermissionReply, Question, RequestId,
-    Result, ask_options,
+    Answer, Ask, AskKind, AskOption, Error, Json, Message, OptionKind, PartContent, PermissionReply,
+    Question, RequestId, Result, ask_options,
 };
 use serde::Deserialize;
 
@@ -28,8 +28,8 @@ pub(crate) fn read(message: &Message, open: &[&Ask], scope: AlwaysScope) -> Resu
     Ok((ask.request_id.clone(), from_words(ask, words.join("\n").trim(), scope)?))
 }
 
-/// Checks an answer against the options of its ask. An option gets its id, or becomes one of the three words if its id is that
-/// word. The error is a sentence that lists the options.
+/// Checks an answer against the options of its ask. An option gets its id, or becomes one of the three words if it has both the id
+/// and the kind of that word. The error is a sentence that lists the options.
 pub(crate) fn fit(ask: &Ask, answer: Answer, scope: AlwaysScope) -> Result<Answer, String> {
     let refusal = |error: Error| {
         let text = if ask.options.are_words() { "must be once, always or reject" } else { error.message() };
@@ -38,7 +38,8 @@ pub(crate) fn fit(ask: &Ask, answer: Answer, scope: AlwaysScope) -> Result<Answe
     let answer = match answer {
         Answer::PermissionOption { option, message } => {
             let option = ask.options.named(&option).map_err(refusal)?;
-            match PermissionReply::parse(&option.id) {
+            let word = PermissionReply::parse(&option.id).filter(|word| option.kind == kind_of(*word));
+            match word {
                 Some(reply) => Answer::Permission { reply, message },
                 None if option.kind.is_always() && scope == AlwaysScope::Session => {
                     return Err(format!(
@@ -58,6 +59,14 @@ pub(crate) fn fit(ask: &Ask, answer: Answer, scope: AlwaysScope) -> Result<Answe
         ask.options.choose(sent_reply(*reply, scope)).map_err(refusal)?;
     }
     Ok(answer)
+}
+
+fn kind_of(word: PermissionReply) -> OptionKind {
+    match word {
+        PermissionReply::Once => OptionKind::AllowOnce,
+        PermissionReply::Always => OptionKind::AllowAlways,
+        PermissionReply::Reject => OptionKind::RejectOnce,
+    }
 }
 
 /// The options of an ask that a caller may name, for people.

@@ -180,8 +180,10 @@ impl Engine {
         location: &RequestedLocation,
     ) -> Result<ControlResult> {
         let control = self.controlled()?;
+        let is_delete = matches!(command, ControlCommand::Delete(_));
+        let intent = if is_delete { Intent::Delete } else { Intent::Change };
         let mut entry = match command.session() {
-            Some(id) => Some(self.guard(caller, &*control).admit(id, Intent::Change).await?),
+            Some(id) => Some(self.guard(caller, &*control).admit(id, intent).await?),
             None => None,
         };
         if let (ControlCommand::Delete(_), Some(entry)) = (command, &mut entry) {
@@ -190,7 +192,8 @@ impl Engine {
         let at = control.resolve_location(location).await?;
         let session = entry.as_ref().map(|entry| &entry.session);
         let _held = match session.filter(|_| exclusive::is_exclusive(command)) {
-            Some(session) => Some(self.hold(session).await?),
+            // The agent deletes a session also while a turn runs in it.
+            Some(session) => Some(self.hold(session, is_delete).await?),
             None => None,
         };
         let _closed = match command {
@@ -321,7 +324,7 @@ impl Engine {
         let prompt = PromptContent::new(order, content);
         let input = prompt.prepare(&self.ctx().config.intake, &session.directory).await?;
         control.check_native_prompt(&session, &prompt.order, &input, &options).await?;
-        let _held = self.hold(&session).await?;
+        let _held = self.hold(&session, false).await?;
         control.note(&session, &prompt.order, &input, &options).await?;
         self.settle(pending_claim).await?;
         Ok(ControlResult::Done { session: id, ok: true, begun: None })

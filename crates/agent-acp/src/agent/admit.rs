@@ -22,12 +22,15 @@ const MODEL: &str = "metadata.shared.model";
 pub(super) struct Workspace {
     /// Resolved.
     root: PathBuf,
+    /// Callers may work in directories below the root.
+    allow_override: bool,
     protected: Arc<ProtectedPaths>,
 }
 
 impl Workspace {
-    pub(super) fn new(root: &Path, protected: Arc<ProtectedPaths>) -> Self {
-        Self { root: std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned()), protected }
+    pub(super) fn new(root: &Path, allow_override: bool, protected: Arc<ProtectedPaths>) -> Self {
+        let root = std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned());
+        Self { root, allow_override, protected }
     }
 
     /// `facts`: what is known of the agent.
@@ -60,6 +63,12 @@ impl Workspace {
 
     async fn resolve(&self, requested: &str) -> Result<String> {
         let found = tokio::fs::canonicalize(self.root.join(requested)).await.map_err(|_| refusal())?;
+        if !self.allow_override && found != self.root {
+            return Err(Error::invalid(
+                DIRECTORY,
+                "This gateway works in the root of its workspace only; leave this field out.",
+            ));
+        }
         let is_directory = tokio::fs::metadata(&found).await.is_ok_and(|found| found.is_dir());
         if !is_directory || !found.starts_with(&self.root) || self.is_protected(&found).await {
             return Err(refusal());

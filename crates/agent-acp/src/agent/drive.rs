@@ -222,6 +222,8 @@ impl Driver {
         let seconds = self.patience.as_secs_f32();
         tracing::warn!(session = %self.session, seconds, "an agent ignored a cancel; it will be replaced");
         self.lease.note_stuck(self.session.as_str());
+        // Once is enough: the deadline stays in the past.
+        self.ended = Some(Ended::Otherwise);
         self.turn.give_up("The agent did not stop when it was asked to.");
     }
 

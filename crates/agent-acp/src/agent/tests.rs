@@ -28,6 +28,7 @@ fn config(root: &std::path::Path) -> AcpConfig {
         name: "configured".to_owned(),
         process: ProcessConfig::new("unused", root),
         workspace: root.to_owned(),
+        allow_directory_override: true,
         protected: Arc::default(),
         limits: Limits::default(),
         mcp_servers: Vec::new(),
@@ -272,6 +273,11 @@ async fn a_directory_must_be_in_the_workspace() {
         config.protected = Arc::new(ProtectedPaths::new([config.workspace.join("sub/secret")]));
     });
     let root = stage.directory();
+    let workspace = std::path::PathBuf::from(&root);
+    let fixed = stage_with(1, |config| {
+        config.workspace = workspace;
+        config.allow_directory_override = false;
+    });
     let options = PromptOptions::default();
     for (directory, expected) in [
         (None, Some(root.clone())),
@@ -297,6 +303,9 @@ async fn a_directory_must_be_in_the_workspace() {
         if let Err(error) = admitted {
             assert_eq!(error.kind(), ErrorKind::InvalidParams);
         }
+        let admitted = fixed.agent.admit(request).await.ok().map(|admitted| admitted.directory);
+        let is_root = expected.as_ref() == Some(&root);
+        assert_eq!(admitted.is_some(), is_root, "only the root, but {directory:?}");
     }
     let request = Admission { directory: None, workspace: Some("wrk_1"), current: None, options: &options };
     assert_eq!(

@@ -78,6 +78,7 @@ fn with_options() -> Ask {
         ("cancel", "Reject", OptionKind::RejectOnce),
         ("explain", "Reject and explain", OptionKind::Other),
         ("always", "For ever", OptionKind::AllowAlways),
+        ("once", "Yes, and stop asking", OptionKind::AllowAlways),
     ];
     let offered =
         offered.map(|(id, name, kind)| AskOption { id: id.to_owned(), name: name.to_owned(), kind });
@@ -105,7 +106,10 @@ fn a_word_an_id_or_a_name_chooses_an_option() {
         ("cancel", Session, Ok(option("cancel")), Some("option_id")),
         // A name that begins with a word is not that word with a reason.
         ("reject and explain", Session, Ok(option("explain")), Some("option")),
-        // The id of this option is a word, and the word wins.
+        // The id of an option is a word of another kind: the word would allow something else.
+        ("Yes, and stop asking", Session, Err("control.always_scope"), Some("option")),
+        ("Yes, and stop asking", Agent, Ok(option("once")), Some("option")),
+        // The id and the kind of this option are those of a word, and the word wins.
         ("For ever", Session, Ok(always.clone()), Some("option")),
         ("proceed_always_user", Session, Err("control.always_scope"), Some("option")),
         ("Always Allow for user: touch *", Session, Err("control.always_scope"), Some("option_id")),

@@ -21,6 +21,8 @@ pub(super) enum Intent {
     Change,
     /// Start a turn.
     StartTurn,
+    /// Only the owner may delete a session, also if sessions are shared.
+    Delete,
 }
 
 /// A session that the caller may use as requested.

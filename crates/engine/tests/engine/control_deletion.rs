@@ -80,6 +80,11 @@ async fn a_session_is_deleted_only_while_it_is_idle_and_its_context_goes_on_in_a
     s.owned("alice", "ses_tui").await;
     s.h.agent.make_busy(&ses("ses_tui"));
     assert_eq!(s.refusal(&ada(), delete("ses_tui")).await, Some(ErrorKind::SessionBusy), "another client");
+    s.owned("alice", "ses_unknown").await;
+    s.h.agent.set_down(true);
+    let unknown = s.refusal(&ada(), delete("ses_unknown")).await;
+    assert_eq!(unknown, Some(ErrorKind::AgentUnavailable), "the agent cannot tell whether it is idle");
+    s.h.agent.set_down(false);
 
     let gone = || Error::new(ErrorKind::SessionGone, "Gone.");
     s.h.agent.refuse_next(gone());

@@ -7,8 +7,8 @@ use longshore_model::{
 use longshore_testkit::scripted_control::Call;
 
 use crate::control_stage::{
-    ada, bob, command, commands, fork, make_worktree, note, prompt, queries, remove_worktree, ses, share,
-    shell, stage, without_claim,
+    ada, bob, command, commands, delete, fork, make_worktree, note, prompt, queries, remove_worktree, ses,
+    share, shell, stage, without_claim,
 };
 use crate::harness::message;
 
@@ -143,6 +143,11 @@ async fn sharing_follows_the_setting() {
         // The first caller who changes a shared session still claims it, and turns belong to the owner.
         assert_eq!(s.owner_of("ses_n").await.is_some(), may_act);
         assert_eq!(s.refusal(&stranger, prompt("ses_a", "go")).await, Some(ErrorKind::SessionForbidden));
+        assert_eq!(
+            s.refusal(&stranger, delete("ses_a")).await,
+            Some(ErrorKind::SessionForbidden),
+            "{guard:?}"
+        );
     }
     for guard in SessionGuard::ALL {
         assert_eq!(SessionGuard::parse(guard.as_str()), Some(guard));

@@ -57,6 +57,7 @@ impl OverStdio {
             name: "fake".to_owned(),
             process,
             workspace: workspace.path().to_owned(),
+            allow_directory_override: true,
             protected: Arc::default(),
             limits: Limits::default(),
             mcp_servers: Vec::new(),
