@@ -398,7 +398,7 @@ impl Host {
         live.uses.load(Ordering::Relaxed) == 0 && (can_reopen || self.lock().last_session.is_none())
     }
 
-    /// Lets nobody use the process any more, unless somebody does.
+    /// Closes the process to new uses if none runs. Returns whether it did.
     fn end_unused(&self, live: &Live) -> bool {
         let mut state = self.lock();
         let is_unused = live.uses.load(Ordering::Relaxed) == 0;
