@@ -60,7 +60,7 @@ impl Banner<'_> {
             let _ = writeln!(
                 text,
                 "{reason} When OpenCode responds, Longshore goes on by itself and says that it is ready. Until then requests \
-                 are accepted, and their tasks wait."
+                 are accepted. Each of their tasks waits for OpenCode for up to a minute, and then fails."
             );
         } else {
             let _ = writeln!(text, "{READY}");

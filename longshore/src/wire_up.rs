@@ -154,7 +154,8 @@ impl PreparedGateway {
             let (tasks, them) = if recovered.held == 1 { ("task is", "it") } else { ("tasks are", "them") };
             output::print(format_args!(
                 "This store was restored from a backup. {} waiting {tasks} held, because the original gateway may have sent \
-                 {them} to the agent since the backup; --resume-restored sends {them}.",
+                 {them} to the agent since the backup. --resume-restored sends {them}; the agent may then get the same task \
+                 twice.",
                 recovered.held
             ));
         }
