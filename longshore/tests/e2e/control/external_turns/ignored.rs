@@ -22,7 +22,7 @@ async fn long_calls_without_a_reply_make_no_task_and_native_prompts_make_one() {
             "send-out": {"template": "$ARGUMENTS", "agent": "general", "subtask": true},
         });
     };
-    let (harness, _model) = Harness::configured(&[], commands).await;
+    let (harness, _model) = Harness::configured(&["--session-share"], commands).await;
     harness.play("scn:text n=1").await;
     let mut scenarios: Vec<LocalBoxFuture<'_, ()>> = Vec::new();
     for what in IGNORED_ACTIONS {
