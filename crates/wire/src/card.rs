@@ -123,7 +123,8 @@ fn binding_name(binding: Binding) -> &'static str {
     }
 }
 
-/// Writes the extensions. A card for both versions lists an extension under its URI in each version.
+/// Writes the extensions. An extension can have a different URI in each protocol version; a card for both versions then lists the
+/// extension twice, once with each URI.
 fn write_extensions(object: &mut ObjectWriter<'_>, extensions: &[CardExtension], versions: CardVersions) {
     let is_for_v1 = versions.has_v1();
     let newer = extensions.iter().filter(|_| is_for_v1).cloned();

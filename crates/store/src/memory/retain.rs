@@ -8,7 +8,7 @@ use longshore_model::{TaskId, Timestamp};
 use super::state::{Row, State};
 use crate::rules;
 
-/// The most items of each kind in one step, during which the store is locked.
+/// The maximum number of items of each kind in one step. The store is locked during a step.
 const STEP: u32 = 64;
 
 /// The tasks that are over, oldest end first, so that a step visits only those that it folds or removes.
