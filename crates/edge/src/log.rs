@@ -1,4 +1,4 @@
-//! Turns the log of a task into the events of a stream, in the format of one protocol version.
+//! Converts the log of a task to the events of a stream, in the format of one protocol version.
 //!
 //! An event is encoded once, and all readers with the same version and extensions share the bytes.
 

@@ -148,8 +148,8 @@ impl WriteConnection {
         self.was_full || room.space().is_some_and(|space| !space.is_plenty())
     }
 
-    /// Keeps the write-ahead log and the database file so small that the free disk space suffices to copy the log into the database.
-    /// Fails if the log is too long and cannot be copied now.
+    /// Ensures that the free disk space suffices to copy the write-ahead log into the database: limits the growth of both files, and
+    /// copies a log that has become too long now. Fails if the log is too long and cannot be copied.
     fn make_room(&mut self) -> Outcome<()> {
         let Some(room) = self.room.clone() else { return Ok(()) };
         let Some(space) = room.space() else { return Ok(()) };
