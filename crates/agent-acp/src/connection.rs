@@ -46,8 +46,7 @@ const TURN_EVENTS: usize = 256;
 /// How much text that is no message is kept to explain a failure, in bytes. Later text is dropped.
 const MAX_NOISE: usize = 2048;
 
-/// The maximum number of different names that are counted one by one, such as names of unknown updates. All further names share one
-/// count.
+/// How many different names, such as those of unknown updates, get a count of their own. All further names share one count.
 const MAX_COUNTED: usize = 64;
 
 /// The bounds of a connection.

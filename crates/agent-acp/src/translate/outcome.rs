@@ -82,7 +82,7 @@ pub(super) fn outcome(end: &TurnEnd, is_stopped: bool) -> Outcome {
     }
 }
 
-/// Adds to the outcome of a turn that a part of the agent's output was lost.
+/// Notes in a turn's outcome that a part of the agent's output was lost.
 pub(super) fn incomplete(outcome: Outcome) -> Outcome {
     const LOST: &str =
         "A piece of the agent's output is missing here, because it was too long for the gateway.";

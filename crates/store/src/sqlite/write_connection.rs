@@ -148,8 +148,8 @@ impl WriteConnection {
         self.was_full || room.space().is_some_and(|space| !space.is_plenty())
     }
 
-    /// Ensures that the free disk space suffices to copy the write-ahead log into the database: limits the growth of both files, and
-    /// copies a log that has become too long now. Fails if the log is too long and cannot be copied.
+    /// Ensures that the free disk space suffices to copy the write-ahead log into the database: limits the growth of both files. If the
+    /// log is already too long, copies it at once, and fails if it is still too long after that.
     fn make_room(&mut self) -> Outcome<()> {
         let Some(room) = self.room.clone() else { return Ok(()) };
         let Some(space) = room.space() else { return Ok(()) };
