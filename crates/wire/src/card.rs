@@ -191,6 +191,7 @@ pub(crate) fn scheme_name(scheme: AuthScheme) -> &'static str {
         AuthScheme::Bearer => "bearerAuth",
         AuthScheme::Basic => "basicAuth",
         AuthScheme::ApiKey => "apiKeyAuth",
+        AuthScheme::MutualTls => "mutualTlsAuth",
     }
 }
 
@@ -215,6 +216,10 @@ pub(crate) fn scheme_fields(scheme: AuthScheme) -> &'static [(&'static str, &'st
             ("name", API_KEY_HEADER),
             ("description", "A key that the operator of this agent gave you."),
         ],
+        AuthScheme::MutualTls => &[
+            ("type", "mutualTLS"),
+            ("description", "A client certificate that the operator of this agent has registered."),
+        ],
     }
 }
 
@@ -229,6 +234,7 @@ fn write_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
     let kind = match scheme {
         AuthScheme::Bearer | AuthScheme::Basic => "httpAuthSecurityScheme",
         AuthScheme::ApiKey => "apiKeySecurityScheme",
+        AuthScheme::MutualTls => "mtlsSecurityScheme",
     };
     object.object(kind, |object| {
         for (name, value) in scheme_fields(scheme) {
