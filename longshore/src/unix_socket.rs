@@ -80,12 +80,9 @@ fn bind_with_mode(path: &Path, mode: u32) -> io::Result<StdListener> {
 }
 
 fn explained(error: io::Error) -> anyhow::Error {
-    match error.kind() {
-        ErrorKind::InvalidInput => {
-            anyhow::Error::new(error).context("the path is too long for a socket; choose a shorter one")
-        }
-        _ => error.into(),
-    }
+    let is_too_long = error.kind() == ErrorKind::InvalidInput;
+    let error = anyhow::Error::new(error);
+    if is_too_long { error.context("the path is too long for a socket; choose a shorter one") } else { error }
 }
 
 impl SocketFile {

@@ -727,7 +727,7 @@ fn described(plan: &Plan) -> Vec<(&'static str, &str, &str)> {
             Login::Bearer { token, principal } => ("bearer", principal.as_str(), token.expose_secret()),
             Login::Basic { username, password } => ("basic", username.as_str(), password.expose_secret()),
             Login::ApiKey { key, principal } => ("api_key", principal.as_str(), key.expose_secret()),
-            Login::Certificate { certificate, principal } => ("mtls", principal, certificate.parts().1),
+            Login::Certificate { certificate, principal } => ("mtls", principal.as_str(), certificate.parts().1),
         })
         .collect()
 }

@@ -1,5 +1,6 @@
 //! Recognizes callers by the client certificate of their TLS connection.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use longshore_model::card::AuthScheme;
@@ -41,6 +42,14 @@ impl CertificateMatch {
     }
 }
 
+fn fingerprint_of(certificate: &[u8]) -> String {
+    let mut digits = String::with_capacity(64);
+    for byte in Sha256::digest(certificate) {
+        let _ = write!(digits, "{byte:02x}");
+    }
+    digits
+}
+
 fn canonical_name(name: &str) -> String {
     if name.contains(':') { name.to_owned() } else { name.to_ascii_lowercase() }
 }
@@ -49,8 +58,8 @@ impl Credentials {
     /// The caller whose credential names this certificate, which the listener has verified. `None` also if the names of the
     /// certificate belong to several callers.
     pub(crate) fn of_certificate(&self, certificate: &CertificateDer<'_>) -> Option<Arc<Caller>> {
-        let fingerprint = Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect();
-        if let Some(caller) = self.matching(&CertificateMatch::Fingerprint(fingerprint)) {
+        let fingerprint = CertificateMatch::Fingerprint(fingerprint_of(certificate));
+        if let Some(caller) = self.matching(&fingerprint) {
             return Some(caller);
         }
         let parsed = EndEntityCert::try_from(certificate).ok()?;

@@ -2,8 +2,12 @@
 
 use longshore_edge::CertificateMatch;
 
-use super::super::listen::{ClientCertificates, TlsPlan, UnixPlan};
+use super::super::listen::{ClientCertificates, Listen, TlsPlan, UnixPlan};
 use super::*;
+
+fn listen_on(file: &str) -> Listen {
+    Sources { file, ..Sources::default() }.plan().listen
+}
 
 #[test]
 fn the_files_for_tls_are_read() {
@@ -27,8 +31,7 @@ fn the_files_for_tls_are_read() {
 
 #[test]
 fn the_unix_socket_is_read() {
-    let plan = |file| Sources { file, ..Sources::default() }.plan().listen;
-    let listen = plan("[serve]\nport = \"off\"\nunix_socket = \"/run/s\"\n");
+    let listen = listen_on("[serve]\nport = \"off\"\nunix_socket = \"/run/s\"\n");
     assert_eq!(listen.port, None);
     assert_eq!(listen.unix, Some(UnixPlan { path: "/run/s".into(), mode: 0o600, principal: None }));
     for mode in ["660", "\"660\""] {
@@ -36,7 +39,7 @@ fn the_unix_socket_is_read() {
             "[serve]\nunix_socket = \"/run/s\"\nunix_socket_mode = {mode}\nunix_socket_principal = \"ada\"\n"
         );
         let expected = UnixPlan { path: "/run/s".into(), mode: 0o660, principal: Some("ada".to_owned()) };
-        assert_eq!(plan(&file).unix, Some(expected));
+        assert_eq!(listen_on(&file).unix, Some(expected));
     }
 }
 
@@ -81,7 +84,7 @@ fn a_certificate_is_a_credential() {
         ("LONGSHORE_TLS_KEY", "/a.key"),
         ("LONGSHORE_TLS_CLIENT_CA", "/ca.pem"),
     ];
-    let given = [&tls[..], &[("A2A_STATIC_AUTH_CREDENTIALS", &listed)]].concat();
+    let given = [&tls[..], &[("A2A_STATIC_AUTH_CREDENTIALS", listed.as_str())]].concat();
     let plan = Sources { variables: &given, ..Sources::default() }.plan();
     let logins: Vec<_> = plan.credentials.into_iter().flatten().map(|credential| credential.login).collect();
     let [
@@ -117,6 +120,6 @@ fn a_certificate_is_a_credential() {
         let expected = format!("A2A_STATIC_AUTH_CREDENTIALS (auth.credentials[0].{expected}");
         assert_eq!(variables(&given), [expected], "{entry}");
     }
-    let problems = variables(&[("A2A_STATIC_AUTH_CREDENTIALS", &listed)]);
+    let problems = variables(&[("A2A_STATIC_AUTH_CREDENTIALS", listed.as_str())]);
     assert!(problems[0].ends_with("set serve.tls_client_ca"), "{problems:?}");
 }
