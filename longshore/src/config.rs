@@ -13,6 +13,7 @@ mod declared;
 pub mod environment;
 pub mod file;
 pub mod limits;
+pub mod listen;
 pub mod plan;
 pub mod presets;
 pub mod problem;

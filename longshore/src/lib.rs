@@ -15,11 +15,14 @@ mod deployment;
 mod disk;
 mod limited;
 mod limits;
+mod listeners;
 mod output;
 mod repair;
 mod serve;
 mod signals;
 mod telemetry;
+mod tls;
+mod unix_socket;
 mod upstream;
 mod wire_up;
 

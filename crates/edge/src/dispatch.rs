@@ -5,7 +5,7 @@
 //! required extensions. So a caller without a credential learns nothing about paths. Files, health and documents are the same
 //! for every protocol version.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -27,6 +27,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, Span};
 
+use crate::arrival::Arrival;
 use crate::auth::{self, Caller, Credentials};
 use crate::body::BodyLimits;
 use crate::compress;
@@ -34,7 +35,7 @@ use crate::count;
 use crate::documents::{DocumentRequest, Documents};
 use crate::extensions;
 use crate::file;
-use crate::guard::Guard;
+use crate::guard::{Bound, Guard};
 use crate::limits::{Bodies, FairThrottle, OpenRequest, RateLimiter, Slots};
 use crate::metrics::MetricsPage;
 use crate::operation::{MAX_BACKGROUND_CALLS, Operations};
@@ -90,11 +91,10 @@ pub(crate) struct Incoming<'a> {
 }
 
 impl Dispatcher {
-    /// `bound`: the address that the gateway listens on.
     pub(crate) fn new(
         engine: Engine,
         mut config: EdgeConfig,
-        bound: SocketAddr,
+        bound: Bound,
         closing: CancellationToken,
         tasks: Tasks,
     ) -> Self {
@@ -250,8 +250,14 @@ impl Dispatcher {
             return Ok(None);
         }
         let access = incoming.route().map_or(Access::Credential, Route::access);
+        let of_connection = || Arrival::of(incoming.parts)?.caller.clone();
         match access {
             Access::Anybody => Ok(None),
+            _ if auth::has_none(headers)
+                && let Some(caller) = of_connection() =>
+            {
+                Ok(Some(caller))
+            }
             // On such a path a credential is optional, but a wrong one is still refused.
             Access::Graded if auth::has_none(headers) => Ok(None),
             // A request without a credential guesses nothing, so it is not counted as a failed login.

@@ -2,6 +2,7 @@
 
 pub mod agent_suite;
 pub mod arbitrary;
+pub mod certificates;
 pub mod chaos;
 pub mod external_turns;
 pub mod fake_acp;

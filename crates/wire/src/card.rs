@@ -192,6 +192,7 @@ pub(crate) fn scheme_name(scheme: AuthScheme) -> &'static str {
         AuthScheme::Bearer => "bearerAuth",
         AuthScheme::Basic => "basicAuth",
         AuthScheme::ApiKey => "apiKeyAuth",
+        AuthScheme::MutualTls => "mutualTlsAuth",
     }
 }
 
@@ -216,6 +217,10 @@ pub(crate) fn scheme_fields(scheme: AuthScheme) -> &'static [(&'static str, &'st
             ("name", API_KEY_HEADER),
             ("description", "A key that the operator of this agent gave you."),
         ],
+        AuthScheme::MutualTls => &[
+            ("type", "mutualTLS"),
+            ("description", "A client certificate that the operator of this agent has registered."),
+        ],
     }
 }
 
@@ -230,6 +235,7 @@ fn write_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
     let kind = match scheme {
         AuthScheme::Bearer | AuthScheme::Basic => "httpAuthSecurityScheme",
         AuthScheme::ApiKey => "apiKeySecurityScheme",
+        AuthScheme::MutualTls => "mtlsSecurityScheme",
     };
     object.object(kind, |object| {
         for (name, value) in scheme_fields(scheme) {

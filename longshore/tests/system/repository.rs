@@ -78,6 +78,7 @@ const TESTS_ONLY: &[&str] = &[
     "a2a-client-lf",
     "criterion",
     "insta",
+    "rcgen",
     "tempfile",
 ];
 

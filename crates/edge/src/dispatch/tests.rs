@@ -1,4 +1,5 @@
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -39,7 +40,7 @@ fn dispatcher(limits: Limits) -> Dispatcher {
         .unwrap();
     let deployment = Deployment { public_url: "https://agent.example".to_owned(), ..Deployment::default() };
     let config = EdgeConfig { limits, ..EdgeConfig::new(deployment, credentials) };
-    let bound = SocketAddr::from(([0, 0, 0, 0], 8000));
+    let bound = Bound { address: Some(SocketAddr::from(([0, 0, 0, 0], 8000))), has_tls: false };
     Dispatcher::new(test_engine::echoing(), config, bound, CancellationToken::new(), Tasks::new())
 }
 
