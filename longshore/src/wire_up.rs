@@ -68,6 +68,7 @@ pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<P
     let listener = bind(&plan.listen.host, plan.listen.port).await?;
     let bound = listener.local_addr()?;
     let addresses = addresses(bound, plan);
+    data_dir.note_address(&addresses.local);
     let (connections, lowered) = limits::connections(plan.limits.connections, limits::open_files());
     let edge_limits = limited::edge_limits(plan, bound.ip(), connections);
     let warnings = edge_limits.warnings(&addresses.public, bound);

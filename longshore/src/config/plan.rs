@@ -17,7 +17,7 @@ use super::problem::{self, Problem, Source};
 use super::read::{Reader, Written};
 use super::setting::Setting;
 use super::traces::{self, Traces};
-use super::{ProcessContext, agent_plan, agents, callers, declared, paths, placement, table};
+use super::{ProcessContext, agent_plan, agents, callers, client, declared, paths, placement, table};
 
 /// The checked configuration.
 #[derive(Clone, Debug)]
@@ -69,6 +69,8 @@ pub struct Plan {
     pub metrics: bool,
     /// `None`: no traces are sent.
     pub traces: Option<Traces>,
+    /// For the commands that call an agent.
+    pub client: longshore_client::Settings,
 }
 
 #[derive(Clone, Debug)]
@@ -281,6 +283,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
     let log = log(reader);
     let metrics = reader.switch(&table::METRICS);
     let traces = traces::read(reader);
+    let client = client::read(reader);
     Some(Plan {
         config_file: None,
         listen: listen?,
@@ -313,6 +316,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         log: log?,
         metrics,
         traces,
+        client,
     })
 }
 

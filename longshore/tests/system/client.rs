@@ -1,0 +1,10 @@
+//! The commands that call an agent, as programs: against a gateway with a fake OpenCode, and against servers that are no agents.
+
+mod answers;
+mod broken;
+mod exit_codes;
+mod fixture;
+mod interrupts;
+mod lists;
+mod printed;
+mod terminal;
