@@ -81,6 +81,14 @@ pub enum Subcommands {
     Asks(client::Asks),
     /// Print the card of an agent. The exit codes are those of `longshore call`.
     Card(client::Card),
+    /// Look for what prevents the gateway of a directory from working, and say what to do.
+    ///
+    /// Checks the configuration, the data directory, the store, the disk, the limits of the system, the clock, the gateway if it
+    /// runs, its public URL, and the agent: its version, its event stream, and whether it can use a model. Takes the flags of
+    /// `longshore serve`.
+    ///
+    /// Exit codes: 0: no problem; 1: there are problems; 2: bad flags or configuration.
+    Doctor(Doctor),
     /// Run only the demo model: an OpenAI-compatible server that is scripted by the words of the prompt.
     DemoModel(DemoModel),
     /// End the OpenCode that an earlier `longshore serve` left running.
@@ -120,6 +128,14 @@ pub struct Serve {
     /// the backup may have sent them since then.
     #[arg(long)]
     pub resume_restored: bool,
+    #[command(flatten)]
+    pub config: ConfigFile,
+    #[command(flatten)]
+    pub settings: SettingFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct Doctor {
     #[command(flatten)]
     pub config: ConfigFile,
     #[command(flatten)]

@@ -14,6 +14,7 @@ mod commands;
 mod data_dir;
 mod deployment;
 mod disk;
+mod doctor;
 mod limited;
 mod limits;
 mod output;
@@ -72,6 +73,12 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
         Subcommands::Tasks(options) => return call(client::Command::Tasks(options)),
         Subcommands::Asks(options) => return call(client::Command::Asks(options)),
         Subcommands::Card(options) => return call(client::Command::Card(options)),
+        Subcommands::Doctor(options) => {
+            let runtime = runtime(1)?;
+            let done = runtime.block_on(doctor::doctor(&options));
+            runtime.shutdown_background();
+            return done;
+        }
         Subcommands::DemoModel(options) => runtime(AUTOMATIC)?.block_on(commands::demo_model(&options)),
         Subcommands::Stop(options) => {
             let plan = plan(&options.settings.0, &options.config)?;

@@ -2,6 +2,7 @@
 
 mod answers;
 mod broken;
+mod doctor;
 mod exit_codes;
 mod fixture;
 mod interrupts;
