@@ -81,6 +81,8 @@ pub enum Subcommands {
     Asks(client::Asks),
     /// Print the card of an agent. The exit codes are those of `longshore call`.
     Card(client::Card),
+    /// Open OpenCode's own terminal interface on the OpenCode of the gateway of a directory.
+    Attach(DataDirOptions),
     /// Look for what prevents the gateway of a directory from working, and say what to do.
     ///
     /// Checks the configuration, the data directory, the store, the disk, the limits of the system, the clock, the gateway if it

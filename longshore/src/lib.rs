@@ -7,6 +7,7 @@ pub mod config;
 
 mod acp_upstream;
 mod agents;
+mod attach;
 mod backup;
 mod banner;
 mod client;
@@ -68,6 +69,9 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
             plan.resume_restored = options.resume_restored;
             limits::raise_open_files();
             serve::serve(&plan, runtime(plan.listen.threads)?)
+        }
+        Subcommands::Attach(options) => {
+            attach::attach(&plan(&options.settings.0, &options.config)?, &context()?)
         }
         Subcommands::Call(options) => return call(client::Command::Call(options)),
         Subcommands::Tasks(options) => return call(client::Command::Tasks(options)),
