@@ -14,3 +14,4 @@ pub mod raw;
 pub mod scripted_agent;
 pub mod scripted_control;
 pub mod store_suite;
+pub mod stub_agent;

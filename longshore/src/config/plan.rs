@@ -19,7 +19,7 @@ use super::problem::{self, Problem, Source};
 use super::read::{Reader, Written};
 use super::setting::Setting;
 use super::traces::{self, Traces};
-use super::{ProcessContext, agent_plan, agents, declared, paths, placement, table};
+use super::{ProcessContext, agent_plan, agents, client, declared, paths, placement, table};
 
 /// The checked configuration.
 #[derive(Clone, Debug)]
@@ -71,6 +71,8 @@ pub struct Plan {
     pub metrics: bool,
     /// `None`: no traces are sent.
     pub traces: Option<Traces>,
+    /// For the commands that call an agent.
+    pub client: longshore_client::Settings,
 }
 
 /// Options of every prompt whose sender gives none, and what senders may choose.
@@ -262,6 +264,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
     let log = log(reader);
     let metrics = reader.switch(&table::METRICS);
     let traces = traces::read(reader);
+    let client = client::read(reader);
     Some(Plan {
         config_file: None,
         listen: listen?,
@@ -294,6 +297,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         log: log?,
         metrics,
         traces,
+        client,
     })
 }
 

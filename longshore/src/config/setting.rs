@@ -43,6 +43,7 @@ impl Setting {
             "card" => Group::Card,
             "environment" => Group::Environment,
             "log" | "metrics" | "trace" => Group::Log,
+            "client" => Group::Client,
             section => unreachable!("the section {section} has no group"),
         }
     }
@@ -75,10 +76,11 @@ pub enum Group {
     Card,
     Environment,
     Log,
+    Client,
 }
 
 impl Group {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Listener,
         Self::Auth,
         Self::Agent,
@@ -92,6 +94,7 @@ impl Group {
         Self::Card,
         Self::Environment,
         Self::Log,
+        Self::Client,
     ];
 
     pub fn heading(self) -> &'static str {
@@ -109,6 +112,7 @@ impl Group {
             Self::Card => "Agent card",
             Self::Environment => "Where the agent works (declared to callers, not enforced)",
             Self::Log => "Log, metrics and traces",
+            Self::Client => "Calls of other agents",
         }
     }
 }

@@ -551,7 +551,7 @@ fn variables_without_effect_cause_a_warning() {
     let given = &[
         ("A2A_PROT", "1"),
         ("A2A_CLIENT_CACHE_MAXSIZE", "9"),
-        ("A2A_CLIENT_TIMEOUT_SECONDS", "1"),
+        ("A2A_CLIENT_POLLING_FALLBACK_ENABLED", "1"),
         ("OPENCODE_DISABLE_SHARE", "1"),
         ("LONGSHORE_ZZZ_TOP_SECRET", "1"),
         ("LONGSHORE_MANAGED", "as a tool of a managed OpenCode has it"),
@@ -563,7 +563,7 @@ fn variables_without_effect_cause_a_warning() {
         checked.warnings,
         [
             "A2A_CLIENT_CACHE_MAXSIZE is not supported by this version and has no effect",
-            "A2A_CLIENT_TIMEOUT_SECONDS is not supported by this version and has no effect",
+            "A2A_CLIENT_POLLING_FALLBACK_ENABLED is not supported by this version and has no effect",
             "A2A_PROT is not known and has no effect; did you mean A2A_PORT?",
             "LONGSHORE_ZZZ_TOP_SECRET is not known and has no effect",
         ]
@@ -727,7 +727,9 @@ fn described(plan: &Plan) -> Vec<(&'static str, &str, &str)> {
             Login::Bearer { token, principal } => ("bearer", principal.as_str(), token.expose_secret()),
             Login::Basic { username, password } => ("basic", username.as_str(), password.expose_secret()),
             Login::ApiKey { key, principal } => ("api_key", principal.as_str(), key.expose_secret()),
-            Login::Certificate { certificate, principal } => ("mtls", principal.as_str(), certificate.parts().1),
+            Login::Certificate { certificate, principal } => {
+                ("mtls", principal.as_str(), certificate.parts().1)
+            }
         })
         .collect()
 }
