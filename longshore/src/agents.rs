@@ -58,7 +58,7 @@ fn row(preset: &Preset, context: &ProcessContext) -> [String; 4] {
     [
         preset.name.to_owned(),
         preset.command.join(" "),
-        preset.tested.as_str().to_owned(),
+        if preset.is_tested { "yes" } else { "no" }.to_owned(),
         match (found, preset.install) {
             (true, _) => "yes".to_owned(),
             (false, Some(command)) => format!("no; to install it, run `{command}`"),

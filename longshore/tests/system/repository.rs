@@ -33,6 +33,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "longshore-bench",
         &[
+            "longshore-agent-acp",
             "longshore-agent-opencode",
             "longshore-engine",
             "longshore-model",

@@ -36,6 +36,9 @@ impl AcpAgent {
         let (connection, id) = (lease.connection(), session.id.as_str());
         let servers = lease.servers(&self.config.mcp_servers);
         let opened = connection.reopen_session(id, &session.directory, &servers).await;
+        let opened = opened.inspect_err(
+            |cause| tracing::info!(session = id, %cause, "an agent did not open a session again"),
+        );
         let opened = opened.map_err(|cause| match told(lease, cause) {
             // Whatever the agent says about an old session: it does not go on with it. Each agent has another error for a session
             // that it does not know.

@@ -1,4 +1,4 @@
-//! Deserializers that take what they understand and leave out the rest.
+//! Deserializers that take what they understand and leave out the rest. They work on text in memory, and copy only what they take.
 
 use longshore_model::Json;
 use serde::de::DeserializeOwned;
@@ -11,7 +11,7 @@ where
     D: Deserializer<'de>,
     T: DeserializeOwned + Default,
 {
-    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    let raw = <&RawValue>::deserialize(deserializer)?;
     Ok(serde_json::from_str(raw.get()).unwrap_or_default())
 }
 
@@ -30,7 +30,7 @@ where
     D: Deserializer<'de>,
     T: DeserializeOwned,
 {
-    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    let raw = <&RawValue>::deserialize(deserializer)?;
     let entries = serde_json::from_str::<Vec<&RawValue>>(raw.get()).ok();
     Ok(entries
         .map(|entries| entries.iter().filter_map(|entry| serde_json::from_str(entry.get()).ok()).collect()))
@@ -38,12 +38,12 @@ where
 
 /// Whether a capability is there: an object, even an empty one.
 pub(super) fn advertised<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    let raw = <&RawValue>::deserialize(deserializer)?;
     Ok(!matches!(raw.get(), "null" | "false"))
 }
 
 /// Any JSON except `null`.
 pub(super) fn json<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
-    let raw = Box::<RawValue>::deserialize(deserializer)?;
-    Ok((raw.get() != "null").then(|| Json::from_raw(&raw)))
+    let raw = <&RawValue>::deserialize(deserializer)?;
+    Ok((raw.get() != "null").then(|| Json::from_raw(raw)))
 }
