@@ -189,13 +189,11 @@ impl Dispatcher {
 
     /// The extensions that the response names. The extended card declares all extensions, so it names all activated ones.
     fn echoed(&self, version: ProtocolVersion, method: &str, activated: Activated) -> Activated {
-        match known(version, method) {
-            Some(Method::GetExtendedAgentCard) => activated,
-            _ => {
-                let method = methods::find(&self.deployment, method);
-                extensions::echoed_for_method(method, activated, self.public_extensions)
-            }
+        if known(version, method) == Some(Method::GetExtendedAgentCard) {
+            return activated;
         }
+        let method = methods::find(&self.deployment, method);
+        extensions::echoed_for_method(method, activated, self.public_extensions)
     }
 
     /// The extension method with this name, if this deployment has it.

@@ -90,17 +90,18 @@ fn the_documents_of_another_agent_name_nothing_of_opencode() {
         metrics: true,
         ..full_deployment()
     };
-    let mut documents = value(&deployment, Audience::Authenticated).to_string();
+    let mut documents = vec![value(&deployment, Audience::Authenticated).to_string()];
     for version in ProtocolVersion::ALL {
         for base in [Base::Root, Base::Versioned] {
             let card = contract::extended_card(&deployment, version, base, &Offers::default());
-            documents += &format!("{card:?}");
-            documents += &contract::compatibility_profile(&deployment, version, base).to_string();
-            documents += &contract::wire_contract(&deployment, version, base).to_string();
+            documents.push(format!("{card:?}"));
+            documents.push(contract::compatibility_profile(&deployment, version, base).to_string());
+            documents.push(contract::wire_contract(&deployment, version, base).to_string());
         }
         let facts = HealthFacts { agent: Part::Up, store: Part::Up, stopping: false };
-        documents += str::from_utf8(&health(&deployment, version, &facts)).unwrap();
+        documents.push(String::from_utf8(health(&deployment, version, &facts).into()).unwrap());
     }
+    let documents = documents.join(" ");
     let is_of_word = |c: char| c.is_ascii_alphanumeric() || "._-:/#".contains(c);
     let words =
         documents.split(|c: char| !is_of_word(c)).filter(|word| word.to_lowercase().contains("opencode"));

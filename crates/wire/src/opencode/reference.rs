@@ -243,10 +243,9 @@ fn write_items(page: &mut String) {
             items::TASK => {
                 let _ = write!(
                     page,
-                    "\n`id` is the id of the session and `contextId` is `{}<id>`. The state is completed, since the last change of \
+                    "\n`id` is the id of the session and `contextId` is `{CONTEXT_PREFIX}<id>`. The state is completed, since the last change of \
                      the session. `metadata.shared.session` has its id and title. A message with that `contextId` continues the \
-                     session.\n",
-                    CONTEXT_PREFIX
+                     session.\n"
                 );
             }
             items::MESSAGE => page.push_str(
