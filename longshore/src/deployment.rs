@@ -1,6 +1,7 @@
 //! Builds the facts about this gateway that clients see, from the plan.
 
 use longshore_edge::contract::Deployment;
+use longshore_edge::{AgentSurface, opencode};
 
 use crate::config::Plan;
 use crate::config::plan::AgentPlan;
@@ -8,15 +9,16 @@ use crate::config::plan::AgentPlan;
 /// The facts of a gateway that clients reach at `public_url`. The edge adds what follows from its credentials.
 pub(crate) fn deployment(plan: &Plan, public_url: &str) -> Deployment {
     let texts = &plan.card;
-    let other_agent = match &plan.agent {
-        AgentPlan::Acp(agent) => Some(agent.title().to_owned()),
-        _ => None,
+    let (agent_name, surface) = match &plan.agent {
+        AgentPlan::Acp(agent) => (agent.title(), &AgentSurface::PLAIN),
+        _ => (opencode::NAME, &opencode::SURFACE),
     };
     let workspace_root = texts.expose_workspace_root.then(|| plan.workspace.display().to_string());
     Deployment {
         title: texts.title.clone(),
         description: texts.description.clone(),
-        other_agent,
+        agent_name: agent_name.to_owned(),
+        surface,
         version: texts.version.clone(),
         public_url: public_url.trim_end_matches('/').to_owned(),
         documentation_url: texts.documentation_url.as_ref().map(ToString::to_string),
@@ -119,7 +121,7 @@ mod tests {
             agent: Some("build".to_owned()),
             variant: Some("high".to_owned()),
             workspace_root: Some(workspace),
-            ..Deployment::default()
+            ..Deployment::of_opencode()
         };
         assert_eq!(shown, expected);
     }
@@ -130,7 +132,7 @@ mod tests {
         assert!(!format!("{shown:?}").contains(&workspace), "{shown:?}");
         // So tests of the documents can use the default deployment.
         let expected =
-            Deployment { public_url: "https://agent.example.com/a".to_owned(), ..Deployment::default() };
+            Deployment { public_url: "https://agent.example.com/a".to_owned(), ..Deployment::of_opencode() };
         assert_eq!(shown, expected);
     }
 }

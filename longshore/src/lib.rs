@@ -112,7 +112,7 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
             Ok(())
         }
         Subcommands::Methods => {
-            output::print(longshore_edge::methods_reference().trim_end());
+            output::print(longshore_edge::opencode::methods_reference().trim_end());
             Ok(())
         }
     };

@@ -100,7 +100,7 @@ impl Dispatcher {
     ) -> Self {
         // Methods that the agent does not support are neither documented nor served.
         config.deployment.control = engine.has_control();
-        config.metrics.control_calls.set_names(methods::all().map(|method| method.name));
+        config.metrics.control_calls.set_names(methods::all(&config.deployment).map(|method| method.name));
         let deployment = Arc::new(config.deployment.clone());
         let challenge = HeaderValue::try_from(config.credentials.challenge())
             .expect("the challenges consist of fixed words that a header may hold");

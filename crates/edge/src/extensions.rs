@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderValue};
 use longshore_wire::extension::{Activated, HEADER, HEADER_V03};
-use longshore_wire::methods;
+use longshore_wire::methods::Method;
 
 use crate::reply::Response;
 
@@ -17,9 +17,13 @@ fn values(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 }
 
 /// The extensions that the response to a JSON-RPC call names: for an extension method its extension, for all other methods
-/// those of the public card.
-pub(crate) fn echoed_for_method(name: &str, activated: Activated, public: Activated) -> Activated {
-    let named = methods::find(name).map(|method| std::iter::once(method.extension).collect());
+/// (`None`) those of the public card.
+pub(crate) fn echoed_for_method(
+    method: Option<&Method>,
+    activated: Activated,
+    public: Activated,
+) -> Activated {
+    let named = method.map(|method| std::iter::once(method.extension).collect());
     activated.and(named.unwrap_or(public))
 }
 
@@ -37,6 +41,7 @@ mod tests {
     use http::StatusCode;
     use longshore_wire::contract::{self, Deployment};
     use longshore_wire::extension::{Exposure, Extension};
+    use longshore_wire::opencode;
 
     use super::*;
     use crate::reply;
@@ -77,7 +82,7 @@ mod tests {
             ("a2a-extensions", THINKING),
         ]);
         let all = activated(&asked);
-        let public = contract::public_extensions(&Deployment::default());
+        let public = contract::public_extensions(&Deployment::of_opencode());
         // Each in the spelling of the caller.
         let core = format!("urn:a2a:session-binding,{HINTS},{INTERRUPT},{THINKING}");
         for (method, status, expected) in [
@@ -92,14 +97,14 @@ mod tests {
             ("opencode.questions.list", 413, ""),
         ] {
             let mut response = reply::empty(StatusCode::from_u16(status).unwrap());
-            echo(&mut response, &asked, echoed_for_method(method, all, public));
+            echo(&mut response, &asked, echoed_for_method(opencode::method(method), all, public));
             let named = response.headers().get(HEADER).map_or("", |value| value.to_str().unwrap());
             assert_eq!(named, expected, "{method} {status}");
         }
         // A deployment that hides the agent's thoughts and tools does not have that extension.
         let exposure = Exposure { raw_thinking: false, tool_trace: false };
-        let public = contract::public_extensions(&Deployment { exposure, ..Deployment::default() });
-        assert!(!echoed_for_method("SendMessage", all, public).contains(Extension::ThinkingExposure));
+        let public = contract::public_extensions(&Deployment { exposure, ..Deployment::of_opencode() });
+        assert!(!echoed_for_method(None, all, public).contains(Extension::ThinkingExposure));
         let mut response = reply::empty(StatusCode::OK);
         echo(&mut response, &asked, Activated::NONE);
         assert!(!response.headers().contains_key(HEADER));

@@ -20,8 +20,7 @@ const FRESH: Duration = Duration::from_secs(2);
 /// How long one check may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A part that worked counts as down when it has not answered for this long. OpenCode has one thread, which is sometimes busy for
-/// seconds.
+/// A part that worked counts as down when it has not answered for this long. An agent with one thread is sometimes busy for seconds.
 const BUSY: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
@@ -78,7 +77,7 @@ impl Health {
             store.part = Part::Degraded(damage);
         }
         let found = CheckResult {
-            agent: checked(self.deployment.agent_name(), agent.ok(), before.map(|found| &found.agent)),
+            agent: checked(&self.deployment.agent_name, agent.ok(), before.map(|found| &found.agent)),
             store,
             at: Instant::now(),
         };
@@ -135,7 +134,7 @@ mod tests {
             let (agent, store) = (ScriptedAgent::echo(), FaultyStore::over(longshore_store::memory()));
             let engine = test_engine::engine(store.clone(), agent.clone());
             let closing = CancellationToken::new();
-            let health = Health::new(Deployment::default(), engine, closing.clone());
+            let health = Health::new(Deployment::of_opencode(), engine, closing.clone());
             Self { agent, store, closing, health }
         }
 

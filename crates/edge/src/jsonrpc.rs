@@ -92,7 +92,8 @@ impl Dispatcher {
         let method = call.method.clone();
         let known_method = known(format.version, &method);
         let operation = known_method.is_some().then_some(&*method);
-        incoming.line.set_method(logged_name(known_method, &method));
+        let extension_method = methods::find(&self.deployment, &method);
+        incoming.line.set_method(logged_name(known_method, extension_method));
         payload::log_request(self.payload_log, operation, headers, &body);
         let mut response = match incoming.requested.resolve(implied) {
             Ok(_) => self.call(caller, incoming, call, format).await,
@@ -188,15 +189,16 @@ impl Dispatcher {
 
     /// The extensions that the response names. The extended card declares all extensions, so it names all activated ones.
     fn echoed(&self, version: ProtocolVersion, method: &str, activated: Activated) -> Activated {
-        match known(version, method) {
-            Some(Method::GetExtendedAgentCard) => activated,
-            _ => extensions::echoed_for_method(method, activated, self.public_extensions),
+        if known(version, method) == Some(Method::GetExtendedAgentCard) {
+            return activated;
         }
+        let method = methods::find(&self.deployment, method);
+        extensions::echoed_for_method(method, activated, self.public_extensions)
     }
 
     /// The extension method with this name, if this deployment has it.
     fn extension_method(&self, name: &str) -> Option<&'static methods::Method> {
-        methods::find(name).filter(|method| method.is_there(&self.deployment))
+        methods::find(&self.deployment, name).filter(|method| method.is_there(&self.deployment))
     }
 
     /// Whether a request without an id is a notification. Otherwise the request lacks its id.
@@ -258,9 +260,8 @@ fn known(version: ProtocolVersion, method: &str) -> Option<Method> {
 }
 
 /// An unknown name is the caller's text, which the log does not hold.
-fn logged_name(known: Option<Method>, method: &str) -> &'static str {
-    let extension = || methods::find(method).map(|method| method.name);
-    known.map(Method::as_str).or_else(extension).unwrap_or("unknown method")
+fn logged_name(known: Option<Method>, extension: Option<&methods::Method>) -> &'static str {
+    known.map(Method::as_str).or(extension.map(|method| method.name)).unwrap_or("unknown method")
 }
 
 fn decoders(version: ProtocolVersion) -> &'static Decoders {

@@ -30,6 +30,7 @@ mod log;
 mod log_lines;
 mod media;
 mod metrics;
+pub mod opencode;
 mod operation;
 mod page;
 mod payload;
@@ -53,8 +54,7 @@ use std::time::Duration;
 use longshore_engine::{Engine, Tasks, WireNames};
 use longshore_meter::Metrics;
 use longshore_wire::contract::Deployment;
-use longshore_wire::methods::DIRECTORY_FIELD;
-use longshore_wire::methods::answer::CONTEXT_PREFIX;
+use longshore_wire::names::{CONTEXT_PREFIX, DIRECTORY_FIELD};
 use tokio_util::sync::CancellationToken;
 
 pub use auth::{
@@ -63,9 +63,9 @@ pub use auth::{
 };
 pub use limits::{Limits, Rate};
 pub use listen::{ClientAuthority, Listeners, Tls, TlsError, TlsParts};
+pub use longshore_wire::agent::AgentSurface;
 pub use longshore_wire::contract;
 pub use longshore_wire::extension::{Exposure, Extension};
-pub use longshore_wire::methods::reference::page as methods_reference;
 
 /// The names in requests and responses that the engine uses too.
 pub fn wire_names() -> WireNames {

@@ -48,7 +48,7 @@ pub use tls::{ClientAuthority, Tls, TlsError, TlsParts};
 use transport::Transport;
 
 /// The maximum that hyper buffers for one connection: the memory that a stalled reader costs, and the longest request head. hyper
-/// may exceed it by one batch of events. Other servers, the Python gateway `opencode-a2a` among them, also limit heads to 16 KB.
+/// may exceed it by one batch of events. Other servers also limit heads to 16 KB.
 const BUFFER_BYTES: usize = 16 * 1024;
 
 /// How many requests one HTTP/2 connection may have open. Further requests wait in the client.

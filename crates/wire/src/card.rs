@@ -270,7 +270,8 @@ fn write_skill(out: &mut Vec<u8>, skill: &Skill) {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::extension::{Extension, declared};
+    use crate::extension::Extension;
+    use crate::extension::tests::declared;
 
     /// A card in which every field is set.
     pub(crate) fn card() -> Card {

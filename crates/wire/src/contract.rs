@@ -11,9 +11,8 @@ mod deployment;
 mod environment;
 mod health;
 pub(crate) mod method;
-mod offer;
-mod params;
-mod profile;
+pub(crate) mod params;
+pub(crate) mod profile;
 mod skill;
 #[cfg(test)]
 mod tests;
@@ -22,13 +21,14 @@ mod wire_contract;
 pub use behavior::service_behaviors;
 pub use card::{Audience, Base, card, extended_card, extensions, merged_card, public_extensions};
 pub use compatibility::compatibility_profile;
-pub use deployment::{DEFAULT_DESCRIPTION, DEFAULT_TITLE, Deployment, MissingVersion};
+pub use deployment::{DEFAULT_TITLE, Deployment, MissingVersion};
 pub use environment::{
     ApprovalPolicy, Environment, EscalationBehavior, FilesystemScope, NetworkAccess, OutsideWorkspace,
     SandboxMode, WriteScope,
 };
 pub use health::{HealthFacts, Part, health};
 pub use profile::profile;
+pub(crate) use skill::{PRIVATE as PRIVATE_SKILL, SkillRow};
 pub use wire_contract::{disabled_method, unsupported_method, wire_contract};
 
 #[cfg(test)]

@@ -12,10 +12,12 @@ use longshore_model::{Error, ErrorKind, Result};
 use crate::json::text_of_list;
 
 mod declaration;
+mod uri;
 
-pub(crate) use declaration::as_of_v03;
-pub(crate) use declaration::declared_binding;
-pub use declaration::{declared, declared_exposure, mark_required};
+use uri::{DOCUMENT, Row, TABLE};
+
+pub(crate) use declaration::{as_of_v03, declared_for};
+pub use declaration::{declared_exposure, mark_required};
 
 /// The header in which a request names the extensions that it wants, and a response those that are active.
 pub const HEADER: &str = "A2A-Extensions";
@@ -40,95 +42,6 @@ pub enum Extension {
     ThinkingExposure,
     ArtifactMetadata,
 }
-
-/// The URIs of one extension.
-struct Row {
-    extension: Extension,
-    uri: &'static str,
-    /// Appended to [`DOCUMENT`].
-    fragments: &'static [&'static str],
-    /// The URI from the time before the document existed.
-    oldest: Option<&'static str>,
-}
-
-/// The document that describes the extensions of 0.3.
-const DOCUMENT: &str =
-    "https://github.com/Intelligent-Internet/opencode-a2a/blob/main/docs/extension-specifications.md";
-
-const TABLE: [Row; 12] = [
-    Row {
-        extension: Extension::SessionBinding,
-        uri: "urn:opencode-a2a:extension:session-binding:v1",
-        fragments: &["#shared-session-binding-v1"],
-        oldest: Some("urn:a2a:session-binding"),
-    },
-    Row {
-        extension: Extension::ModelSelection,
-        uri: "urn:opencode-a2a:extension:model-selection:v1",
-        fragments: &["#shared-model-selection-v1"],
-        oldest: Some("urn:a2a:model-selection"),
-    },
-    Row {
-        extension: Extension::StreamHints,
-        uri: "urn:opencode-a2a:extension:stream-hints:v1",
-        fragments: &["#shared-stream-hints-v1"],
-        oldest: Some("urn:a2a:stream-hints"),
-    },
-    Row {
-        extension: Extension::InteractiveInterrupt,
-        uri: "urn:opencode-a2a:extension:interactive-interrupt:v1",
-        fragments: &["#shared-interactive-interrupt-v1"],
-        oldest: Some("urn:a2a:interactive-interrupt"),
-    },
-    Row {
-        extension: Extension::SessionManagement,
-        uri: "urn:opencode-a2a:extension:session-management:v1",
-        fragments: &["#opencode-session-management-v1", "#opencode-session-query-v1"],
-        oldest: Some("urn:opencode-a2a:session-query"),
-    },
-    Row {
-        extension: Extension::ProviderDiscovery,
-        uri: "urn:opencode-a2a:extension:provider-discovery:v1",
-        fragments: &["#opencode-provider-discovery-v1"],
-        oldest: Some("urn:opencode-a2a:provider-discovery"),
-    },
-    Row {
-        extension: Extension::WorkspaceControl,
-        uri: "urn:opencode-a2a:extension:workspace-control:v1",
-        fragments: &["#opencode-workspace-control-v1"],
-        oldest: None,
-    },
-    Row {
-        extension: Extension::InterruptRecovery,
-        uri: "urn:opencode-a2a:extension:interrupt-recovery:v1",
-        fragments: &["#opencode-interrupt-recovery-v1"],
-        oldest: None,
-    },
-    Row {
-        extension: Extension::CompatibilityProfile,
-        uri: "urn:opencode-a2a:extension:compatibility-profile:v1",
-        fragments: &["#a2a-compatibility-profile-v1"],
-        oldest: Some("urn:a2a:compatibility-profile"),
-    },
-    Row {
-        extension: Extension::WireContract,
-        uri: "urn:opencode-a2a:extension:wire-contract:v1",
-        fragments: &["#a2a-wire-contract-v1"],
-        oldest: Some("urn:a2a:wire-contract"),
-    },
-    Row {
-        extension: Extension::ThinkingExposure,
-        uri: "urn:iac-code:a2a:thinking-exposure:v1",
-        fragments: &[],
-        oldest: None,
-    },
-    Row {
-        extension: Extension::ArtifactMetadata,
-        uri: "urn:iac-code:a2a:artifact-metadata:v1",
-        fragments: &[],
-        oldest: None,
-    },
-];
 
 impl Extension {
     /// The extensions of every public card.
@@ -308,4 +221,4 @@ pub(crate) fn listed(extensions: &[Extension]) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

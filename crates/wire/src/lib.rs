@@ -5,6 +5,7 @@
 //! produce canonical, compact JSON on one line. Content that the gateway only passes on (metadata, data parts) keeps the
 //! text that came in, so no number loses a digit.
 
+pub mod agent;
 mod base64;
 mod card;
 pub mod contract;
@@ -12,7 +13,11 @@ pub mod extension;
 mod json;
 pub mod jsonrpc;
 pub mod methods;
+pub mod names;
+/// The metadata fields of the only agent that has such fields. The decoders read them for every agent; another one refuses them.
+use opencode::message_options as agent_options;
 pub mod openapi;
+pub mod opencode;
 pub mod output;
 mod read;
 mod spelling;

@@ -3,53 +3,57 @@
 //!
 //! The gateway routes calls and checks their parameters by this table. The cards, the contract documents (wire contract and
 //! compatibility profile, see [`crate::contract`]), the `OpenAPI` document and `docs/methods.md` are generated from it. So to add a
-//! method, add one row here and write its implementation.
+//! method, add one row (about asks here, any other to the methods of an agent) and write its implementation.
 
-pub mod answer;
 mod args;
 mod asks;
-mod build;
 mod call;
 mod form;
 pub(crate) mod item;
 mod param;
-mod providers;
-pub mod reference;
 mod row;
 pub(crate) mod schema;
-mod sessions;
-mod workspace;
 
+pub(crate) use args::{Arg, Args, CHECKED, Location, Members, plain};
 pub(crate) use call::OTHER_PAGING;
 pub use call::{Call, Need};
-pub use item::{Field, FieldType};
-#[cfg(test)]
-pub(crate) use param::MODEL;
+pub(crate) use form::line;
+pub use item::{Field, FieldType, Item, ItemType};
 pub use param::{
     IdKind, Kind, MAX_BRANCH, MAX_CURSOR, MAX_INT, MAX_LINE, MAX_LINES, MAX_NAME, Param, Variant,
 };
-pub use row::{Answer, Effect, Item, Method, Stability, Switch, Upstream};
+pub(crate) use param::{LINE, LINES, MODEL, NAME, Routing};
+pub(crate) use row::DIRECTORY_QUERY;
+pub use row::{Answer, Effect, Method, Stability, Switch, Upstream};
 
+use crate::agent::AgentSurface;
 use crate::contract::Deployment;
 
-/// The field of a request in which a caller names a directory.
-pub const DIRECTORY_FIELD: &str = "metadata.opencode.directory";
+/// Every method that the deployment can have, by extension, in the order of the card.
+pub fn all(deployment: &Deployment) -> impl Iterator<Item = &'static Method> + Clone + use<> {
+    of(deployment.surface)
+}
 
-/// Every method, by extension, in the order of the card.
-pub fn all() -> impl Iterator<Item = &'static Method> + Clone {
-    [&asks::ANSWERS[..], &sessions::METHODS, &providers::METHODS, &workspace::METHODS, &asks::RECOVERY]
-        .into_iter()
-        .flatten()
+/// Every method that gateways of this kind of agent can have.
+pub(crate) fn of(surface: &'static AgentSurface) -> impl Iterator<Item = &'static Method> + Clone {
+    let of_agent = surface.methods.iter().copied();
+    std::iter::once(&asks::ANSWERS[..]).chain(of_agent).chain([&asks::RECOVERY[..]]).flatten()
+}
+
+/// The methods that answer asks.
+pub(crate) fn answers() -> &'static [Method] {
+    &asks::ANSWERS
 }
 
 /// The methods that a deployment serves.
 pub fn enabled(deployment: &Deployment) -> impl Iterator<Item = &'static Method> + Clone {
-    all().filter(move |method| method.is_on(deployment))
+    all(deployment).filter(move |method| method.is_on(deployment))
 }
 
 /// The methods that a deployment could serve but that are switched off, each with its switch.
 pub fn disabled(deployment: &Deployment) -> impl Iterator<Item = (&'static Method, Switch)> {
-    let missing = all().filter(move |method| method.is_there(deployment) && !method.is_on(deployment));
+    let missing =
+        all(deployment).filter(move |method| method.is_there(deployment) && !method.is_on(deployment));
     missing.filter_map(|method| Some((method, method.switch?)))
 }
 
@@ -59,9 +63,9 @@ pub(crate) fn pascal_case(key: &str) -> String {
     key.split('_').map(capital).collect()
 }
 
-/// `None`: no extension has such a method.
-pub fn find(name: &str) -> Option<&'static Method> {
-    all().find(|method| method.name == name)
+/// `None`: no extension of this deployment has such a method, whether switched on or off.
+pub fn find(deployment: &Deployment, name: &str) -> Option<&'static Method> {
+    all(deployment).find(|method| method.name == name)
 }
 
 #[cfg(test)]

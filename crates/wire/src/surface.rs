@@ -386,7 +386,7 @@ mod tests {
                 assert!(operation.rest(version).iter().all(|endpoint| endpoints.insert(*endpoint)));
             }
         }
-        assert!(methods::all().all(|method| names.insert(method.name)));
+        assert!(crate::opencode::methods().all(|method| names.insert(method.name)));
         for route in &ROUTES {
             let mut own = route.verbs.iter().map(|verb| Endpoint { verb: *verb, path: route.path });
             assert!(own.all(|endpoint| endpoints.insert(endpoint)), "{}", route.path);

@@ -61,7 +61,7 @@ impl Default for Options {
             upstream_calls: UPSTREAM_CALLS,
             watch_directories: 0,
             rules: PromptRules::default(),
-            deployment: Deployment::default(),
+            deployment: Deployment::of_opencode(),
             credentials: credentials.build().expect("two bearer tokens are a valid set"),
             keep_alive: Duration::from_secs(15),
             payload_log: false,

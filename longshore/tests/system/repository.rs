@@ -224,6 +224,41 @@ fn the_engine_and_the_model_name_no_agent() {
     }
 }
 
+/// The modules of `wire` and `edge` that belong to OpenCode, or hold the old names that clients of every agent know.
+const OF_OPENCODE: [&str; 5] = [
+    "crates/wire/src/opencode",
+    "crates/wire/src/opencode.rs",
+    "crates/wire/src/names.rs",
+    "crates/wire/src/extension/uri.rs",
+    "crates/edge/src/opencode.rs",
+];
+
+/// The lines that connect these modules with the others.
+const CONNECTIONS: [&str; 2] = ["pub mod opencode;", "use opencode::message_options as agent_options;"];
+
+/// The rest of `wire` and `edge` serves any agent. Tests may use the names of one.
+#[test]
+fn the_neutral_parts_of_the_protocol_name_no_agent() {
+    for path in OF_OPENCODE {
+        assert!(root().join(path).exists(), "{path} has moved");
+    }
+    for file in sources() {
+        let path = file.path.strip_prefix(root()).unwrap();
+        let is_layer = ["crates/wire/src", "crates/edge/src"].iter().any(|layer| path.starts_with(layer));
+        // Modules with these names are compiled for tests only.
+        let names = ["tests", "tests.rs", "testing", "properties.rs"];
+        let is_test = path.components().any(|part| names.iter().any(|name| part.as_os_str() == *name));
+        if !is_layer || is_test || OF_OPENCODE.iter().any(|own| path.starts_with(own)) {
+            continue;
+        }
+        let code = file.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for (number, line) in code.lines().enumerate() {
+            let is_named = line.to_lowercase().contains("opencode") && !CONNECTIONS.contains(&line.trim());
+            assert!(!is_named, "{}:{} names OpenCode", path.display(), number + 1);
+        }
+    }
+}
+
 #[test]
 fn only_the_task_tracker_spawns() {
     // Split, so that this file does not contain the text that it searches for.

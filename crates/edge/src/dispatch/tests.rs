@@ -38,7 +38,8 @@ fn dispatcher(limits: Limits) -> Dispatcher {
         .api_key("key-of-bob".into(), "bob")
         .build()
         .unwrap();
-    let deployment = Deployment { public_url: "https://agent.example".to_owned(), ..Deployment::default() };
+    let deployment =
+        Deployment { public_url: "https://agent.example".to_owned(), ..Deployment::of_opencode() };
     let config = EdgeConfig { limits, ..EdgeConfig::new(deployment, credentials) };
     let bound = Bound { address: Some(SocketAddr::from(([0, 0, 0, 0], 8000))), has_tls: false };
     Dispatcher::new(test_engine::echoing(), config, bound, CancellationToken::new(), Tasks::new())

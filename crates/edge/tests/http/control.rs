@@ -6,7 +6,8 @@ use std::sync::Arc;
 use longshore_edge::{Capability, EdgeConfig};
 use longshore_testkit::scripted_control::{Call as Asked, ScriptedControl};
 use longshore_wire::extension::Extension;
-use longshore_wire::methods::{self, Effect, Method};
+use longshore_wire::methods::{Effect, Method};
+use longshore_wire::opencode;
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
@@ -35,7 +36,7 @@ pub(crate) fn agent() -> Arc<ScriptedControl> {
 /// The methods that are about the agent, not about an ask.
 pub(crate) fn of_agent() -> impl Iterator<Item = &'static Method> {
     let of_asks = [Extension::InteractiveInterrupt, Extension::InterruptRecovery];
-    methods::all().filter(move |method| !of_asks.contains(&method.extension))
+    opencode::methods().filter(move |method| !of_asks.contains(&method.extension))
 }
 
 /// Valid parameters. A method without an entry here fails the tests.
@@ -94,7 +95,7 @@ fn visible_calls(control: &ScriptedControl) -> Vec<Asked> {
 
 /// Claims `ses_a` for ada.
 pub(crate) async fn claim(gateway: &Gateway) {
-    let unrevert = methods::find("opencode.sessions.unrevert").unwrap();
+    let unrevert = opencode::method("opencode.sessions.unrevert").unwrap();
     let claimed = call(gateway, ProtocolVersion::V1, ADA_ABLE, unrevert, &good(unrevert)).send().await.json();
     assert!(claimed.get("result").is_some(), "{claimed}");
 }
@@ -150,7 +151,7 @@ async fn every_method_refuses_the_session_of_another_owner() {
     }
     for name in ["opencode.sessions.list", "opencode.sessions.status"] {
         control.make_busy(&longshore_testkit::scripted_control::session("ses_a").id);
-        let method = methods::find(name).unwrap();
+        let method = opencode::method(name).unwrap();
         for (by, sees) in [(ADA, true), (BOB, false), (BOB_ABLE, false)] {
             let listed = call(&gateway, ProtocolVersion::V1, by, method, &json!({})).send().await.json();
             let listed = listed["result"].to_string();
@@ -178,7 +179,7 @@ async fn an_unowned_session_is_for_callers_who_may_claim_it() {
                 call(&gateway, ProtocolVersion::V1, ADA_CLAIMING, method, &good(method)).send().await.json();
             assert!(taken.get("result").is_some(), "{} {taken}", method.name);
             // The caller who changed the session owns it from then on, with any of its credentials.
-            let get = methods::find("opencode.sessions.get").unwrap();
+            let get = opencode::method("opencode.sessions.get").unwrap();
             let got = call(&gateway, ProtocolVersion::V1, ADA, get, &good(get)).send().await.json();
             assert_eq!(got.get("result").is_some(), method.effect != Effect::Read, "{} {got}", method.name);
         }
@@ -278,7 +279,7 @@ async fn a_wrong_parameter_is_named_before_the_agent_is_called() {
         ("opencode.worktrees.create", json!({"request": {"name": "-f"}}), "request.name"),
     ];
     for (name, params, field) in cases {
-        let method = methods::find(name).unwrap();
+        let method = opencode::method(name).unwrap();
         for version in ProtocolVersion::ALL {
             let answer = call(&gateway, version, ADA_ABLE, method, &params).send().await.json();
             let error = &answer["error"];
@@ -294,7 +295,7 @@ async fn a_wrong_parameter_is_named_before_the_agent_is_called() {
 #[tokio::test]
 async fn checks_are_made_in_one_order() {
     let gateway = Gateway::controlled(&agent(), |_| {}).await;
-    let shell = methods::find("opencode.sessions.shell").unwrap();
+    let shell = opencode::method("opencode.sessions.shell").unwrap();
     let wrong = json!({"nonsense": 1});
     let unknown =
         call(&gateway, ProtocolVersion::V1, ADA, shell, &wrong).header("a2a-extensions", "").send().await;

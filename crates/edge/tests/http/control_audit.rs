@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use longshore_model::{Error, ErrorKind};
 use longshore_testkit::scripted_control::Call as Asked;
-use longshore_wire::methods::{self, Effect};
+use longshore_wire::methods::Effect;
+use longshore_wire::opencode;
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
@@ -60,7 +61,7 @@ async fn a_refused_or_failed_call_is_audited_with_its_reason() {
     let control = agent();
     let gateway = Gateway::controlled(&control, |config| config.deployment.session_shell = true).await;
     claim(&gateway).await;
-    let find = |name: &str| methods::find(name).unwrap();
+    let find = |name: &str| opencode::method(name).unwrap();
     let (unrevert, shell) = (find("opencode.sessions.unrevert"), find("opencode.sessions.shell"));
     let remove = find("opencode.worktrees.remove");
     let upstream = |kind| Error::new(kind, WORDS).detail("upstreamStatus", "418").detail("detail", WORDS);
@@ -110,8 +111,8 @@ async fn answers_to_asks_are_audited() {
     let (_task, turn) = gateway.working_task("m1").await;
     turn.ask("per_1").await;
     let lines = LogLines::begin();
-    let reply = methods::find("a2a.interrupt.permission.reply").unwrap();
-    let list = methods::find("opencode.permissions.list").unwrap();
+    let reply = opencode::method("a2a.interrupt.permission.reply").unwrap();
+    let list = opencode::method("opencode.permissions.list").unwrap();
     let is_open = async || {
         let open = call(&gateway, ProtocolVersion::V1, ADA, list, &json!({})).send().await.json();
         open["result"]["items"].as_array().is_some_and(|items| !items.is_empty())
@@ -142,7 +143,7 @@ async fn shutdown_does_not_wait_for_slow_calls() {
     })
     .await;
     control.acts.hold();
-    let unrevert = methods::find("opencode.sessions.unrevert").unwrap();
+    let unrevert = opencode::method("opencode.sessions.unrevert").unwrap();
     let ending = async {
         while !control.take_calls().iter().any(|asked| matches!(asked, Asked::ControlCommand(..))) {
             tokio::task::yield_now().await;
@@ -173,7 +174,7 @@ async fn a_command_that_outlives_the_shutdown_is_named_by_its_task() {
             config.shutdown_grace = Duration::from_millis(200);
         })
         .await;
-        let command = methods::find("opencode.sessions.command").unwrap();
+        let command = opencode::method("opencode.sessions.command").unwrap();
         let called = call(&gateway, version, ADA_ABLE, command, &good(command)).send();
         let ending = async {
             let turn = gateway.turns.recv().await.expect("the command starts a turn");
@@ -195,7 +196,7 @@ async fn a_command_is_completed_and_audited_after_its_caller_disconnects() {
     let control = agent();
     let gateway = Gateway::controlled(&control, all_on).await;
     control.acts.hold();
-    let unrevert = methods::find("opencode.sessions.unrevert").unwrap();
+    let unrevert = opencode::method("opencode.sessions.unrevert").unwrap();
     {
         let asked = async {
             while !control.take_calls().iter().any(|asked| matches!(asked, Asked::ControlCommand(..))) {
@@ -216,7 +217,7 @@ async fn a_command_is_completed_and_audited_after_its_caller_disconnects() {
     }
     assert!(written[0].contains(" target=ses_a outcome=success"), "{written:?}");
     // The session belongs to ada.
-    let get = methods::find("opencode.sessions.get").unwrap();
+    let get = opencode::method("opencode.sessions.get").unwrap();
     let got = call(&gateway, ProtocolVersion::V1, ADA, get, &good(get)).send().await.json();
     assert_eq!(got["result"]["item"]["id"], "ses_a", "{got}");
     let refused = call(&gateway, ProtocolVersion::V1, BOB, get, &good(get)).send().await.json();
@@ -244,7 +245,7 @@ async fn a_slow_notification_is_answered_at_once_and_audited_at_its_end() {
             let control = agent();
             let mut gateway = Gateway::controlled_by_hand(&control, all_on).await;
             control.acts.hold();
-            let method = methods::find(&format!("opencode.sessions.{name}")).unwrap();
+            let method = opencode::method(&format!("opencode.sessions.{name}")).unwrap();
             let silent = notification(&gateway, version, ADA_ABLE, method, &good(method)).send().await;
             assert_eq!((silent.status.as_u16(), silent.body.len()), (204, 0), "{name}");
             assert_eq!(audit(&lines).0, [""; 0], "{name}: it is not over yet");
@@ -269,7 +270,7 @@ async fn slow_notifications_end_with_the_gateway() {
         let control = agent();
         let mut gateway = Gateway::controlled_by_hand(&control, all_on).await;
         control.acts.hold();
-        let method = methods::find(&format!("opencode.sessions.{name}")).unwrap();
+        let method = opencode::method(&format!("opencode.sessions.{name}")).unwrap();
         notification(&gateway, ProtocolVersion::V1, ADA_ABLE, method, &good(method)).send().await;
         let _turn = if name == "command" {
             Some(gateway.turns.recv().await.expect("the command starts a turn"))

@@ -1,7 +1,8 @@
 //! A method that is switched off is not served, and the documents name only its switch.
 
 use longshore_edge::contract::SandboxMode;
-use longshore_wire::methods::{self, Method, Switch};
+use longshore_wire::methods::{Method, Switch};
+use longshore_wire::opencode;
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
@@ -92,7 +93,7 @@ async fn documents_and_routing_follow_the_switches_together() {
 /// A command that runs when a worktree is created is a shell command.
 #[tokio::test]
 async fn a_start_command_needs_the_shell_capability() {
-    let create = methods::find("opencode.worktrees.create").unwrap();
+    let create = opencode::method("opencode.worktrees.create").unwrap();
     let params = json!({"request": {"name": "new", "startCommand": "make"}});
     let only_mutations = |config: &mut longshore_edge::EdgeConfig| {
         config.deployment.workspace_mutations = true;
@@ -114,7 +115,7 @@ async fn a_start_command_needs_the_shell_capability() {
 /// OpenCode runs arguments of a command that have this form.
 #[tokio::test]
 async fn command_arguments_that_opencode_would_run_need_the_shell_capability() {
-    let command = methods::find("opencode.sessions.command").unwrap();
+    let command = opencode::method("opencode.sessions.command").unwrap();
     let params = json!({"session_id": "ses_ada", "request": {"command": "review", "arguments": "see !`id`"}});
     let agent = agent();
     let gateway = Gateway::controlled(&agent, |_| ()).await;

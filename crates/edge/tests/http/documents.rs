@@ -144,7 +144,7 @@ async fn without_a_credential_the_openapi_document_says_no_more_than_the_public_
     let public = card.to_string();
     assert!(!text.contains("secret") && !public.contains("secret"), "{text}");
     for version in ProtocolVersion::ALL {
-        for method in surface::supported_methods(version, &Deployment::default()) {
+        for method in surface::supported_methods(version, &Deployment::of_opencode()) {
             assert!(!text.contains(method) || public.contains(method), "{method}");
         }
     }
@@ -170,7 +170,7 @@ async fn every_method_of_the_contract_is_answered_and_no_other() {
             // Streaming methods may refuse in a stream.
             String::from_utf8(answer.body.to_vec()).unwrap()
         };
-        let supported = surface::supported_methods(version, &Deployment::default());
+        let supported = surface::supported_methods(version, &Deployment::of_opencode());
         for method in &supported {
             let answer = call(method).await;
             let is_unknown = answer.contains(r#""error":{"code":-32601"#);

@@ -4,6 +4,7 @@ use longshore_model::ErrorKind;
 use serde_json::{Value, json};
 
 use super::method;
+use crate::names::OUTPUT_MODES_FIELD;
 use crate::surface::{OPERATIONS, ProtocolVersion};
 use crate::v1;
 use crate::v1::method::Method;
@@ -106,7 +107,7 @@ fn task_persistence(version: ProtocolVersion) -> Value {
             "set_by": names(is_send),
             "applies_to": names(returns_tasks),
             "later_messages_of_the_task": "do_not_change_the_modes",
-            "metadata_field": "metadata.opencode.output_negotiation.accepted_output_modes",
+            "metadata_field": OUTPUT_MODES_FIELD,
         },
     })
 }

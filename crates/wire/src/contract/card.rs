@@ -43,7 +43,7 @@ pub fn card(deployment: &Deployment, version: ProtocolVersion, audience: Audienc
     card_of(deployment, version, audience, base, None)
 }
 
-/// The extended card of one version, with the agents and commands of OpenCode by name.
+/// The extended card of one version, with the agents and commands that the served agent offers.
 pub fn extended_card(deployment: &Deployment, version: ProtocolVersion, base: Base, offers: &Offers) -> Card {
     // Without control methods a caller cannot use the agents and commands.
     let offers = Some(offers).filter(|_| deployment.control);
@@ -99,13 +99,11 @@ fn description(deployment: &Deployment, audience: Audience) -> String {
             " Messages are turns of {} sessions. They are streamed with {}, can be resumed after a lost connection and canceled, and \
              ask for permissions and answers, which callers give by a message or a method. All callers share one workspace; \
              tasks, contexts and sessions belong to the caller that created them.",
-            deployment.agent_name(),
+            deployment.agent_name,
             deployment.streamed(),
         );
         if deployment.control {
-            text.push_str(
-                " Methods of extensions read and control OpenCode's sessions, models and workspaces.",
-            );
+            text.push_str(deployment.surface.control_note);
         }
     }
     if let Some(project) = &deployment.project {

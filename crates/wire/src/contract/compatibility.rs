@@ -119,7 +119,7 @@ fn method_retention(deployment: &Deployment, version: ProtocolVersion) -> Map<St
         }
         (operation.jsonrpc(version).to_owned(), row)
     });
-    let extensions = methods::all().filter(|method| method.is_there(deployment)).map(|method| {
+    let extensions = methods::all(deployment).filter(|method| method.is_there(deployment)).map(|method| {
         let availability = match (method.switch, method.is_on(deployment)) {
             (None, _) => "always",
             (Some(_), true) => "enabled",

@@ -4,12 +4,12 @@ use longshore_model::card::{AuthScheme, INPUT_MODES};
 
 use super::card::Base;
 use super::environment::Environment;
+use crate::agent::AgentSurface;
 use crate::extension::{Exposure, Extension};
 use crate::surface::ProtocolVersion;
 
-/// The name and the description of an agent whose operator configured none.
+/// The title of a gateway whose operator configured none.
 pub const DEFAULT_TITLE: &str = "Longshore";
-pub const DEFAULT_DESCRIPTION: &str = "A coding agent (OpenCode) that works in one directory.";
 
 /// The configuration, as far as callers may know it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,8 +17,10 @@ pub const DEFAULT_DESCRIPTION: &str = "A coding agent (OpenCode) that works in o
 pub struct Deployment {
     pub title: String,
     pub description: String,
-    /// The name of the agent, if it is not OpenCode.
-    pub other_agent: Option<String>,
+    /// The name of the served agent, for descriptions.
+    pub agent_name: String,
+    /// What this kind of agent adds to the protocol.
+    pub surface: &'static AgentSurface,
     pub version: String,
     /// Where clients reach the gateway, without a slash at the end.
     pub public_url: String,
@@ -34,7 +36,7 @@ pub struct Deployment {
     pub required_extensions: Vec<Extension>,
     /// Whether callers may choose a directory below the root of the workspace.
     pub directory_override: bool,
-    /// Whether there are methods with which callers inspect and control OpenCode.
+    /// Whether there are methods with which callers inspect and control the agent.
     pub control: bool,
     /// Whether callers with the capability can run shell commands in sessions.
     pub session_shell: bool,
@@ -48,7 +50,7 @@ pub struct Deployment {
     pub metrics: bool,
     pub environment: Environment,
     pub project: Option<String>,
-    /// The OpenCode agent for messages that name none.
+    /// The agent, among those that the served program offers, for messages that name none.
     pub agent: Option<String>,
     pub variant: Option<String>,
     /// `None`: callers may not see it.
@@ -56,19 +58,9 @@ pub struct Deployment {
 }
 
 impl Deployment {
-    /// The name of the agent, for descriptions.
-    pub fn agent_name(&self) -> &str {
-        self.other_agent.as_deref().unwrap_or("OpenCode")
-    }
-
-    /// The agent in the health document.
-    pub(crate) fn agent_part(&self) -> &'static str {
-        if self.other_agent.is_some() { "agent" } else { "opencode" }
-    }
-
-    /// Whether messages may name a workspace of OpenCode.
+    /// Whether messages may name a workspace of the agent.
     pub(crate) fn has_workspaces(&self) -> bool {
-        self.directory_override && self.other_agent.is_none()
+        self.directory_override && self.surface.has_workspaces
     }
 
     pub fn has_session_shell(&self) -> bool {
@@ -125,8 +117,9 @@ impl Default for Deployment {
     fn default() -> Self {
         Self {
             title: DEFAULT_TITLE.to_owned(),
-            description: DEFAULT_DESCRIPTION.to_owned(),
-            other_agent: None,
+            description: "A coding agent that works in one directory.".to_owned(),
+            agent_name: "the agent".to_owned(),
+            surface: &AgentSurface::PLAIN,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             public_url: "http://127.0.0.1:8000".to_owned(),
             documentation_url: None,

@@ -57,7 +57,7 @@ pub fn health(deployment: &Deployment, version: ProtocolVersion, facts: &HealthF
         "live": true,
         "ready": facts.is_ready(),
         "stopping": facts.stopping,
-        "parts": {deployment.agent_part(): part(&facts.agent), "store": part(&facts.store)},
+        "parts": {deployment.surface.key: part(&facts.agent), "store": part(&facts.store)},
         "profile": profile(deployment, version),
     });
     document.to_string().into()
@@ -86,7 +86,7 @@ mod tests {
             (Part::Up, Part::Degraded("Some tasks are damaged.".to_owned()), false, "degraded", true),
         ] {
             let facts = HealthFacts { agent, store, stopping };
-            let bytes = health(&Deployment::default(), ProtocolVersion::V1, &facts);
+            let bytes = health(&Deployment::of_opencode(), ProtocolVersion::V1, &facts);
             let document: Value = serde_json::from_slice(&bytes).unwrap();
             assert_eq!(
                 (&document["status"], &document["ready"]),

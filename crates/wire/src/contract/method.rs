@@ -11,7 +11,7 @@ use crate::surface::ProtocolVersion;
 use crate::{v1, v03};
 
 /// The methods of an extension that are served.
-pub(super) fn of_extension(
+pub(crate) fn of_extension(
     deployment: &Deployment,
     extension: Extension,
 ) -> impl Iterator<Item = &'static Method> {
@@ -19,12 +19,12 @@ pub(super) fn of_extension(
 }
 
 /// The names of the methods of an extension, by the keys of the card.
-pub(super) fn names(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
+pub(crate) fn names(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
     of_extension(deployment, extension).map(named).collect()
 }
 
 /// The names of the methods with this effect on the agent.
-pub(super) fn names_by_effect(
+pub(crate) fn names_by_effect(
     deployment: &Deployment,
     extension: Extension,
     effect: Effect,
@@ -38,18 +38,20 @@ fn named(method: &Method) -> (String, Value) {
 
 /// The setting that switches each method on, for the methods of an extension that have a switch. Entries have these two fields
 /// only, because some clients refuse others.
-pub(super) fn flags(extension: Extension) -> Map<String, Value> {
+pub(crate) fn flags(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
     let flag = |switch: Switch| json!({"enabled_by_default": false, "config_key": switch.toggle()});
-    switched(extension).map(|(name, switch)| (name.to_owned(), flag(switch))).collect()
+    switched(deployment, extension).map(|(name, switch)| (name.to_owned(), flag(switch))).collect()
 }
 
 /// The capabilities that a credential needs for the methods with a switch.
-pub(super) fn capabilities(extension: Extension) -> Map<String, Value> {
-    switched(extension).map(|(name, switch)| (name.to_owned(), json!(switch.capability().as_str()))).collect()
+pub(crate) fn capabilities(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
+    switched(deployment, extension)
+        .map(|(name, switch)| (name.to_owned(), json!(switch.capability().as_str())))
+        .collect()
 }
 
 /// The capabilities that parameters of served methods need in addition. Parameters that are switched off are left out.
-pub(super) fn parameter_capabilities(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
+pub(crate) fn parameter_capabilities(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
     let needs = of_extension(deployment, extension).filter_map(|method| {
         let needs = method.param_switches().into_iter().filter(|(_, switch)| switch.is_on(deployment));
         let words: Map<String, Value> =
@@ -59,13 +61,13 @@ pub(super) fn parameter_capabilities(deployment: &Deployment, extension: Extensi
     needs.collect()
 }
 
-fn switched(extension: Extension) -> impl Iterator<Item = (&'static str, Switch)> {
-    let methods = methods::all().filter(move |method| method.extension == extension);
+fn switched(deployment: &Deployment, extension: Extension) -> impl Iterator<Item = (&'static str, Switch)> {
+    let methods = methods::all(deployment).filter(move |method| method.extension == extension);
     methods.filter_map(|method| Some((method.name, method.switch?)))
 }
 
 /// The contract of each served method of an extension.
-pub(super) fn contracts(
+pub(crate) fn contracts(
     deployment: &Deployment,
     version: ProtocolVersion,
     extension: Extension,
@@ -97,7 +99,7 @@ fn contract(deployment: &Deployment, version: ProtocolVersion, method: &Method) 
     if let Some(variants) = parts(method) {
         contract["request_parts"] = request_parts(method, variants);
         if variants.iter().any(|variant| variant.tag == "subtask") {
-            contract["subtask_support"] = subtask_support();
+            contract["subtask_support"] = subtask_support(&deployment.agent_name);
         }
     }
     contract
@@ -168,7 +170,7 @@ fn request_parts(method: &Method, variants: &[Variant]) -> Value {
     })
 }
 
-fn subtask_support() -> Value {
+fn subtask_support(agent: &str) -> Value {
     json!({
         "support_level": "passthrough-compatible",
         "invocation_path": "request.parts[]",
@@ -176,9 +178,9 @@ fn subtask_support() -> Value {
         "subagent_selector_field": "request.parts[].agent",
         "execution_model": "upstream-provider-private-subagent-runtime",
         "notes": [
-            "OpenCode runs the sub-agent that the part names; the agent of the session continues with its result.",
+            format!("{agent} runs the sub-agent that the part names; the agent of the session continues with its result."),
             "The work of a sub-agent is a task of its own, a child of the task that the prompt began.",
-            "A sub-agent that OpenCode does not have is refused.",
+            format!("A sub-agent that {agent} does not have is refused."),
         ],
     })
 }

@@ -2,10 +2,6 @@
 //!
 //! They extend the short parameters of the public card, [`crate::extension::declared`].
 
-mod provider_discovery;
-mod session_management;
-mod workspace_control;
-
 use std::collections::HashSet;
 
 use longshore_model::card::CardExtension;
@@ -17,8 +13,10 @@ use super::compatibility::compatibility_profile;
 use super::deployment::Deployment;
 use super::wire_contract::wire_contract;
 use super::{method, profile};
-use crate::extension::{Extension, as_of_v03, declared, declared_binding, declared_exposure};
+use crate::extension::{Extension, as_of_v03, declared_exposure, declared_for};
+use crate::methods::item::INTERRUPT;
 use crate::methods::{Answer, Item};
+use crate::names;
 use crate::surface::ProtocolVersion;
 use crate::v03::error::snake_case;
 use crate::write::iac_code;
@@ -36,8 +34,7 @@ pub(super) fn declaration(
 ) -> Option<CardExtension> {
     let entry = match extension {
         Extension::ThinkingExposure => declared_exposure(deployment.exposure)?,
-        Extension::SessionBinding if deployment.other_agent.is_some() => declared_binding()?,
-        _ => declared(&[extension]).pop()?,
+        _ => declared_for(deployment.surface, extension),
     };
     Some(match version {
         ProtocolVersion::V1 => entry,
@@ -45,7 +42,7 @@ pub(super) fn declaration(
     })
 }
 
-/// `offers`: the agents and commands of OpenCode, if they are known and may be shown.
+/// `offers`: what the agent offers by name, if that is known and may be shown.
 pub(super) fn full(
     deployment: &Deployment,
     version: ProtocolVersion,
@@ -55,12 +52,12 @@ pub(super) fn full(
 ) -> Value {
     let own = match extension {
         Extension::SessionBinding => session_binding(deployment),
-        Extension::ModelSelection => model_selection(deployment),
+        Extension::ModelSelection => (deployment.surface.model_selection)(),
         Extension::StreamHints => stream_hints(version),
         Extension::InteractiveInterrupt => interactive_interrupt(deployment, version),
-        Extension::SessionManagement => session_management::params(deployment, version, offers),
-        Extension::ProviderDiscovery => provider_discovery::params(deployment, version),
-        Extension::WorkspaceControl => workspace_control::params(deployment, version),
+        Extension::SessionManagement | Extension::ProviderDiscovery | Extension::WorkspaceControl => {
+            (deployment.surface.params)(deployment, version, extension, offers)
+        }
         Extension::InterruptRecovery => interrupt_recovery(deployment, version),
         Extension::CompatibilityProfile => return compatibility_profile(deployment, version, base),
         Extension::WireContract => return wire_contract(deployment, version, base),
@@ -86,7 +83,7 @@ pub(super) fn full(
 }
 
 /// Adds the fields of one object to another, recursively.
-fn merge(into: &mut Value, from: Value) {
+pub(crate) fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {
@@ -97,20 +94,11 @@ fn merge(into: &mut Value, from: Value) {
     }
 }
 
-fn fields(path: &str, names: &[&str]) -> Map<String, Value> {
+pub(crate) fn fields(path: &str, names: &[&str]) -> Map<String, Value> {
     names.iter().map(|name| ((*name).to_owned(), json!(format!("{path}.{name}")))).collect()
 }
 
 fn session_binding(deployment: &Deployment) -> Value {
-    let directory = if deployment.other_agent.is_some() {
-        "A directory (metadata.opencode.directory) must be the root of the workspace or below it, if the gateway allows one."
-    } else if deployment.directory_override {
-        "metadata.opencode.workspace.id wins over metadata.opencode.directory. A directory must be the root of the \
-         workspace, below it, or a worktree of the project."
-    } else {
-        "All work happens in the root of the workspace: metadata.opencode.directory can name no other directory, and \
-         metadata.opencode.workspace.id is refused."
-    };
     json!({
         "session_fields": fields("metadata.shared.session", &["title"]),
         "message_fields": {
@@ -123,30 +111,17 @@ fn session_binding(deployment: &Deployment) -> Value {
             format!(
                 "A message with metadata.shared.session.id continues that {} session; without it the context \
                  decides, and a new context has a new session.",
-                deployment.agent_name()
+                deployment.agent_name
             ),
             "A session belongs to the caller for whom it was created. An unowned one can be claimed with the \
              capability session_claim.",
-            directory,
-            "message_fields need no activation. title is the title of the session, if the message opens a new one. delivery \
-             decides what happens to a message for a busy session; the default is queue. cwd is another name of \
-             opencode.directory.",
-        ],
-    })
-}
-
-fn model_selection(deployment: &Deployment) -> Value {
-    if deployment.other_agent.is_some() {
-        return json!({
-            "notes": ["The choice is for one message. Without one the agent uses the model of the session, or its default."],
-        });
-    }
-    json!({
-        "message_fields": fields("metadata.opencode", &["agent", "variant", "system"]),
-        "notes": [
-            "A model is named by providerID and modelID together: one without the other is refused.",
-            "The choice is for one message. Without one OpenCode uses the model of the session, or its default.",
-            "message_fields need no activation. They choose the agent, the variant of the model, and further instructions.",
+            (deployment.surface.location_note)(deployment),
+            format!(
+                "message_fields need no activation. title is the title of the session, if the message opens a new one. \
+                 delivery decides what happens to a message for a busy session; the default is queue. cwd is another name \
+                 of {}.",
+                names::DIRECTORY
+            ),
         ],
     })
 }
@@ -238,7 +213,7 @@ fn kinds_of(deployment: &Deployment, extension: Extension) -> Vec<ErrorKind> {
 }
 
 /// The errors of the methods of an extension.
-fn errors_of(deployment: &Deployment, version: ProtocolVersion, extension: Extension) -> Value {
+pub(crate) fn errors_of(deployment: &Deployment, version: ProtocolVersion, extension: Extension) -> Value {
     let kinds = kinds_of(deployment, extension);
     let mut data_fields = vec!["method", "upstreamStatus", "detail"];
     // Only methods about one session name the session in their errors.
@@ -263,25 +238,26 @@ fn errors_of(deployment: &Deployment, version: ProtocolVersion, extension: Exten
 }
 
 /// Adds the metadata fields by which a caller chooses the directory or workspace of a method.
-fn routing(params: &mut Value) {
-    let metadata = json!(["opencode.directory", "opencode.workspace.id"]);
+pub(crate) fn routing(deployment: &Deployment, params: &mut Value) {
+    let metadata = json!(deployment.surface.location_fields());
     params["supported_metadata"] = metadata.clone();
     params["provider_private_metadata"] = metadata;
 }
 
-fn routing_fields() -> Value {
-    json!({
-        "directory": "metadata.opencode.directory",
-        "workspace_id": "metadata.opencode.workspace.id",
-    })
+pub(crate) fn routing_fields(deployment: &Deployment) -> Value {
+    let mut fields = json!({"directory": names::DIRECTORY_FIELD});
+    if deployment.surface.has_workspaces {
+        fields["workspace_id"] = json!(names::WORKSPACE_FIELD);
+    }
+    fields
 }
 
 /// The fields of the items in a result: each name with its path, such as `items[].id`.
-fn item_fields(item: Item, version: ProtocolVersion) -> Map<String, Value> {
+pub(crate) fn item_fields(item: Item, version: ProtocolVersion) -> Map<String, Value> {
     placed_fields("items[]", item, version)
 }
 
-fn placed_fields(path: &str, item: Item, version: ProtocolVersion) -> Map<String, Value> {
+pub(crate) fn placed_fields(path: &str, item: Item, version: ProtocolVersion) -> Map<String, Value> {
     let names: Vec<&str> = item.fields_of(version).map(|field| field.name).collect();
     fields(path, &names)
 }
@@ -299,8 +275,8 @@ fn interactive_interrupt(deployment: &Deployment, version: ProtocolVersion) -> V
             "answers": "One list of texts for each question, in order: the chosen labels, or a free text.",
         },
     });
-    routing(&mut params);
-    params["context_fields"] = routing_fields();
+    routing(deployment, &mut params);
+    params["context_fields"] = routing_fields(deployment);
     merge(
         &mut params,
         json!({
@@ -324,7 +300,7 @@ fn interrupt_recovery(deployment: &Deployment, version: ProtocolVersion) -> Valu
             "identity_scope": "current_authenticated_caller",
             "empty_result_when_identity_unavailable": true,
         },
-        "item_fields": placed_fields("result.items[]", Item::Interrupt, version),
+        "item_fields": placed_fields("result.items[]", INTERRUPT, version),
         "errors": errors(version, &kinds, &["requestId"]),
         "notes": [
             "The lists contain the open asks of the caller's own tasks, including those of sub-agents.",

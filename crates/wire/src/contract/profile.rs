@@ -5,6 +5,7 @@ use serde_json::{Map, Value, json};
 use super::deployment::Deployment;
 use super::environment::Environment;
 use crate::methods::Switch;
+use crate::names;
 use crate::surface::ProtocolVersion;
 
 /// The profile with `protocol_version`, for health and the contracts.
@@ -15,7 +16,7 @@ pub fn profile(deployment: &Deployment, version: ProtocolVersion) -> Value {
 }
 
 /// The profile for the parameters of extensions.
-pub(super) fn summary(deployment: &Deployment, version: ProtocolVersion) -> Value {
+pub(crate) fn summary(deployment: &Deployment, version: ProtocolVersion) -> Value {
     let mut services = json!({
         "streaming": {"enabled": true, "availability": "always"},
         "health_endpoint": {"enabled": true, "availability": "always"},
@@ -29,7 +30,7 @@ pub(super) fn summary(deployment: &Deployment, version: ProtocolVersion) -> Valu
     let scope =
         if deployment.directory_override { "workspace_root_or_descendant" } else { "workspace_root_only" };
     let mut profile = json!({
-        "profile_id": "opencode-a2a-single-tenant-coding-v1",
+        "profile_id": names::PROFILE_ID,
         // Tasks, contexts and sessions belong to their callers. The files in the workspace are shared by all callers.
         "deployment": {
             "id": "single_tenant_shared_workspace",
@@ -41,15 +42,9 @@ pub(super) fn summary(deployment: &Deployment, version: ProtocolVersion) -> Valu
             "directory_binding": {
                 "allow_override": deployment.directory_override,
                 "scope": scope,
-                "metadata_field": "metadata.opencode.directory",
+                "metadata_field": names::DIRECTORY_FIELD,
             },
-            "workspace_binding": {
-                "enabled": deployment.has_workspaces(),
-                "metadata_field": "metadata.opencode.workspace.id",
-                // The gateway resolves the id to a directory.
-                "upstream_query_param": "directory",
-                "precedence": "prefer_workspace_else_directory",
-            },
+            "workspace_binding": workspace_binding(deployment),
             "session_shell": controlled(deployment, Switch::SessionShell),
             "workspace_mutations": controlled(deployment, Switch::WorkspaceMutations),
             "session_share": controlled(deployment, Switch::SessionShare),
@@ -66,6 +61,17 @@ pub(super) fn summary(deployment: &Deployment, version: ProtocolVersion) -> Valu
 }
 
 const METRICS: &str = "/metrics";
+
+fn workspace_binding(deployment: &Deployment) -> Value {
+    let mut binding = json!({"enabled": deployment.has_workspaces()});
+    if deployment.surface.has_workspaces {
+        binding["metadata_field"] = json!(names::WORKSPACE_FIELD);
+        // The gateway resolves the id to a directory.
+        binding["upstream_query_param"] = json!("directory");
+        binding["precedence"] = json!("prefer_workspace_else_directory");
+    }
+    binding
+}
 
 fn switched(is_on: bool, toggle: &str) -> Value {
     let availability = if is_on { "enabled" } else { "disabled" };

@@ -23,7 +23,8 @@ pub(crate) fn full() -> Deployment {
     Deployment {
         title: "Harbour".to_owned(),
         description: "Works on the harbour.".to_owned(),
-        other_agent: None,
+        agent_name: "OpenCode".to_owned(),
+        surface: &crate::opencode::SURFACE,
         version: "3.2.1".to_owned(),
         public_url: "https://agent.example.com/a/".to_owned(),
         documentation_url: Some("https://example.com/agent".to_owned()),
@@ -59,7 +60,7 @@ pub(crate) fn full() -> Deployment {
 
 /// A deployment of OpenCode with the default configuration.
 pub(crate) fn plain() -> Deployment {
-    Deployment { control: true, ..Deployment::default() }
+    Deployment { control: true, ..Deployment::of_opencode() }
 }
 
 fn both() -> [Deployment; 2] {
@@ -236,7 +237,7 @@ fn a_card_below_a_base_names_the_base() {
 #[test]
 fn documents_below_a_base_name_one_version_only() {
     for version in ProtocolVersion::ALL {
-        for deployment in [full(), Deployment::default()] {
+        for deployment in [full(), Deployment::of_opencode()] {
             let card = card(&deployment, version, Audience::Authenticated, Base::Versioned);
             let version = version.as_str();
             let params = card.extensions.iter().filter_map(|entry| Some(entry.params.as_ref()?.to_value()));
@@ -369,7 +370,7 @@ fn every_method_and_extension_of_the_contract_is_recognised() {
     for name in contract["all_jsonrpc_methods"].as_array().unwrap() {
         let name = name.as_str().unwrap();
         let is_core = v1::method::Method::parse(name).is_some();
-        assert!(is_core != crate::methods::find(name).is_some(), "{name}");
+        assert!(is_core != crate::opencode::method(name).is_some(), "{name}");
     }
     // Each extension can be activated by the URI under which it is declared.
     for version in ProtocolVersion::ALL {
@@ -402,7 +403,7 @@ fn only_1_0_requires_extensions() {
 fn hidden_internals_are_not_advertised() {
     for (raw_thinking, tool_trace) in [(true, true), (true, false), (false, true), (false, false)] {
         let deployment =
-            Deployment { exposure: Exposure { raw_thinking, tool_trace }, ..Deployment::default() };
+            Deployment { exposure: Exposure { raw_thinking, tool_trace }, ..Deployment::of_opencode() };
         for audience in [Audience::Anonymous, Audience::Authenticated] {
             let card = card(&deployment, ProtocolVersion::V1, audience, Base::Root);
             let mut texts = vec![card.description, card.skills[0].description.clone()];

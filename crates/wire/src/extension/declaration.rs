@@ -4,21 +4,22 @@ use longshore_model::Json;
 use longshore_model::card::CardExtension;
 
 use super::{Exposure, Extension};
+use crate::agent::AgentSurface;
 use crate::json::ObjectWriter;
 use crate::methods;
 use crate::v1::method::Method;
 use crate::v03;
 use crate::write::merge::write_over;
 
-/// The card entries of these extensions. Only the public ones have parameters here.
-pub fn declared(extensions: &[Extension]) -> Vec<CardExtension> {
-    let declare = |extension: &Extension| CardExtension {
+/// The card entry of an extension. Only the public ones have parameters here.
+pub(crate) fn declared_for(surface: &AgentSurface, extension: Extension) -> CardExtension {
+    let described = (surface.description)(extension).unwrap_or_else(|| description(extension));
+    CardExtension {
         uri: extension.uri().to_owned(),
-        description: description(*extension).to_owned(),
+        description: described.to_owned(),
         required: false,
-        params: params(*extension),
-    };
-    extensions.iter().map(declare).collect()
+        params: params(surface, extension),
+    }
 }
 
 /// Sets `required` on the entries of these extensions.
@@ -35,7 +36,7 @@ pub fn declared_exposure(exposure: Exposure) -> Option<CardExtension> {
     if enabled.is_empty() {
         return None;
     }
-    let mut entry = declared(&[Extension::ThinkingExposure]).pop()?;
+    let mut entry = declared_for(&AgentSurface::PLAIN, Extension::ThinkingExposure);
     entry.params = written(|params| params.texts("enabledTypes", &enabled));
     entry.description = match (exposure.raw_thinking, exposure.tool_trace) {
         (true, false) => "Shows the agent's reasoning.".to_owned(),
@@ -72,15 +73,15 @@ pub(crate) fn as_of_v03(entry: &CardExtension) -> CardExtension {
 fn description(extension: Extension) -> &'static str {
     match extension {
         Extension::SessionBinding => {
-            "Continues an OpenCode session by its id, and returns the id of the session."
+            "Continues a session of the agent by its id, and returns the id of the session."
         }
         Extension::ModelSelection => "Chooses the model of one message.",
         Extension::StreamHints => "Adds the kind of each block, the progress of the turn and its usage.",
         Extension::InteractiveInterrupt => {
             "Shows the asks of the agent, and answers them by JSON-RPC methods."
         }
-        Extension::SessionManagement => "Reads and controls OpenCode sessions.",
-        Extension::ProviderDiscovery => "Lists the providers and models of OpenCode.",
+        Extension::SessionManagement => "Reads and controls sessions of the agent.",
+        Extension::ProviderDiscovery => "Lists the providers and models of the agent.",
         Extension::WorkspaceControl => "Reads and changes projects, workspaces and worktrees.",
         Extension::InterruptRecovery => "Lists the open asks of the agent.",
         Extension::CompatibilityProfile => "Describes what is served, and how far a client may rely on it.",
@@ -92,18 +93,11 @@ fn description(extension: Extension) -> &'static str {
     }
 }
 
-/// The declaration of the session binding for an agent that is not OpenCode: it has no workspaces.
-pub(crate) fn declared_binding() -> Option<CardExtension> {
-    let mut entry = declared(&[Extension::SessionBinding]).pop()?;
-    "Continues a session of the agent by its id, and returns the id of the session."
-        .clone_into(&mut entry.description);
-    entry.params = written(|params| binding(params, &["opencode.directory"]));
-    Some(entry)
-}
-
-fn params(extension: Extension) -> Option<Json> {
+fn params(surface: &AgentSurface, extension: Extension) -> Option<Json> {
     let write: fn(&mut ObjectWriter<'_>) = match extension {
-        Extension::SessionBinding => session_binding,
+        Extension::SessionBinding => {
+            return written(|params| session_binding(params, surface.location_fields()));
+        }
         Extension::ModelSelection => model_selection,
         Extension::StreamHints => stream_hints,
         Extension::InteractiveInterrupt => interactive_interrupt,
@@ -120,12 +114,8 @@ fn written(write: impl FnOnce(&mut ObjectWriter<'_>)) -> Option<Json> {
     str::from_utf8(&out).ok().and_then(Json::parse)
 }
 
-fn session_binding(params: &mut ObjectWriter<'_>) {
-    binding(params, &["opencode.directory", "opencode.workspace.id"]);
-}
-
 /// `private`: the fields that not every gateway has.
-fn binding(params: &mut ObjectWriter<'_>, private: &[&str]) {
+fn session_binding(params: &mut ObjectWriter<'_>, private: &[&str]) {
     params.text("metadata_field", "metadata.shared.session.id");
     params.text("session_metadata_field", "metadata.shared.session");
     params.text("behavior", "prefer_metadata_binding_else_create_session");
@@ -181,7 +171,7 @@ fn old_stream_hints(params: &mut ObjectWriter<'_>) {
 
 fn interactive_interrupt(params: &mut ObjectWriter<'_>) {
     params.object("methods", |object| {
-        for method in methods::all().filter(|method| method.extension == Extension::InteractiveInterrupt) {
+        for method in methods::answers() {
             object.text(method.key, method.name);
         }
     });

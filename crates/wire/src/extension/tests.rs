@@ -1,4 +1,12 @@
+use longshore_model::card::CardExtension;
+
 use super::*;
+use crate::opencode;
+
+/// The entries of the card of a gateway of OpenCode.
+pub(crate) fn declared(extensions: &[Extension]) -> Vec<CardExtension> {
+    extensions.iter().map(|extension| declared_for(&opencode::SURFACE, *extension)).collect()
+}
 
 const BINDING: &str = "urn:opencode-a2a:extension:session-binding:v1";
 const HINTS: &str = "urn:opencode-a2a:extension:stream-hints:v1";

@@ -7,19 +7,24 @@ use longshore_model::{Json, ModelName, WorkspaceId};
 use serde_json::value::RawValue;
 
 use super::form::{bounded, branch, cursor, file_name, flag, id, int, line, lines, shown};
-use super::param::{IdKind, Kind, MAX_LINE, MAX_NAME, MODEL, Param, Variant};
+use super::param::{Kind, MAX_LINE, MAX_NAME, MODEL, Param, Routing, Variant};
 use super::row::Switch;
 use crate::json::{Fault, Read, carried_json, is_null, list, members, text};
+use crate::names::AGENT_OBJECT;
+
+/// A parameter that violates this would be a defect of the table: it checks the format of all parameters, and that the required
+/// ones exist.
+pub(crate) const CHECKED: &str = "the table has checked this parameter";
 
 /// The maximum number of unknown names that an error lists.
 const MAX_UNKNOWN: usize = 16;
 
 /// The values of an object, by the names of the table. An absent parameter is included if it has a default.
 #[derive(Debug, Default)]
-pub(super) struct Args(Vec<(&'static str, Arg)>);
+pub(crate) struct Args(Vec<(&'static str, Arg)>);
 
 #[derive(Debug)]
-pub(super) enum Arg {
+pub(crate) enum Arg {
     Text(String),
     Int(i64),
     Flag(bool),
@@ -35,54 +40,54 @@ pub(super) enum Arg {
 
 /// The directory or workspace that the metadata of a call names.
 #[derive(Debug, Default)]
-pub(super) struct Location {
-    pub(super) directory: Option<String>,
-    pub(super) workspace: Option<WorkspaceId>,
+pub(crate) struct Location {
+    pub(crate) directory: Option<String>,
+    pub(crate) workspace: Option<WorkspaceId>,
 }
 
 /// A value of an object. `within`: the inner object in which it was found, if it was not in the object itself.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Member<'a> {
-    pub(super) raw: &'a RawValue,
-    pub(super) within: Option<&'static str>,
+pub(crate) struct Member<'a> {
+    pub(crate) raw: &'a RawValue,
+    pub(crate) within: Option<&'static str>,
 }
 
-pub(super) type Members<'a> = BTreeMap<String, Member<'a>>;
+pub(crate) type Members<'a> = BTreeMap<String, Member<'a>>;
 
 impl Args {
-    pub(super) fn get(&self, name: &str) -> Option<&Arg> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Arg> {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, arg)| arg)
     }
 
-    pub(super) fn text(&self, name: &str) -> Option<&str> {
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
         match self.get(name)? {
             Arg::Text(text) => Some(text),
             _ => None,
         }
     }
 
-    pub(super) fn int(&self, name: &str) -> Option<i64> {
+    pub(crate) fn int(&self, name: &str) -> Option<i64> {
         match self.get(name)? {
             Arg::Int(number) => Some(*number),
             _ => None,
         }
     }
 
-    pub(super) fn flag(&self, name: &str) -> Option<bool> {
+    pub(crate) fn flag(&self, name: &str) -> Option<bool> {
         match self.get(name)? {
             Arg::Flag(flag) => Some(*flag),
             _ => None,
         }
     }
 
-    pub(super) fn object(&self, name: &str) -> Option<&Self> {
+    pub(crate) fn object(&self, name: &str) -> Option<&Self> {
         match self.get(name)? {
             Arg::Object(args) => Some(args),
             _ => None,
         }
     }
 
-    pub(super) fn list(&self, name: &str) -> &[Arg] {
+    pub(crate) fn list(&self, name: &str) -> &[Arg] {
         match self.get(name) {
             Some(Arg::List(args)) => args,
             _ => &[],
@@ -91,7 +96,7 @@ impl Args {
 }
 
 /// Checks the members of an object. The first `first` fields are checked before unknown names are refused.
-pub(super) fn check(fields: &'static [Param], first: usize, members: &Members<'_>) -> Read<Args> {
+pub(crate) fn check(fields: &'static [Param], first: usize, members: &Members<'_>) -> Read<Args> {
     let mut args = Vec::with_capacity(members.len());
     let (early, late) = fields.split_at(first.min(fields.len()));
     check_values(early, members, &mut args)?;
@@ -107,7 +112,7 @@ pub(super) fn check(fields: &'static [Param], first: usize, members: &Members<'_
 }
 
 /// Finds the first parameter that needs another switch than that of its method.
-pub(super) fn need(fields: &[Param], args: &Args) -> Option<(String, Switch)> {
+pub(crate) fn need(fields: &[Param], args: &Args) -> Option<(String, Switch)> {
     fields.iter().find_map(|field| {
         let needed = match (&field.kind, args.get(field.name)?) {
             (Kind::Object(inner) | Kind::OneOf(inner), Arg::Object(given)) => {
@@ -121,8 +126,8 @@ pub(super) fn need(fields: &[Param], args: &Args) -> Option<(String, Switch)> {
     })
 }
 
-/// Whether OpenCode might run a part of this text in a shell. OpenCode executes !`...` in the text of a command, including its
-/// arguments, without asking for permission. The two characters are searched separately, because a template can assemble them from
+/// Whether the agent might run a part of this text in a shell. An agent may execute !`...` in the text of a command, including
+/// its arguments, without asking for permission. The two characters are searched separately, because a template can assemble them from
 /// pieces of the arguments.
 fn may_run_shell(text: &str) -> bool {
     text.contains('!') && text.contains('`')
@@ -170,7 +175,7 @@ fn check_names(fields: &[Param], members: &Members<'_>) -> Read<()> {
 }
 
 /// Completes the path of a fault to the path that the caller wrote.
-pub(super) fn placed(fault: Fault, name: &str, member: Member<'_>) -> Fault {
+pub(crate) fn placed(fault: Fault, name: &str, member: Member<'_>) -> Fault {
     let fault = fault.under(name);
     match member.within {
         Some(within) => fault.under(within),
@@ -179,7 +184,7 @@ pub(super) fn placed(fault: Fault, name: &str, member: Member<'_>) -> Fault {
 }
 
 /// The members of an object, none of them found in an inner object.
-pub(super) fn plain(raw: &RawValue) -> Read<Members<'_>> {
+pub(crate) fn plain(raw: &RawValue) -> Read<Members<'_>> {
     let members = members(raw.get())?.into_iter();
     Ok(members.map(|(name, raw)| (name, Member { raw, within: None })).collect())
 }
@@ -230,8 +235,8 @@ fn value(kind: &'static Kind, raw: &RawValue) -> Read<Arg> {
 
 /// Reads the directory or workspace from the metadata. Other fields of the two objects are meant for other receivers and are not
 /// read.
-fn metadata(raw: &RawValue, is_routed: bool) -> Read<Location> {
-    const KNOWN: [&str; 2] = ["opencode", "shared"];
+fn metadata(raw: &RawValue, routed: Option<&'static Routing>) -> Read<Location> {
+    const KNOWN: [&str; 2] = [AGENT_OBJECT, "shared"];
     let members = plain(raw)?;
     for name in KNOWN {
         if let Some(member) = members.get(name).filter(|member| !is_null(member.raw)) {
@@ -241,46 +246,16 @@ fn metadata(raw: &RawValue, is_routed: bool) -> Read<Location> {
     let unknown = members.keys().filter(|name| !KNOWN.contains(&name.as_str()));
     let unknown: Vec<String> = unknown.take(MAX_UNKNOWN).map(|name| shown(name)).collect();
     if !unknown.is_empty() {
-        return Err(Fault::unknown(unknown, "is unknown; the known names are opencode and shared"));
+        return Err(Fault::unknown(
+            unknown,
+            format!("is unknown; the known names are {}", KNOWN.join(" and ")),
+        ));
     }
-    match members.get("opencode").filter(|member| is_routed && !is_null(member.raw)) {
-        Some(opencode) => location(opencode.raw).map_err(|fault| fault.under("opencode")),
-        None => Ok(Location::default()),
-    }
-}
-
-/// Reads the directory or workspace. Blank text counts as absent, as in the metadata of messages.
-fn location(raw: &RawValue) -> Read<Location> {
-    let opencode = plain(raw)?;
-    let field = |members: &Members<'_>, name: &str| {
-        let written = members.get(name).filter(|member| !is_null(member.raw));
-        let written =
-            written.map(|member| text(member.raw)).transpose().map_err(|fault| fault.under(name))?;
-        Ok(written.filter(|text| !text.trim().is_empty()))
-    };
-    let directory = field(&opencode, "directory")?;
-    if let Some(directory) = &directory {
-        line(directory, MAX_LINE, false).map_err(|fault| fault.under("directory"))?;
-    }
-    let workspace = match opencode.get("workspace").filter(|member| !is_null(member.raw)) {
-        Some(member) => plain(member.raw)
-            .and_then(|members| {
-                let id = field(&members, "id")?;
-                id.map(|id| workspace_id(&id).map_err(|fault| fault.under("id"))).transpose()
-            })
-            .map_err(|fault| fault.under("workspace"))?,
-        None => None,
-    };
-    Ok(Location { directory, workspace })
-}
-
-fn workspace_id(text: &str) -> Read<WorkspaceId> {
-    let id = WorkspaceId::parse(text).map_err(|error| Fault::new(error.to_string()))?;
-    let prefix = IdKind::Workspace.prefix();
-    if text.starts_with(prefix) {
-        Ok(id)
-    } else {
-        Err(Fault::new(format!("must begin with {prefix}, as OpenCode's ids do")))
+    match (members.get(AGENT_OBJECT).filter(|member| !is_null(member.raw)), routed) {
+        (Some(member), Some(routing)) => {
+            (routing.read)(member.raw).map_err(|fault| fault.under(AGENT_OBJECT))
+        }
+        _ => Ok(Location::default()),
     }
 }
 

@@ -1,26 +1,28 @@
 //! The methods about asks of the agent: listing the open asks, answering them, and managing the approvals that the gateway keeps.
 
-use longshore_model::{Answer as AskAnswer, AskKind, ErrorKind};
+use longshore_model::{Answer as AskAnswer, AskKind, ErrorKind, RequestId};
 
-use super::build;
+use super::args::{Arg, Args, CHECKED};
 use super::call::Call;
+use super::item::{APPROVAL, INTERRUPT};
 use super::param::{IdKind, Kind, MAX_LINES, Param};
-use super::row::{Answer, Effect, Item, Method, Stability, Upstream};
+use super::row::{Answer, Effect, Method, Stability, Upstream};
 use crate::extension::Extension;
+use crate::names;
 
 const REQUEST_ID: Param = Param::required(
     "request_id",
-    Kind::Id(IdKind::Request),
+    Kind::Id(IdKind::REQUEST),
     "The id of the ask, from `metadata.shared.interrupt`.",
 );
 
 const METADATA: Param = Param::optional(
     "metadata",
-    Kind::Metadata { routed: false },
+    Kind::Metadata { routed: None },
     "Checked but ignored: the ask determines the directory.",
 );
 
-/// The errors of an answer. The limit on calls to OpenCode is not among them: an answer never waits for that limit, because the
+/// The errors of an answer. The limit on calls to the agent is not among them: an answer never waits for that limit, because the
 /// calls that hold the slots may wait for the answer.
 const ERRORS: &[ErrorKind] = &[
     ErrorKind::InterruptNotFound,
@@ -45,7 +47,7 @@ const ANSWER: Method = Method {
     upstream: &[],
     errors: ERRORS,
     stability: Stability::Stable,
-    build: |args| build::answer(args, AskAnswer::RejectQuestion),
+    build: |args| answer(args, AskAnswer::RejectQuestion),
 };
 
 pub(super) static ANSWERS: [Method; 3] = [
@@ -64,7 +66,7 @@ pub(super) static ANSWERS: [Method; 3] = [
             Param::optional("message", Kind::Text { max: MAX_LINES }, "A message to the agent."),
         ],
         upstream: &[Upstream::post("/permission/{id}/reply")],
-        build: |args| build::answer(args, build::permission(args)),
+        build: |args| answer(args, permission(args)),
         ..ANSWER
     },
     Method {
@@ -77,7 +79,7 @@ pub(super) static ANSWERS: [Method; 3] = [
             Param::required("answers", Kind::Answers, "The chosen labels of each question."),
         ],
         upstream: &[Upstream::post("/question/{id}/reply")],
-        build: |args| build::answer(args, build::question(args)),
+        build: |args| answer(args, question(args)),
         ..ANSWER
     },
     Method {
@@ -93,7 +95,7 @@ pub(super) static ANSWERS: [Method; 3] = [
 const LIST: Method = Method {
     extension: Extension::InterruptRecovery,
     first: 0,
-    result: Answer::Items(Item::Interrupt),
+    result: Answer::Items(INTERRUPT),
     effect: Effect::Read,
     errors: &[],
     build: |_| Call::OpenAsks(AskKind::Permission),
@@ -102,39 +104,57 @@ const LIST: Method = Method {
 
 pub(super) static RECOVERY: [Method; 4] = [
     Method {
-        name: "opencode.permissions.list",
+        name: names::LIST_PERMISSIONS,
         key: "list_permissions",
         summary: "Lists the open permission requests of the caller's tasks.",
         ..LIST
     },
     Method {
-        name: "opencode.questions.list",
+        name: names::LIST_QUESTIONS,
         key: "list_questions",
         summary: "Lists the open questions of the caller's tasks.",
         build: |_| Call::OpenAsks(AskKind::Question),
         ..LIST
     },
     Method {
-        name: "opencode.permissions.approvals.list",
+        name: names::LIST_APPROVALS,
         key: "list_approvals",
         summary: "Lists the caller's answers always that the gateway keeps, the newest first.",
-        result: Answer::Items(Item::Approval),
+        result: Answer::Items(APPROVAL),
         build: |_| Call::Approvals,
         ..LIST
     },
     Method {
-        name: "opencode.permissions.approvals.revoke",
+        name: names::REVOKE_APPROVAL,
         key: "revoke_approval",
         summary: "Revokes an answer always: the agent asks again.",
         params: &[Param::required(
             "request_id",
-            Kind::Id(IdKind::Request),
+            Kind::Id(IdKind::REQUEST),
             "The id of the ask that was answered with always.",
         )],
         result: Answer::Answered,
         effect: Effect::Mutate,
         errors: &[ErrorKind::InterruptNotFound],
-        build: |args| Call::RevokeApproval(build::request(args)),
+        build: |args| Call::RevokeApproval(request(args)),
         ..LIST
     },
 ];
+
+fn answer(args: &Args, answer: AskAnswer) -> Call {
+    Call::Answer { request: request(args), answer }
+}
+
+fn request(args: &Args) -> RequestId {
+    args.text("request_id").and_then(|id| RequestId::parse(id).ok()).expect(CHECKED)
+}
+
+fn permission(args: &Args) -> AskAnswer {
+    let message = args.text("message").filter(|message| !message.trim().is_empty());
+    AskAnswer::permission(args.text("reply").expect(CHECKED), message.map(str::to_owned))
+}
+
+fn question(args: &Args) -> AskAnswer {
+    let Some(Arg::Answers(answers)) = args.get("answers") else { unreachable!("{CHECKED}") };
+    AskAnswer::Question { answers: answers.clone() }
+}

@@ -9,11 +9,11 @@ use crate::json::{Fault, Read, text};
 pub(super) fn id(kind: IdKind, raw: &RawValue) -> Read<String> {
     let text = text(raw)?;
     // Clients that answer asks have always been allowed to add spaces.
-    let text = if kind == IdKind::Request { text.trim() } else { &text };
+    let text = if kind == IdKind::REQUEST { text.trim() } else { &text };
     check_id(text).map_err(|error| Fault::new(error.to_string()))?;
-    let prefix = kind.prefix();
+    let IdKind { prefix, agent, .. } = kind;
     if !text.starts_with(prefix) {
-        return Err(Fault::new(format!("must begin with {prefix}, as OpenCode's ids do")));
+        return Err(Fault::new(format!("must begin with {prefix}, as {agent}'s ids do")));
     }
     Ok(text.to_owned())
 }
@@ -38,7 +38,7 @@ pub(super) fn lines(text: &str, max: usize, may_be_blank: bool) -> Read<&str> {
     Ok(text)
 }
 
-pub(super) fn line(text: &str, max: usize, may_be_blank: bool) -> Read<&str> {
+pub(crate) fn line(text: &str, max: usize, may_be_blank: bool) -> Read<&str> {
     bounded(text, max, may_be_blank)?;
     without(text, char::is_control)?;
     Ok(text)

@@ -4,7 +4,12 @@
 
 use std::fmt::Write as _;
 
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::args::Location;
 use super::row::Switch;
+use crate::json::Read;
 
 /// A parameter, or a field of one that is an object.
 #[derive(Clone, Copy, Debug)]
@@ -16,30 +21,30 @@ pub struct Param {
     pub with: Option<&'static str>,
     /// The switch, and so the capability, that the parameter needs.
     pub switch: Option<Switch>,
-    /// The switch, and so the capability, that a value needs if OpenCode would run part of it in a shell.
+    /// The switch, and so the capability, that a value needs if the agent would run part of it in a shell.
     pub runs: Option<Switch>,
     /// A short description.
     pub help: &'static str,
 }
 
 impl Param {
-    pub(super) const fn optional(name: &'static str, kind: Kind, help: &'static str) -> Self {
+    pub(crate) const fn optional(name: &'static str, kind: Kind, help: &'static str) -> Self {
         Self { name, kind, required: false, with: None, switch: None, runs: None, help }
     }
 
-    pub(super) const fn required(name: &'static str, kind: Kind, help: &'static str) -> Self {
+    pub(crate) const fn required(name: &'static str, kind: Kind, help: &'static str) -> Self {
         Self { required: true, ..Self::optional(name, kind, help) }
     }
 
-    pub(super) const fn with(self, other: &'static str) -> Self {
+    pub(crate) const fn with(self, other: &'static str) -> Self {
         Self { with: Some(other), ..self }
     }
 
-    pub(super) const fn only_with(self, switch: Switch) -> Self {
+    pub(crate) const fn only_with(self, switch: Switch) -> Self {
         Self { switch: Some(switch), ..self }
     }
 
-    pub(super) const fn runs_with(self, switch: Switch) -> Self {
+    pub(crate) const fn runs_with(self, switch: Switch) -> Self {
         Self { runs: Some(switch), ..self }
     }
 
@@ -90,7 +95,7 @@ pub enum Kind {
     },
     /// A valid name of a git branch.
     Branch,
-    /// The name of an OpenCode command. One leading slash is removed.
+    /// The name of a command of the agent. One leading slash is removed.
     Command,
     /// A whole number, or a text that contains one.
     Int {
@@ -105,10 +110,10 @@ pub enum Kind {
     /// The start of a page, as the previous page returned it.
     Cursor,
     Directory,
-    /// An object that may contain only the objects `opencode` and `shared`. For methods that are `routed`, the directory or
-    /// workspace in it counts; everything else in it is ignored.
+    /// An object that may contain only the objects of the agent ([`crate::names::AGENT_OBJECT`]) and `shared`. `routed`: for methods
+    /// in which the directory or workspace in it counts. Everything else in it is ignored.
     Metadata {
-        routed: bool,
+        routed: Option<&'static Routing>,
     },
     Object(&'static [Param]),
     /// An object with exactly one of these.
@@ -144,30 +149,29 @@ pub struct Variant {
     pub fields: &'static [Param],
 }
 
-/// What an id names.
+/// The ids of one kind.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum IdKind {
-    Session,
-    Message,
-    Part,
-    Workspace,
-    /// An ask, of either kind.
-    Request,
+pub struct IdKind {
+    /// What the ids name.
+    pub name: &'static str,
+    /// How all of them begin. May be empty.
+    pub prefix: &'static str,
+    /// The agent that makes the ids, for the error about a wrong prefix.
+    pub(crate) agent: &'static str,
 }
 
 impl IdKind {
-    pub const ALL: [Self; 5] = [Self::Session, Self::Message, Self::Part, Self::Workspace, Self::Request];
+    /// The ids of asks, of either kind.
+    pub const REQUEST: Self = Self { name: "Request", prefix: "", agent: "" };
+}
 
-    /// The prefix of OpenCode's ids of this kind.
-    pub fn prefix(self) -> &'static str {
-        match self {
-            Self::Session => "ses",
-            Self::Message => "msg",
-            Self::Part => "prt",
-            Self::Workspace => "wrk",
-            Self::Request => "",
-        }
-    }
+/// How a location is read from the metadata of a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Routing {
+    /// Reads the object of the agent.
+    pub(crate) read: fn(&RawValue) -> Read<Location>,
+    /// The schema of the fields in that object.
+    pub(crate) fields: fn() -> Value,
 }
 
 /// The longest name of an agent, a model, a tool and so on.
@@ -183,31 +187,12 @@ pub const MAX_BRANCH: usize = 255;
 /// The largest whole number that every JSON reader reads exactly.
 pub const MAX_INT: i64 = (1 << 53) - 1;
 
-pub(super) const NAME: Kind = Kind::Line { max: MAX_NAME, may_be_blank: false };
-pub(super) const LINE: Kind = Kind::Line { max: MAX_LINE, may_be_blank: false };
-pub(super) const LINES: Kind = Kind::Lines { max: MAX_LINES, may_be_blank: false };
+pub(crate) const NAME: Kind = Kind::Line { max: MAX_NAME, may_be_blank: false };
+pub(crate) const LINE: Kind = Kind::Line { max: MAX_LINE, may_be_blank: false };
+pub(crate) const LINES: Kind = Kind::Lines { max: MAX_LINES, may_be_blank: false };
 
 /// A model by its two names.
 pub(crate) const MODEL: &[Param] = &[
     Param::required("providerID", NAME, "The provider of the model."),
     Param::required("modelID", LINE, "The model, as its provider calls it."),
 ];
-
-pub(super) const SESSION_ID: Param =
-    Param::required("session_id", Kind::Id(IdKind::Session), "The session of OpenCode.");
-
-pub(super) const DIRECTORY: Param =
-    Param::optional("directory", Kind::Directory, "The directory; the default is the root of the workspace.");
-
-/// The parameter `directory` of methods about one session. It is accepted, but the directory of the session is used.
-pub(super) const SESSION_DIRECTORY: Param = Param::optional(
-    "directory",
-    Kind::Directory,
-    "Checked but ignored: the method works in the directory of the session.",
-);
-
-pub(super) const METADATA: Param = Param::optional(
-    "metadata",
-    Kind::Metadata { routed: true },
-    "`opencode.workspace.id` or `opencode.directory` choose the directory; the workspace wins.",
-);

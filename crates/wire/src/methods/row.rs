@@ -4,6 +4,7 @@ use longshore_model::{Capability, ErrorKind};
 
 use super::args::Args;
 use super::call::Call;
+use super::item::Item;
 use super::param::{Kind, Param};
 use crate::contract::Deployment;
 use crate::extension::Extension;
@@ -29,13 +30,13 @@ pub struct Method {
     pub effect: Effect,
     /// The switch of the operator, and so the capability, that the method needs.
     pub switch: Option<Switch>,
-    /// The requests to OpenCode.
+    /// The requests to the agent.
     pub upstream: &'static [Upstream],
     /// The errors besides those of every method: bad parameters, an extension that is not activated, too many requests.
     pub errors: &'static [ErrorKind],
     pub stability: Stability,
     /// Builds the call from checked parameters.
-    pub(super) build: fn(&Args) -> Call,
+    pub(crate) build: fn(&Args) -> Call,
 }
 
 impl Method {
@@ -127,14 +128,14 @@ impl Switch {
     }
 }
 
-/// Whether OpenCode promises to keep the endpoints of a method.
+/// Whether the agent promises to keep the endpoints of a method.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Stability {
     Stable,
     Experimental,
 }
 
-/// A request to OpenCode.
+/// A request to the agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Upstream {
     pub verb: Verb,
@@ -145,21 +146,21 @@ pub struct Upstream {
 }
 
 impl Upstream {
-    pub(super) const fn get(path: &'static str, query: &'static [&'static str]) -> Self {
+    pub(crate) const fn get(path: &'static str, query: &'static [&'static str]) -> Self {
         Self { verb: Verb::Get, path, query }
     }
 
-    pub(super) const fn post(path: &'static str) -> Self {
+    pub(crate) const fn post(path: &'static str) -> Self {
         Self { verb: Verb::Post, path, query: DIRECTORY_QUERY }
     }
 
-    pub(super) const fn delete(path: &'static str) -> Self {
+    pub(crate) const fn delete(path: &'static str) -> Self {
         Self { verb: Verb::Delete, path, query: DIRECTORY_QUERY }
     }
 }
 
 /// The query parameter of every request.
-pub(super) const DIRECTORY_QUERY: &[&str] = &["directory"];
+pub(crate) const DIRECTORY_QUERY: &[&str] = &["directory"];
 
 /// The fields of a result.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -185,100 +186,3 @@ pub enum Answer {
     /// `{ok, request_id}`
     Answered,
 }
-
-/// The items of a result.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Item {
-    SessionStatus,
-    Task,
-    Message,
-    Todo,
-    FileDiff,
-    SessionSummary,
-    Provider,
-    Model,
-    Project,
-    Workspace,
-    Worktree,
-    Interrupt,
-    Approval,
-}
-
-/// The errors of every request to OpenCode.
-pub(super) const UPSTREAM: &[ErrorKind] = &[
-    ErrorKind::UpstreamUnreachable,
-    ErrorKind::UpstreamHttpError,
-    ErrorKind::UpstreamPayloadError,
-    ErrorKind::UpstreamBackpressure,
-];
-
-/// The errors of methods about one session.
-pub(super) const SESSION: &[ErrorKind] = &[
-    ErrorKind::SessionNotFound,
-    ErrorKind::SessionForbidden,
-    ErrorKind::UpstreamUnreachable,
-    ErrorKind::UpstreamHttpError,
-    ErrorKind::UpstreamPayloadError,
-    ErrorKind::UpstreamBackpressure,
-];
-
-/// The errors of methods that publish a session.
-pub(super) const SHARED_SESSION: &[ErrorKind] = &[
-    ErrorKind::AuthorizationForbidden,
-    ErrorKind::SessionNotFound,
-    ErrorKind::SessionForbidden,
-    ErrorKind::UpstreamUnreachable,
-    ErrorKind::UpstreamHttpError,
-    ErrorKind::UpstreamPayloadError,
-    ErrorKind::UpstreamBackpressure,
-];
-
-/// The errors of methods that begin a turn. The turn may have files, may exceed the limit of tasks, and may run a shell.
-pub(super) const TURN: &[ErrorKind] = &[
-    ErrorKind::AuthorizationForbidden,
-    ErrorKind::SessionNotFound,
-    ErrorKind::SessionForbidden,
-    ErrorKind::SessionBusy,
-    ErrorKind::ContentTypeNotSupported,
-    ErrorKind::TooManyRequests,
-    ErrorKind::UpstreamUnreachable,
-    ErrorKind::UpstreamHttpError,
-    ErrorKind::UpstreamPayloadError,
-    ErrorKind::UpstreamBackpressure,
-];
-
-/// The errors of methods that begin a turn or add a message that expects no answer.
-pub(super) const TURN_OR_NOTE: &[ErrorKind] = &[
-    ErrorKind::SessionNotFound,
-    ErrorKind::SessionForbidden,
-    ErrorKind::SessionBusy,
-    ErrorKind::ContentTypeNotSupported,
-    ErrorKind::TooManyRequests,
-    ErrorKind::UpstreamUnreachable,
-    ErrorKind::UpstreamHttpError,
-    ErrorKind::UpstreamPayloadError,
-    ErrorKind::UpstreamBackpressure,
-];
-
-/// The errors of methods that need an idle session.
-pub(super) const IDLE_SESSION: &[ErrorKind] = &[
-    ErrorKind::SessionNotFound,
-    ErrorKind::SessionForbidden,
-    ErrorKind::SessionBusy,
-    ErrorKind::UpstreamUnreachable,
-    ErrorKind::UpstreamHttpError,
-    ErrorKind::UpstreamPayloadError,
-    ErrorKind::UpstreamBackpressure,
-];
-
-/// The errors of methods that need an idle session and a capability.
-pub(super) const GUARDED_IDLE_SESSION: &[ErrorKind] = &[
-    ErrorKind::SessionNotFound,
-    ErrorKind::SessionForbidden,
-    ErrorKind::SessionBusy,
-    ErrorKind::AuthorizationForbidden,
-    ErrorKind::UpstreamUnreachable,
-    ErrorKind::UpstreamHttpError,
-    ErrorKind::UpstreamPayloadError,
-    ErrorKind::UpstreamBackpressure,
-];

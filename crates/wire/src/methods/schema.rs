@@ -7,10 +7,11 @@
 use longshore_model::id::MAX_ID_LENGTH;
 use serde_json::{Map, Value, json};
 
-use super::item::{Field, FieldType};
-use super::param::{IdKind, Kind, MAX_BRANCH, MAX_CURSOR, MAX_LINE, MAX_NAME, MODEL, Param};
-use super::row::{Answer, Item, Method};
+use super::item::{Field, FieldType, Item};
+use super::param::{IdKind, Kind, MAX_BRANCH, MAX_CURSOR, MAX_LINE, MAX_NAME, MODEL, Param, Routing};
+use super::row::{Answer, Method};
 use crate::contract::Deployment;
+use crate::names::AGENT_OBJECT;
 use crate::openapi::reference;
 use crate::surface::ProtocolVersion;
 
@@ -44,12 +45,7 @@ fn object(fields: &[Param], is_on: &dyn Fn(&&Param) -> bool) -> Value {
 
 fn of_kind(kind: &Kind, is_on: &dyn Fn(&&Param) -> bool) -> Value {
     match kind {
-        Kind::Id(IdKind::Request) => reference("Id"),
-        Kind::Id(kind) => json!({
-            "type": "string",
-            "maxLength": MAX_ID_LENGTH,
-            "pattern": format!("^{}[A-Za-z0-9_.:-]*$", kind.prefix()),
-        }),
+        Kind::Id(kind) => id(*kind),
         Kind::Line { max, may_be_blank } | Kind::Lines { max, may_be_blank } => text(*max, !may_be_blank),
         Kind::Text { max } => text(*max, false),
         Kind::Word(words) => json!({"enum": words}),
@@ -110,7 +106,15 @@ fn of_kind(kind: &Kind, is_on: &dyn Fn(&&Param) -> bool) -> Value {
     }
 }
 
-fn text(max: usize, is_filled: bool) -> Value {
+pub(crate) fn id(kind: IdKind) -> Value {
+    if kind.prefix.is_empty() {
+        return reference("Id");
+    }
+    let pattern = format!("^{}[A-Za-z0-9_.:-]*$", kind.prefix);
+    json!({"type": "string", "maxLength": MAX_ID_LENGTH, "pattern": pattern})
+}
+
+pub(crate) fn text(max: usize, is_filled: bool) -> Value {
     let mut schema = json!({"type": "string", "maxLength": max});
     if is_filled {
         schema["minLength"] = json!(1);
@@ -119,29 +123,24 @@ fn text(max: usize, is_filled: bool) -> Value {
 }
 
 /// The schema of metadata. Only the location is described, because other fields are ignored.
-fn metadata(routed: bool) -> Value {
+fn metadata(routed: Option<&Routing>) -> Value {
     let open = json!({"type": "object", "additionalProperties": true});
-    let mut opencode = open.clone();
-    if routed {
-        let workspace = of_kind(&Kind::Id(IdKind::Workspace), &|_| true);
-        opencode["properties"] = json!({
-            "directory": text(MAX_LINE, true),
-            "workspace": {"type": "object", "properties": {"id": workspace}, "additionalProperties": true},
-        });
+    let mut of_agent = open.clone();
+    if let Some(routing) = routed {
+        of_agent["properties"] = (routing.fields)();
     }
-    json!({"type": "object", "properties": {"opencode": opencode, "shared": open}, "additionalProperties": false})
+    json!({"type": "object", "properties": {AGENT_OBJECT: of_agent, "shared": open}, "additionalProperties": false})
 }
 
 /// The name of the schema of a result. Methods whose results have the same fields share it.
 pub(crate) fn result_name(answer: Answer, version: ProtocolVersion) -> String {
     let name = match answer {
-        Answer::Items(Item::Interrupt) => "InterruptList".to_owned(),
-        Answer::Items(item) => format!("{}List", item.name()),
-        Answer::Page(item) => format!("{}Page", item.name()),
-        Answer::Catalog(item) => format!("{}Catalog", item.name()),
-        Answer::Item(item) => format!("{}Result", item.name()),
-        Answer::ItemOrNull(item) => format!("{}OrNull", item.name()),
-        Answer::ItemOfTask(item) => format!("{}OfTask", item.name()),
+        Answer::Items(item) => item.list.map_or_else(|| format!("{}List", item.name), str::to_owned),
+        Answer::Page(item) => format!("{}Page", item.name),
+        Answer::Catalog(item) => format!("{}Catalog", item.name),
+        Answer::Item(item) => format!("{}Result", item.name),
+        Answer::ItemOrNull(item) => format!("{}OrNull", item.name),
+        Answer::ItemOfTask(item) => format!("{}OfTask", item.name),
         Answer::Flag => "FlagResult".to_owned(),
         Answer::Done => "SessionDone".to_owned(),
         Answer::Begun => "SessionBegun".to_owned(),
@@ -157,27 +156,27 @@ fn older(name: &str) -> String {
 
 /// The result of a method.
 pub(crate) fn result(answer: Answer, version: ProtocolVersion) -> Value {
-    let items = |item| {
-        let is_bare = item == Item::Worktree && version == ProtocolVersion::V03;
+    let items = |item: Item| {
+        let is_bare = item.is_text_in_v03 && version == ProtocolVersion::V03;
         let items = if is_bare { json!({"type": "string"}) } else { reference(&item_name(item, version)) };
         json!({"type": "array", "items": items})
     };
     let (description, fields) = match answer {
-        Answer::Items(item) => (item.help(), json!({"items": items(item)})),
+        Answer::Items(item) => (item.help, json!({"items": items(item)})),
         Answer::Page(item) => {
             let cursor = json!({"type": ["string", "null"], "description": "The cursor of the next older page. Null: this is the last page."});
-            (item.help(), json!({"items": items(item), "next_cursor": cursor}))
+            (item.help, json!({"items": items(item), "next_cursor": cursor}))
         }
         Answer::Catalog(item) => {
             let texts = json!({"type": "array", "items": {"type": "string"}});
             let defaults = json!({"type": "object", "additionalProperties": {"type": "string"}});
             let fields = json!({"items": items(item), "default_by_provider": defaults, "connected": texts});
-            (item.help(), fields)
+            (item.help, fields)
         }
-        Answer::Item(item) => (item.help(), json!({"item": reference(&item_name(item, version))})),
+        Answer::Item(item) => (item.help, json!({"item": reference(&item_name(item, version))})),
         Answer::ItemOrNull(item) => {
             let item_or_null = json!({"anyOf": [reference(&item_name(item, version)), {"type": "null"}]});
-            (item.help(), json!({"item": item_or_null}))
+            (item.help, json!({"item": item_or_null}))
         }
         Answer::ItemOfTask(item) => (
             "The last answer of a turn, and the task of the turn.",
@@ -210,18 +209,18 @@ pub(crate) fn result(answer: Answer, version: ProtocolVersion) -> Value {
 
 /// The name of the schema of an item.
 pub(crate) fn item_name(item: Item, version: ProtocolVersion) -> String {
-    let differs = matches!(item, Item::Task | Item::Message)
-        || item.fields().iter().any(|field| field.version.is_some());
-    if version == ProtocolVersion::V03 && differs { older(item.name()) } else { item.name().to_owned() }
+    // A2A itself describes an item without fields, in each version differently.
+    let differs = item.fields.is_empty() || item.fields.iter().any(|field| field.version.is_some());
+    if version == ProtocolVersion::V03 && differs { older(item.name) } else { item.name.to_owned() }
 }
 
 /// The schema of an item. `None`: A2A itself defines the item.
 pub(crate) fn item(item: Item, version: ProtocolVersion) -> Option<Value> {
-    if item.fields().is_empty() {
+    if item.fields.is_empty() {
         return None;
     }
-    let mut schema = of_fields(item.fields(), version);
-    schema["description"] = json!(item.help());
+    let mut schema = of_fields(item.fields, version);
+    schema["description"] = json!(item.help);
     Some(schema)
 }
 

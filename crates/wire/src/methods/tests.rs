@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use longshore_model::ErrorKind;
 
 use super::*;
+use crate::opencode::{method as find, methods as all};
 
 mod asks;
 mod control;
@@ -20,7 +21,7 @@ fn the_whole_table() {
     let mut table = String::new();
     for method in all() {
         let Method { name, key, extension, result, effect, switch, upstream, .. } = method;
-        writeln!(table, "{name} ({key}) {extension:?} {effect:?} {result:?}").unwrap();
+        writeln!(table, "{name} ({key}) {extension:?} {effect:?} {}", result_of(*result)).unwrap();
         if let Some(switch) = switch {
             writeln!(table, "  only with {}, for {}", switch.toggle(), switch.capability().as_str()).unwrap();
         }
@@ -34,6 +35,21 @@ fn the_whole_table() {
         writeln!(table, "  fails with {}", errors.join(" ")).unwrap();
     }
     insta::assert_snapshot!(table);
+}
+
+fn result_of(result: Answer) -> String {
+    let word = format!("{result:?}");
+    match result.item() {
+        Some(item) => {
+            let name = if item.name == "SessionSummary" {
+                item.name
+            } else {
+                item.name.trim_end_matches("Summary").trim_end_matches("Request")
+            };
+            format!("{}({name})", word.split_once('(').unwrap().0)
+        }
+        None => word,
+    }
 }
 
 fn write_param(table: &mut String, param: &Param, depth: usize) {
@@ -71,6 +87,10 @@ fn write_kind(table: &mut String, kind: &Kind, depth: usize) {
         Kind::Map { of, max } => {
             write!(table, "map of at most {max} ").unwrap();
             return write_kind(table, of, depth);
+        }
+        Kind::Id(kind) => return writeln!(table, "Id({})", kind.name).unwrap(),
+        Kind::Metadata { routed } => {
+            return writeln!(table, "Metadata {{ routed: {} }}", routed.is_some()).unwrap();
         }
         plain => {
             writeln!(table, "{plain:?}").unwrap();

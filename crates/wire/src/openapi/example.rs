@@ -5,11 +5,12 @@ use serde_json::{Map, Value, json};
 use super::schema::Dialect;
 use crate::contract::Deployment;
 use crate::methods;
+use crate::names;
 use crate::surface::{OPERATIONS, ProtocolVersion};
 use crate::v1::method::Method;
 
 /// Example bodies of a send.
-pub(super) fn sends(dialect: Dialect) -> Map<String, Value> {
+pub(super) fn sends(deployment: &Deployment, dialect: Dialect) -> Map<String, Value> {
     let text = text_message(dialect, "msg-1", "Explain what this project does.");
     let mut in_session = json!({"message": text_message(dialect, "msg-2", "Go on.")});
     in_session["metadata"] = json!({"shared": {"session": {"id": "ses_1"}}});
@@ -22,7 +23,7 @@ pub(super) fn sends(dialect: Dialect) -> Map<String, Value> {
     with_model["metadata"] = json!({"shared": {"model": {"providerID": "openai", "modelID": "gpt-5"}}});
     let examples = [
         ("text", "A text.", json!({"message": text})),
-        ("session", "In an OpenCode session that exists.", in_session),
+        ("session", deployment.surface.session_example, in_session),
         ("at_once", "Without waiting for the end of the turn.", at_once),
         ("model", "With a model of choice.", with_model),
     ];
@@ -66,7 +67,7 @@ pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
             examples.extend([entry(&name, operation.summary, &value)]);
         }
     }
-    for (method, params) in of_extensions() {
+    for (method, params) in about_asks().into_iter().chain((deployment.surface.examples)()) {
         if let Some(method) = methods::enabled(deployment).find(|served| served.name == method) {
             examples.extend([entry(method.key, method.summary, &call(method.name, &params))]);
         }
@@ -74,29 +75,12 @@ pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
     examples
 }
 
-/// Example parameters for a method of each sort.
-fn of_extensions() -> [(&'static str, Value); 10] {
-    let prompt = json!({
-        "parts": [{"type": "text", "text": "Run the tests."}],
-        "model": {"providerID": "openai", "modelID": "gpt-5"},
-    });
+/// Example parameters for methods about asks.
+fn about_asks() -> [(&'static str, Value); 3] {
     [
         ("a2a.interrupt.permission.reply", json!({"request_id": "per_1", "reply": "once"})),
         ("a2a.interrupt.question.reply", json!({"request_id": "que_1", "answers": [["yes"]]})),
-        ("opencode.permissions.list", json!({})),
-        ("opencode.sessions.list", json!({"limit": 10, "roots": true})),
-        ("opencode.sessions.messages.list", json!({"session_id": "ses_1", "limit": 20})),
-        ("opencode.sessions.prompt_async", json!({"session_id": "ses_1", "request": prompt})),
-        (
-            "opencode.sessions.command",
-            json!({"session_id": "ses_1", "request": {"command": "review", "arguments": "src"}}),
-        ),
-        (
-            "opencode.sessions.shell",
-            json!({"session_id": "ses_1", "request": {"agent": "build", "command": "git status --short"}}),
-        ),
-        ("opencode.models.list", json!({"provider_id": "openai"})),
-        ("opencode.worktrees.remove", json!({"request": {"name": "feature"}})),
+        (names::LIST_PERMISSIONS, json!({})),
     ]
 }
 

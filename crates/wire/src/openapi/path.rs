@@ -117,7 +117,7 @@ fn of_operation(
     if (operation.method, version) == (Method::SendMessage, ProtocolVersion::V03) {
         entry["description"] = json!("The response comes at once, unless configuration.blocking is true.");
     }
-    if let Some(body) = body(operation, dialect, endpoint.verb) {
+    if let Some(body) = body(deployment, operation, dialect, endpoint.verb) {
         entry["requestBody"] = body;
     }
     entry["responses"] = Value::Object(responses);
@@ -177,7 +177,7 @@ fn card(schema: &Value, verb: Verb) -> Map<String, Value> {
     response::cached("The card.", schema, verb)
 }
 
-fn body(operation: &Operation, dialect: Dialect, verb: Verb) -> Option<Value> {
+fn body(deployment: &Deployment, operation: &Operation, dialect: Dialect, verb: Verb) -> Option<Value> {
     if verb != Verb::Post {
         return None;
     }
@@ -188,7 +188,7 @@ fn body(operation: &Operation, dialect: Dialect, verb: Verb) -> Option<Value> {
     };
     let mut media = json!({"application/json": {"schema": schema}});
     if is_required {
-        media["application/json"]["examples"] = Value::Object(example::sends(dialect));
+        media["application/json"]["examples"] = Value::Object(example::sends(deployment, dialect));
     }
     if dialect == Dialect::V1 {
         media["application/a2a+json"] = json!({"schema": schema});

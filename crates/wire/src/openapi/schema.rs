@@ -18,7 +18,8 @@ pub(super) use request::{history_length, list_fields};
 /// Every schema by its name. A document may need only some of them.
 pub(super) fn all(deployment: &Deployment) -> Map<String, Value> {
     let mut schemas = Map::new();
-    for add in [metadata::add, error::add, card::add] {
+    metadata::add(&mut schemas, deployment);
+    for add in [error::add, card::add] {
         add(&mut schemas);
     }
     service::add(&mut schemas, deployment);

@@ -6,20 +6,22 @@ use std::sync::LazyLock;
 
 use longshore_model::{
     Approval, Ask, AskKind, AskOption, AskOptions, ContextId, Entry, Epoch, Error, ErrorKind, Interrupt,
-    Json, OptionKind, OutputModes, Principal, RequestId, Seq, SessionId, Task, TaskEvent, TaskId, Timestamp,
+    Json, Offers, OptionKind, OutputModes, Principal, RequestId, Seq, SessionId, Task, TaskEvent, TaskId,
+    Timestamp,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
 
 use super::schema::Dialect;
 use super::*;
+use crate::agent::AgentSurface;
 use crate::contract::{
     self, Base, HealthFacts, Part, card, full_deployment, health, merged_card, plain_deployment,
 };
 use crate::extension::Activated;
 use crate::jsonrpc::{self, Id};
 use crate::methods;
-use crate::methods::answer::samples;
+use crate::opencode::{self, samples};
 use crate::surface::{Endpoint, OPERATIONS, ProtocolVersion, ROUTES};
 use crate::testing::arbitrary;
 use crate::testing::document::{changes as document_changes, elide, print};
@@ -74,6 +76,55 @@ fn the_documents() {
         let full = read(&full_deployment(), audience);
         insta::assert_snapshot!(format!("{name}_full_beside_default"), document_changes(&default, &full));
     }
+}
+
+/// The words that stay are the names that clients of every agent know.
+#[test]
+fn the_documents_of_another_agent_name_nothing_of_opencode() {
+    let deployment = Deployment {
+        title: "Qwen Code".to_owned(),
+        description: "A coding agent (Qwen Code).".to_owned(),
+        agent_name: "Qwen Code".to_owned(),
+        surface: &AgentSurface::PLAIN,
+        control: false,
+        metrics: true,
+        ..full_deployment()
+    };
+    let mut documents = vec![value(&deployment, Audience::Authenticated).to_string()];
+    for version in ProtocolVersion::ALL {
+        for base in [Base::Root, Base::Versioned] {
+            let card = contract::extended_card(&deployment, version, base, &Offers::default());
+            documents.push(format!("{card:?}"));
+            documents.push(contract::compatibility_profile(&deployment, version, base).to_string());
+            documents.push(contract::wire_contract(&deployment, version, base).to_string());
+        }
+        let facts = HealthFacts { agent: Part::Up, store: Part::Up, stopping: false };
+        documents.push(String::from_utf8(health(&deployment, version, &facts).into()).unwrap());
+    }
+    let documents = documents.join(" ");
+    let is_of_word = |c: char| c.is_ascii_alphanumeric() || "._-:/#".contains(c);
+    let words =
+        documents.split(|c: char| !is_of_word(c)).filter(|word| word.to_lowercase().contains("opencode"));
+    let words: BTreeSet<&str> = words.map(|word| word.trim_end_matches('.')).collect();
+    let is_uri =
+        |word: &&str| word.starts_with("urn:opencode-a2a:extension:") || word.starts_with("https://");
+    let others: Vec<&str> = words.into_iter().filter(|word| !is_uri(word)).collect();
+    let expected = [
+        "metadata.opencode.directory",
+        "metadata.opencode.output_negotiation.accepted_output_modes",
+        // The object in metadata that has the two.
+        "opencode",
+        "opencode-a2a-single-tenant-coding-v1",
+        "opencode.chat",
+        "opencode.directory",
+        "opencode.interrupt.callback",
+        "opencode.interrupt.recovery",
+        "opencode.permissions.approvals.list",
+        "opencode.permissions.approvals.revoke",
+        "opencode.permissions.list",
+        "opencode.questions.list",
+    ];
+    assert_eq!(others, expected);
 }
 
 #[test]
@@ -170,7 +221,7 @@ fn examples_are_valid_requests() {
     for body in values("/") {
         let call = jsonrpc::parse(body.as_bytes()).unwrap();
         let params = call.params.unwrap().get();
-        if let Some(method) = crate::methods::find(&call.method) {
+        if let Some(method) = crate::opencode::method(&call.method) {
             method.read(ProtocolVersion::V1, params, [method.extension].into_iter().collect()).unwrap();
         } else if v1::method::Method::parse(&call.method)
             .is_some_and(|method| method == v1::method::Method::SendMessage)
@@ -280,7 +331,7 @@ fn a_list_of_approvals_fits_its_schema() {
 #[test]
 fn every_result_fits_its_schema() {
     let document = whole();
-    for method in methods::all() {
+    for method in opencode::methods() {
         let call = &document["components"]["schemas"][format!("{}Call", methods::pascal_case(method.key))];
         assert_eq!(call["properties"]["method"]["const"], method.name);
         for sample in [samples::full(method), samples::sparse(method)].into_iter().flatten() {
@@ -301,7 +352,7 @@ fn every_result_fits_its_schema() {
 /// The full samples have every field, so a field that is declared and never written is found.
 #[test]
 fn every_field_of_an_item_is_written() {
-    for method in methods::all() {
+    for method in opencode::methods() {
         let (Some(sample), Some(item)) = (samples::full(method), method.result.item()) else { continue };
         for version in ProtocolVersion::ALL {
             let value: Value = serde_json::from_slice(&method.answer(&sample, version).unwrap()).unwrap();
@@ -327,7 +378,7 @@ fn is_beyond_schemas(put: &Value) -> bool {
 #[test]
 fn the_parameter_schemas_agree_with_the_reader() {
     let document = whole();
-    for method in methods::all() {
+    for method in opencode::methods() {
         let call = &document["components"]["schemas"][format!("{}Call", methods::pascal_case(method.key))];
         let fits = |params: &Value| check::check(document, &call["properties"]["params"], params);
         let config = ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() };
@@ -372,7 +423,7 @@ fn the_parameter_schemas_agree_with_the_reader() {
 fn a_method_that_is_switched_off_is_not_in_the_document() {
     let document = value(&plain_deployment(), Audience::Authenticated);
     let calls = &document["components"]["schemas"];
-    for method in methods::all() {
+    for method in opencode::methods() {
         let call = format!("{}Call", methods::pascal_case(method.key));
         assert_eq!(calls.get(&call).is_none(), method.switch.is_some(), "{call}");
     }

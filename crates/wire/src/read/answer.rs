@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::id;
 use super::message::message;
 use crate::json::{Fault, Object, Read, boolean, carried_metadata, count, int32, list, some_text, text};
+use crate::names::AGENT_OBJECT;
 use crate::spelling::Spelling;
 use crate::time;
 
@@ -167,10 +168,10 @@ fn artifact(raw: &RawValue, spelling: &Spelling) -> Read<Artifact> {
     })
 }
 
-/// `opencode.output_negotiation.accepted_output_modes`.
+/// The output modes in [`crate::names::OUTPUT_MODES_FIELD`].
 fn output_modes(metadata: &Metadata) -> Option<OutputModes> {
-    let opencode = member(metadata.json().raw(), &["opencode"])?;
-    let negotiation = member(opencode, &["output_negotiation"])?;
+    let of_agent = member(metadata.json().raw(), &[AGENT_OBJECT])?;
+    let negotiation = member(of_agent, &["output_negotiation"])?;
     let modes = list(member(negotiation, &["accepted_output_modes"])?, text).ok()?;
     Some(OutputModes::new(modes.iter().map(String::as_str)))
 }

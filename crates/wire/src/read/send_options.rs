@@ -3,13 +3,14 @@
 //! Options in the request's metadata override those in the message's metadata, field by field. Blank text counts as absent. Both
 //! objects are checked: an error in one is reported even if the other overrides the field.
 
-use longshore_model::id::check_id;
 use longshore_model::{Delivery, Metadata, ModelName, PromptOptions, SendOptions, SessionId};
 use serde_json::value::RawValue;
 
 use super::id;
+use crate::agent_options;
 use crate::extension::Extension;
 use crate::json::{Fault, Object, Read, text};
+use crate::names::{AGENT_OBJECT, DIRECTORY, WORKSPACE};
 
 #[cfg(test)]
 mod tests;
@@ -43,8 +44,8 @@ pub(crate) fn gated_fields(
         // The alias `cwd` of the directory is not listed: the clients that use it do not know these extensions.
         for (is_used, field, extension) in [
             (options.session.is_some(), "shared.session.id", Extension::SessionBinding),
-            (options.directory.is_some(), "opencode.directory", Extension::SessionBinding),
-            (options.workspace.is_some(), "opencode.workspace.id", Extension::SessionBinding),
+            (options.directory.is_some(), DIRECTORY, Extension::SessionBinding),
+            (options.workspace.is_some(), WORKSPACE, Extension::SessionBinding),
             (has_model, "shared.model.providerID", Extension::ModelSelection),
             (has_model, "shared.model.modelID", Extension::ModelSelection),
         ] {
@@ -58,15 +59,15 @@ pub(crate) fn gated_fields(
 
 /// The options in one metadata object.
 #[derive(Default)]
-struct MetadataOptions {
+pub(crate) struct MetadataOptions {
     session: Option<SessionId>,
     session_title: Option<String>,
-    directory: Option<String>,
+    pub(crate) directory: Option<String>,
     /// Another name for the directory.
     cwd: Option<String>,
-    workspace: Option<String>,
+    pub(crate) workspace: Option<String>,
     delivery: Option<Delivery>,
-    prompt: PromptOptions,
+    pub(crate) prompt: PromptOptions,
 }
 
 fn both(request: Option<&Metadata>, message: Option<&Metadata>) -> Read<[MetadataOptions; 2]> {
@@ -80,9 +81,9 @@ impl MetadataOptions {
     fn read(metadata: Option<&Metadata>) -> Read<Self> {
         let mut options = Self::default();
         let Some(metadata) = metadata else { return Ok(options) };
-        let metadata = Object::read(metadata.json().raw(), &["shared", "opencode", "iac_code"])?;
+        let metadata = Object::read(metadata.json().raw(), &["shared", AGENT_OBJECT, "iac_code"])?;
         metadata.optional("shared", |raw| options.read_shared(raw))?;
-        metadata.optional("opencode", |raw| options.read_opencode(raw))?;
+        metadata.optional(AGENT_OBJECT, |raw| agent_options::read(raw, &mut options))?;
         metadata.optional("iac_code", |raw| {
             let object = Object::read(raw, &["cwd"])?;
             options.cwd = field(&object, "cwd", line)?;
@@ -90,7 +91,7 @@ impl MetadataOptions {
                 options.cwd.is_some() && options.directory.is_some() && options.cwd != options.directory;
             if differs {
                 return Err(
-                    Fault::new("is not the same as opencode.directory; leave one of them out").under("cwd")
+                    Fault::new(format!("is not the same as {DIRECTORY}; leave one of them out")).under("cwd")
                 );
             }
             Ok(())
@@ -116,25 +117,14 @@ impl MetadataOptions {
         }
         Ok(())
     }
-
-    fn read_opencode(&mut self, raw: &RawValue) -> Read<()> {
-        let known = &["directory", "workspace", "agent", "variant", "system", "format"];
-        let opencode = Object::read(raw, known)?;
-        self.directory = field(&opencode, "directory", line)?;
-        self.workspace = field(&opencode, "workspace", |raw| {
-            let workspace = |raw: &RawValue| line(raw)?.map(workspace_id).transpose();
-            field(&Object::read(raw, &["id"])?, "id", workspace)
-        })?;
-        self.prompt.agent = field(&opencode, "agent", line)?;
-        self.prompt.variant = field(&opencode, "variant", line)?;
-        self.prompt.system = field(&opencode, "system", lines)?;
-        field(&opencode, "format", |raw| format(raw).map(Some))?;
-        Ok(())
-    }
 }
 
 /// Reads a field that may be absent, `null` or blank.
-fn field<T>(object: &Object<'_>, name: &str, read: impl Fn(&RawValue) -> Read<Option<T>>) -> Read<Option<T>> {
+pub(crate) fn field<T>(
+    object: &Object<'_>,
+    name: &str,
+    read: impl Fn(&RawValue) -> Read<Option<T>>,
+) -> Read<Option<T>> {
     Ok(object.optional(name, read)?.flatten())
 }
 
@@ -159,33 +149,13 @@ fn delivery(word: &str) -> Read<Delivery> {
     })
 }
 
-fn workspace_id(text: String) -> Read<String> {
-    check_id(&text).map_err(|error| Fault::new(error.to_string()))?;
-    if text.starts_with("wrk") {
-        Ok(text)
-    } else {
-        Err(Fault::new("must begin with wrk, as OpenCode's ids do"))
-    }
-}
-
-/// Refuses a JSON schema as output format. OpenCode accepts one, but cannot list the messages of that session any more.
-fn format(raw: &RawValue) -> Read<()> {
-    Object::read(raw, &["type"])?.required("type", |raw| match text(raw)?.as_str() {
-        "text" => Ok(()),
-        "json_schema" => Err(Fault::new(
-            "json_schema is not supported: OpenCode cannot read such a session back; ask for JSON in the message's text",
-        )),
-        _ => Err(Fault::new("must be text")),
-    })
-}
-
 /// Text of one line.
-fn line(raw: &RawValue) -> Read<Option<String>> {
+pub(crate) fn line(raw: &RawValue) -> Read<Option<String>> {
     checked(raw, MAX_BYTES, "must have at most 1024 bytes", |_| false)
 }
 
 /// Text of any number of lines.
-fn lines(raw: &RawValue) -> Read<Option<String>> {
+pub(crate) fn lines(raw: &RawValue) -> Read<Option<String>> {
     checked(raw, MAX_SYSTEM_BYTES, "must have at most 65536 bytes", |c| matches!(c, '\n' | '\r' | '\t'))
 }
 

@@ -92,7 +92,7 @@ fn valid(kind: &'static Kind, is_full: bool) -> BoxedStrategy<Value> {
         proptest::string::string_regex(pattern).expect("a pattern").prop_map(Value::from).boxed()
     };
     match kind {
-        Kind::Id(kind) => text(&format!("{}[A-Za-z0-9_.:-]{{1,16}}", kind.prefix())),
+        Kind::Id(kind) => text(&format!("{}[A-Za-z0-9_.:-]{{1,16}}", kind.prefix)),
         Kind::Line { .. } => text("[a-z][a-zA-Z0-9 äé/%?#.]{0,12}"),
         Kind::Lines { .. } => text("[a-z][a-z\n\t äé]{0,12}"),
         Kind::Text { .. } => text("(?s).{0,12}"),
@@ -272,7 +272,7 @@ impl Changes {
                 self.wrong_texts(&["", "a b", "a/b", "a?b", "a%2f"]);
             }
             Kind::Directory | Kind::Reply => self.of_text(MAX_LINE, false, "a\nb"),
-            Kind::Metadata { routed } => self.of_metadata(*routed),
+            Kind::Metadata { routed } => self.of_metadata(routed.is_some()),
             Kind::Object(fields) => self.of_object(fields, value),
             Kind::ModelRef => self.of_object(MODEL, value),
             Kind::OneOf(fields) => self.of_one_of(fields, value),
@@ -317,7 +317,7 @@ impl Changes {
     }
 
     fn of_id(&mut self, kind: IdKind) {
-        let prefix = kind.prefix();
+        let prefix = kind.prefix;
         self.lengths(prefix, MAX_NAME);
         for trick in ["/", "/../x", "?a", "#a", "%2f", "%2e%2e", "\u{0}", "ü", " a"] {
             self.wrong(json!(format!("{prefix}_a{trick}")));

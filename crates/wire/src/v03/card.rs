@@ -107,7 +107,7 @@ mod tests {
 
         // An extension with one URI for both versions is listed once.
         let mut exposed = card();
-        exposed.extensions = crate::extension::declared(&[Extension::ThinkingExposure]);
+        exposed.extensions = crate::extension::tests::declared(&[Extension::ThinkingExposure]);
         let expected = [Extension::ThinkingExposure.uri()];
         assert_eq!(uris(&value(&merged(&exposed))), expected);
         assert_eq!(uris(&value(&encode(&exposed, Dialect::Rest))), expected);

@@ -2,7 +2,7 @@
 //! the kind of error.
 //!
 //! The HTTP status codes are those of the last release of 0.3. Words and numbers that A2A does not define are those of the Python
-//! gateway `opencode-a2a`. Its clients check `type`, because several errors share a number.
+//! gateway that this one replaces. Its clients check `type`, because several errors share a number.
 
 use std::borrow::Cow;
 
@@ -44,7 +44,7 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::ContentTypeNotSupported => (-32005, 415, "CONTENT_TYPE_NOT_SUPPORTED"),
         ErrorKind::InvalidAgentResponse => (-32006, 502, "INVALID_AGENT_RESPONSE"),
         ErrorKind::ExtendedCardNotConfigured => (-32007, 400, "AUTHENTICATED_EXTENDED_CARD_NOT_CONFIGURED"),
-        // A2A 0.3 has neither of these two errors. The first gets the number that `opencode-a2a` uses. The second gets the number
+        // A2A 0.3 has neither of these two errors. The first gets the number that the Python gateway uses. The second gets the number
         // of an unsupported operation, because it has the same effect.
         ErrorKind::VersionNotSupported => (-32001, 400, "VERSION_NOT_SUPPORTED"),
         ErrorKind::ExtensionRequired => (-32004, 400, "EXTENSION_SUPPORT_REQUIRED"),

@@ -209,7 +209,7 @@ mod tests {
         ];
         for kind in ErrorKind::ALL {
             assert_eq!(RESERVED.contains(&row(kind).code), !own.contains(&kind), "{kind:?}");
-            // In 0.3 some of these kinds have the code that `opencode-a2a` gives them.
+            // In 0.3 some of these kinds have the code that the Python gateway gives them.
             let old = v03::error::row(kind).code;
             assert!(RESERVED.contains(&old) || old == row(kind).code, "{kind:?}");
         }

@@ -18,8 +18,8 @@ use crate::json::{ObjectWriter, on_one_line, text_of, write_text};
 /// The longest text of a field, in characters. The rest of a longer text is left out, as in `iac-code`.
 pub(crate) const MAX_CHARS: usize = 4000;
 
-/// The states of a tool call. `iac-code` also has `input_delta`, for arguments that are still being written; OpenCode does not
-/// report those.
+/// The states of a tool call. `iac-code` also has `input_delta`, for arguments that are still being written; no agent here
+/// reports those.
 pub(crate) const TOOL_STATES: [&str; 4] = [STARTED, INPUT_COMPLETE, COMPLETED, FAILED];
 const STARTED: &str = "started";
 const INPUT_COMPLETE: &str = "input_complete";

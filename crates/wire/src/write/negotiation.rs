@@ -5,15 +5,16 @@ use std::borrow::Cow;
 use longshore_model::{Metadata, OutputModes};
 
 use super::merge;
+use crate::names::AGENT_OBJECT;
 
-/// The metadata with `opencode.output_negotiation` set, if the modes are restricted. All other keys stay.
+/// The metadata with `output_negotiation` set in the object of the agent, if the modes are restricted. All other keys stay.
 pub(crate) fn annotated<'a>(metadata: Option<&'a Metadata>, output: &OutputModes) -> Option<Cow<'a, str>> {
     let metadata = metadata.map(Metadata::get);
     if output.is_unrestricted() {
         return metadata.map(Cow::Borrowed);
     }
     let mut out = Vec::new();
-    merge::write(&mut out, metadata, "opencode", |object| {
+    merge::write(&mut out, metadata, AGENT_OBJECT, |object| {
         object.object("output_negotiation", |object| {
             object.texts("accepted_output_modes", output.iter());
         });

@@ -1,6 +1,6 @@
 //! Writes `metadata.shared`: the fields that the extensions add to a response, for clients that activated them.
 //!
-//! The names and structures are those of the Python gateway `opencode-a2a`, so that its clients work unchanged.
+//! The names and structures are those of the Python gateway that this one replaces, so that its clients work unchanged.
 
 use longshore_model::{
     Artifact, AskOption, AskOptions, BlockKind, ContextId, Cost, Expired, InterruptNote, InterruptPhase,

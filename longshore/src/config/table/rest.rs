@@ -1,6 +1,7 @@
 //! Data, the agent card, log, metrics and traces.
 
-use longshore_edge::contract::{DEFAULT_DESCRIPTION, DEFAULT_TITLE};
+use longshore_edge::contract::DEFAULT_TITLE;
+use longshore_edge::opencode::DEFAULT_DESCRIPTION;
 
 use super::super::setting::Fallback::{Computed, Nothing, Value};
 use super::super::setting::{Kind, Setting};

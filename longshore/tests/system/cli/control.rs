@@ -1,6 +1,7 @@
 //! The `opencode.*` methods, from the command line to OpenCode and back.
 
-use longshore_edge::{Extension, methods_reference};
+use longshore_edge::Extension;
+use longshore_edge::opencode::methods_reference;
 use longshore_testkit::fake_opencode::{FakeOpenCode, Fault, Gate, PROVIDER_KEY};
 use longshore_testkit::gateway::TOKEN;
 use longshore_testkit::raw::{Answer, RawClient};

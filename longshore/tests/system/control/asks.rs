@@ -7,7 +7,8 @@ use longshore_model::ErrorKind;
 use longshore_testkit::fake_opencode::{Fault, Tool, Turn};
 use longshore_testkit::gateway::until;
 use longshore_testkit::raw::{RawClient, message};
-use longshore_wire::methods::{self, Effect, Method};
+use longshore_wire::methods::{Effect, Method};
+use longshore_wire::opencode;
 use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::{v1, v03};
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 fn of_asks() -> Vec<&'static Method> {
     let of_agent: Vec<_> = agent_methods().map(|method| method.name).collect();
-    methods::all().filter(|method| !of_agent.contains(&method.name) && !of_approvals(method)).collect()
+    opencode::methods().filter(|method| !of_agent.contains(&method.name) && !of_approvals(method)).collect()
 }
 
 /// Whether a method is about the approvals that the gateway keeps.
@@ -320,7 +321,7 @@ async fn command(
 async fn an_approval_is_kept_for_its_caller_listed_and_revoked_in_both_versions() {
     let fixture = Fixture::start().await;
     let [list, revoke] = ["list_approvals", "revoke_approval"]
-        .map(|key| methods::all().find(|method| method.key == key).expect("a method"));
+        .map(|key| opencode::methods().find(|method| method.key == key).expect("a method"));
     let first = command(&fixture, &fixture.ada, "m1", None, true).await;
     let words = first["status"]["message"]["parts"][0]["text"].as_str().expect("words");
     assert!(words.contains("always: for this session and its sub-agents, until revoked."), "{words}");

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use longshore_testkit::raw::{Answer, RawClient};
 use longshore_wire::extension::Activated;
-use longshore_wire::methods::{self, Method};
+use longshore_wire::methods::Method;
+use longshore_wire::opencode;
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -22,7 +23,7 @@ pub(crate) fn session_methods() -> Vec<&'static Method> {
 }
 
 pub(crate) fn method_named(name: &str) -> &'static Method {
-    methods::find(name).unwrap_or_else(|| panic!("{name} is no row"))
+    opencode::method(name).unwrap_or_else(|| panic!("{name} is no row"))
 }
 
 /// Valid parameters for a session that has this message of a user.

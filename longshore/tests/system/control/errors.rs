@@ -8,7 +8,8 @@ use futures_util::future::join_all;
 use longshore_model::ErrorKind;
 use longshore_testkit::fake_opencode::{Fault, Gate, Turn};
 use longshore_testkit::raw::{Answer, RawClient};
-use longshore_wire::methods::{self, Method, Upstream};
+use longshore_wire::methods::{Method, Upstream};
+use longshore_wire::opencode;
 use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::{v1, v03};
 use serde_json::{Value, json};
@@ -138,7 +139,7 @@ async fn sessions_of_others(seen: &mut Seen) {
 async fn workspaces_of_others(seen: &mut Seen) {
     let populated = Populated::with_places(Settings::default()).await;
     let fixture = &populated.fixture;
-    let method = methods::find("opencode.workspaces.remove").expect("a row of the table");
+    let method = opencode::method("opencode.workspaces.remove").expect("a row of the table");
     fixture.session_like("ses_inside", &json!({"workspaceID": "wrk_old"}));
     for whose in ["unowned", "of Ada"] {
         for version in ProtocolVersion::ALL {
@@ -389,7 +390,7 @@ async fn orders_that_are_not_taken(seen: &mut Seen) {
     }
     let gate = Gate::new();
     fixture.fake.queue(Turn::new().hold(&gate).text("done", 1).finish("stop"));
-    let prompt = methods::find("opencode.sessions.prompt_async").expect("a row of the table");
+    let prompt = opencode::method("opencode.sessions.prompt_async").expect("a row of the table");
     call(&fixture.ada, ProtocolVersion::V1, prompt, &valid_params(prompt, "ses_first")).await.result();
     gate.reached().await;
     for method in orders() {
@@ -417,7 +418,7 @@ async fn calls_beyond_the_limit(seen: &mut Seen) {
     let (gate, ada) = (Gate::new(), &fixture.ada);
     fixture.fake.fault_once("GET", "/provider", Fault::Hold(gate.clone()));
     let (providers, nothing) =
-        (methods::find("opencode.providers.list").expect("a row of the table"), json!({}));
+        (opencode::method("opencode.providers.list").expect("a row of the table"), json!({}));
     let (held, answers) = tokio::join!(call(ada, ProtocolVersion::V1, providers, &nothing), async {
         gate.reached().await;
         let mut before = 0;
@@ -451,7 +452,7 @@ async fn sessions_that_are_busy(seen: &mut Seen) {
         fixture.session_like(session, &json!({"directory": directory}));
         fixture.claim(session).await;
     }
-    let prompt = methods::find("opencode.sessions.prompt_async").expect("a row of the table");
+    let prompt = opencode::method("opencode.sessions.prompt_async").expect("a row of the table");
     let gate = Gate::new();
     for session in [SESSION, "ses_old", "ses_there"] {
         fixture.fake.queue(Turn::new().hold(&gate).text("done", 1).finish("stop"));
@@ -486,7 +487,7 @@ async fn sessions_that_others_keep(seen: &mut Seen) {
     let settings =
         Settings { wait_for_others: Some(Duration::ZERO), watch_directories: 1, ..Settings::default() };
     let fixture = Fixture::start_with(settings).await;
-    let method = methods::find("opencode.sessions.command").expect("a row of the table");
+    let method = opencode::method("opencode.sessions.command").expect("a row of the table");
     for version in ProtocolVersion::ALL {
         let session = own_session(method, version);
         add_furnished_session(&fixture, &session).await;
@@ -521,7 +522,7 @@ async fn long_every_error_of_the_table_has_the_format_of_its_version() {
     let (orders, others): (Vec<_>, Vec<_>) = agent_methods().partition(|method| is_order(method));
     seen.extend(join_all(others.into_iter().map(requests_that_go_wrong)).await.into_iter().flatten());
     seen.extend(join_all(orders.into_iter().map(orders_that_go_wrong)).await.into_iter().flatten());
-    let prompt = methods::find("opencode.sessions.prompt_async").expect("a row of the table");
+    let prompt = opencode::method("opencode.sessions.prompt_async").expect("a row of the table");
     seen.extend(notes_that_go_wrong(prompt).await);
     orders_that_are_not_taken(&mut seen).await;
     calls_beyond_the_limit(&mut seen).await;

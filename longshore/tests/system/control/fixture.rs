@@ -9,7 +9,8 @@ use longshore_engine::{AskConfig, ControlRules, EngineConfig};
 use longshore_testkit::fake_opencode::{FakeOpenCode, Turn};
 use longshore_testkit::raw::{Answer, RawClient, message};
 use longshore_wire::extension::Extension;
-use longshore_wire::methods::{self, Method};
+use longshore_wire::methods::Method;
+use longshore_wire::opencode;
 use longshore_wire::surface::ProtocolVersion;
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -96,7 +97,7 @@ impl Fixture {
             workspace_mutations: settings.workspace_mutations,
             session_share: true,
             session_delete: true,
-            ..Deployment::default()
+            ..Deployment::of_opencode()
         };
         let options = Options {
             engine,
@@ -156,7 +157,7 @@ impl Fixture {
 
     /// Claims an unowned session for Ada, by a call that changes nothing else.
     pub(crate) async fn claim(&self, session: &str) {
-        let unrevert = methods::find("opencode.sessions.unrevert").expect("a row of the table");
+        let unrevert = opencode::method("opencode.sessions.unrevert").expect("a row of the table");
         let answer = call(&self.ada, ProtocolVersion::V1, unrevert, &json!({"session_id": session})).await;
         answer.result();
     }
@@ -213,7 +214,7 @@ fn credentials() -> Credentials {
 /// The methods that are about OpenCode and not about asks.
 pub(crate) fn agent_methods() -> impl Iterator<Item = &'static Method> {
     let of_asks = [Extension::InteractiveInterrupt, Extension::InterruptRecovery];
-    methods::all().filter(move |method| !of_asks.contains(&method.extension))
+    opencode::methods().filter(move |method| !of_asks.contains(&method.extension))
 }
 
 /// Whether a method is about one session.

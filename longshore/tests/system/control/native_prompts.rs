@@ -3,7 +3,7 @@
 
 use longshore_testkit::fake_opencode::{Command, Gate, LoggedRequest, Turn};
 use longshore_testkit::raw::{Answer, RawClient};
-use longshore_wire::methods;
+use longshore_wire::opencode;
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
@@ -64,7 +64,7 @@ fn calls_with_every_parameter() -> Vec<(&'static str, Value)> {
 async fn opencode_receives_every_parameter_and_no_message_id_of_the_caller() {
     let (populated, mut shown) = (Populated::of_sessions(Settings::default()).await, Vec::new());
     for (number, (name, params)) in calls_with_every_parameter().into_iter().enumerate() {
-        let method = methods::find(name).unwrap_or_else(|| panic!("no method {name}"));
+        let method = opencode::method(name).unwrap_or_else(|| panic!("no method {name}"));
         let mut reported = Vec::new();
         for version in ProtocolVersion::ALL {
             let session = format!("ses_own{number}{}", version.as_str().replace('.', ""));

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 /// The kinds of the fields in metadata.
 const DIRECTORY: Kind = Kind::Directory;
-const WORKSPACE: Kind = Kind::Id(longshore_wire::methods::IdKind::Workspace);
+const WORKSPACE: Kind = Kind::Id(longshore_wire::opencode::ids::WORKSPACE);
 const NAME: Kind = Kind::Line { max: longshore_wire::methods::MAX_NAME, may_be_blank: false };
 const LINE: Kind = Kind::Line { max: longshore_wire::methods::MAX_LINE, may_be_blank: false };
 /// The `type` of a tagged object. Its values are elsewhere in the table.
@@ -88,7 +88,7 @@ fn object(fields: &'static [Param], choice: usize) -> Value {
 
 fn valid_value(kind: &'static Kind, choice: usize) -> Value {
     match kind {
-        Kind::Id(kind) => json!(format!("{}_good", kind.prefix())),
+        Kind::Id(kind) => json!(format!("{}_good", kind.prefix)),
         Kind::Word(words) => json!(words[0]),
         Kind::Int { min, .. } => json!(min),
         Kind::Flag => json!(true),
@@ -146,7 +146,7 @@ fn of_value(at: &Path, kind: &'static Kind, value: &Value, positions: &mut Vec<P
     let mut found = |at: Path, kind: &'static Kind| positions.push(Position { at, kind });
     found(at.clone(), kind);
     match kind {
-        Kind::Metadata { routed: true } => {
+        Kind::Metadata { routed: Some(_) } => {
             found(at.key("opencode").key("directory"), &DIRECTORY);
             found(at.key("opencode").key("workspace").key("id"), &WORKSPACE);
         }

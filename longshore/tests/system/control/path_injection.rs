@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use longshore_testkit::raw::Answer;
-use longshore_wire::methods::{self, IdKind, Kind, Method};
+use longshore_wire::methods::{IdKind, Kind, Method};
+use longshore_wire::opencode::{self, ids};
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
@@ -70,8 +71,8 @@ fn lookups(method: &'static Method) -> BTreeSet<&'static str> {
         let at = at.to_string();
         match kind {
             // The owner of a session that the gateway does not know.
-            Kind::Id(IdKind::Session) => all.extend(["/session/{id}"]),
-            Kind::Id(IdKind::Workspace) | Kind::Directory => all.extend(["/experimental/workspace"]),
+            Kind::Id(ids::SESSION) => all.extend(["/session/{id}"]),
+            Kind::Id(ids::WORKSPACE) | Kind::Directory => all.extend(["/experimental/workspace"]),
             _ if at.ends_with("providerID") || at.ends_with("modelID") || at.ends_with("variant") => {
                 all.extend(["/config/providers", "/config"]);
             }
@@ -125,11 +126,11 @@ fn base(method: &Method) -> Value {
 /// A valid value for a position. `None`: the position holds no id or name.
 fn valid_value(kind: &Kind, at: &Path, root: &str) -> Option<String> {
     Some(match kind {
-        Kind::Id(IdKind::Session) => "ses_mine".to_owned(),
-        Kind::Id(IdKind::Message) => "msg_mine".to_owned(),
-        Kind::Id(IdKind::Part) => "prt_mine_0".to_owned(),
-        Kind::Id(IdKind::Workspace) => "wrk_none".to_owned(),
-        Kind::Id(IdKind::Request) => "per_none".to_owned(),
+        Kind::Id(ids::SESSION) => "ses_mine".to_owned(),
+        Kind::Id(ids::MESSAGE) => "msg_mine".to_owned(),
+        Kind::Id(ids::PART) => "prt_mine_0".to_owned(),
+        Kind::Id(ids::WORKSPACE) => "wrk_none".to_owned(),
+        Kind::Id(IdKind::REQUEST) => "per_none".to_owned(),
         Kind::Directory => root.to_owned(),
         Kind::Command => "review".to_owned(),
         Kind::Cursor | Kind::FileName { .. } | Kind::Branch | Kind::Word(_) | Kind::Reply => "new".to_owned(),
@@ -309,7 +310,7 @@ async fn every_name(version: ProtocolVersion, which: Tricks) {
     fixture.message("ses_x", "msg_x", json!({}), &[json!({"type": "text", "text": "not mine"})]).await;
     let before = fixture.fake.messages("ses_x");
     let mut counts = Counts { refused: 0, taken: 0 };
-    for method in methods::all() {
+    for method in opencode::methods() {
         try_row(&fixture, version, method, which, &mut counts).await;
         assert_eq!(fixture.fake.removed_directories(), [""; 0], "{}", method.name);
     }

@@ -6,7 +6,8 @@
 mod document;
 
 use longshore_testkit::raw::RawClient;
-use longshore_wire::methods::{self, Method};
+use longshore_wire::methods::Method;
+use longshore_wire::opencode;
 use longshore_wire::surface::ProtocolVersion;
 use serde_json::{Value, json};
 
@@ -32,7 +33,7 @@ async fn curl(fixture: &Fixture, body: &str) -> Value {
 
 fn parts(body: &str) -> (&'static Method, Value) {
     let body: Value = serde_json::from_str(body).expect("the example is JSON");
-    let method = methods::find(body["method"].as_str().unwrap_or_default()).expect("a row of the table");
+    let method = opencode::method(body["method"].as_str().unwrap_or_default()).expect("a row of the table");
     (method, body["params"].clone())
 }
 

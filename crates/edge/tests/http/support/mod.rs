@@ -241,6 +241,6 @@ fn deployment() -> Deployment {
         description: "Says what the test wants.".to_owned(),
         version: "1.2.3".to_owned(),
         public_url: "http://agent.test".to_owned(),
-        ..Deployment::default()
+        ..Deployment::of_opencode()
     }
 }

@@ -1,6 +1,7 @@
 //! The methods that control the agent, and the agents and commands of OpenCode, in the documents.
 
 use super::*;
+use crate::agent::AgentSurface;
 
 const SWITCHED: [&str; 9] = [
     "opencode.sessions.share",
@@ -109,7 +110,8 @@ fn the_documents_of_another_agent_name_that_agent_and_not_opencode() {
     let deployment = Deployment {
         title: "Qwen Code".to_owned(),
         description: "A coding agent (Qwen Code).".to_owned(),
-        other_agent: Some("Qwen Code".to_owned()),
+        agent_name: "Qwen Code".to_owned(),
+        surface: &AgentSurface::PLAIN,
         control: false,
         agent: None,
         variant: None,
@@ -139,7 +141,7 @@ fn every_row_is_in_the_documents_once() {
             let extension = Extension::parse(&entry.uri).unwrap();
             let params = entry.params.as_ref().unwrap().to_value();
             for (name, contract) in params["method_contracts"].as_object().into_iter().flatten() {
-                let method = crate::methods::find(name).unwrap();
+                let method = crate::opencode::method(name).unwrap();
                 assert_eq!(method.extension, extension);
                 assert!(listed.insert(method.name), "{name}");
                 assert_eq!(params["methods"][method.key], *name);
@@ -155,7 +157,7 @@ fn every_row_is_in_the_documents_once() {
                 }
             }
         }
-        assert_eq!(listed.len(), crate::methods::all().count());
+        assert_eq!(listed.len(), crate::opencode::methods().count());
     }
 }
 
@@ -184,7 +186,7 @@ fn agents_and_commands_are_on_the_extended_card_with_short_descriptions() {
 fn the_error_for_a_disabled_method_names_its_setting() {
     for version in ProtocolVersion::ALL {
         let deployment = plain();
-        let method = crate::methods::find("opencode.sessions.shell").unwrap();
+        let method = crate::opencode::method("opencode.sessions.shell").unwrap();
         let error = disabled_method(version, method, &deployment);
         assert_eq!(error.kind(), ErrorKind::MethodDisabled);
         let id = Id::Number("7".to_owned());

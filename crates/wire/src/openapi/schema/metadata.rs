@@ -5,8 +5,10 @@ use longshore_model::{AskKind, BlockKind, Delivery, OptionKind, PermissionReply}
 use serde_json::{Map, Value, json};
 
 use super::{object, reference};
+use crate::contract::Deployment;
+use crate::names::AGENT_OBJECT;
 
-pub(super) fn add(schemas: &mut Map<String, Value>) {
+pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment) {
     let text = json!({"type": "string"});
     let count = json!({"type": "integer", "minimum": 0});
     schemas.insert(
@@ -31,7 +33,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
             "additionalProperties": true,
         }),
     );
-    schemas.insert("RequestMetadata".to_owned(), request());
+    schemas.insert("RequestMetadata".to_owned(), request(deployment));
     object(
         schemas,
         "TaskMetadata",
@@ -139,7 +141,7 @@ fn block_types() -> [&'static str; 4] {
 }
 
 /// The options that are read from the metadata of a send.
-fn request() -> Value {
+fn request(deployment: &Deployment) -> Value {
     let line = json!({"type": "string", "maxLength": 1024});
     let open = |fields: Value| json!({"type": "object", "properties": fields, "additionalProperties": true});
     let mut metadata = open(json!({
@@ -148,18 +150,16 @@ fn request() -> Value {
             "model": open(json!({"providerID": line, "modelID": line})),
             "delivery": {"enum": Delivery::ALL.map(Delivery::as_str)},
         })),
-        "opencode": open(json!({
-            "directory": line,
-            "workspace": open(json!({"id": {"type": "string", "pattern": "^wrk"}})),
-            "agent": line,
-            "variant": line,
-            "system": {"type": "string", "maxLength": 65536},
-        })),
+        AGENT_OBJECT: open((deployment.surface.message_fields)()),
         "iac_code": open(json!({"cwd": line})),
     }));
-    metadata["description"] = json!(
-        "Options for the gateway. All other metadata is passed on. On 1.0 a session, a directory, a workspace \
-         and a model belong to extensions, which have to be activated."
-    );
+    let gated = if deployment.surface.has_workspaces {
+        "a session, a directory, a workspace and a model"
+    } else {
+        "a session, a directory and a model"
+    };
+    metadata["description"] = json!(format!(
+        "Options for the gateway. All other metadata is passed on. On 1.0 {gated} belong to extensions, which have to be activated."
+    ));
     metadata
 }

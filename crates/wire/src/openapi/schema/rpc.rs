@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 use super::content::Dialect;
 use super::{object, reference};
 use crate::contract::Deployment;
-use crate::methods::{self, Item};
+use crate::methods;
+use crate::methods::item::OF_ASKS;
 use crate::surface::{OPERATIONS, ProtocolVersion};
 use crate::v1::method::Method;
 
@@ -32,7 +33,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment) {
         calls.push(reference(&call));
     }
     for version in ProtocolVersion::ALL {
-        for item in Item::ALL {
+        for item in deployment.surface.items.iter().copied().chain(OF_ASKS) {
             if let Some(schema) = methods::schema::item(item, version) {
                 schemas.insert(methods::schema::item_name(item, version), schema);
             }

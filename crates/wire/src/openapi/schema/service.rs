@@ -6,7 +6,7 @@ use super::{object, reference};
 use crate::contract::Deployment;
 
 pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment) {
-    let agent = deployment.agent_part();
+    let agent = deployment.surface.key;
     let text = json!({"type": "string"});
     object(
         schemas,

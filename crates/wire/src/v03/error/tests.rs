@@ -145,7 +145,7 @@ fn the_parts_of_a_message_have_the_name_of_the_dialect() {
 
 #[test]
 fn errors_of_extension_methods_have_the_format_of_0_3() {
-    let method = crate::methods::find("a2a.interrupt.permission.reply").unwrap();
+    let method = crate::opencode::method("a2a.interrupt.permission.reply").unwrap();
     for (params, expected) in [
         (r#"{"reply":"once"}"#, r#"{"type":"MISSING_FIELD","field":"request_id"}"#),
         (r#"{"request_id":"p","reply":"may\nbe"}"#, r#"{"type":"INVALID_FIELD","field":"reply"}"#),

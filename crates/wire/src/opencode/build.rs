@@ -3,19 +3,14 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    AgentMessageId, AgentPartId, Answer, Control, ControlCommand, ControlQuery, ControlRequest, MessageId,
-    ModelName, NativePrompt, NativePromptPart, NativePromptRequest, NewWorkspace, NewWorktree, Page, Part,
-    PartContent, PromptOptions, RequestId, RequestedDirectory, RequestedLocation, SessionId, SessionQuery,
-    ShellCommand, Subtask, Timestamp, WorkspaceId, WorktreeRef,
+    AgentMessageId, AgentPartId, Control, ControlCommand, ControlQuery, ControlRequest, MessageId, ModelName,
+    NativePrompt, NativePromptPart, NativePromptRequest, NewWorkspace, NewWorktree, Page, Part, PartContent,
+    PromptOptions, RequestedDirectory, RequestedLocation, SessionId, SessionQuery, ShellCommand, Subtask,
+    Timestamp, WorkspaceId, WorktreeRef,
 };
 
-use super::DIRECTORY_FIELD;
-use super::args::{Arg, Args};
-use super::call::Call;
-
-/// A parameter that violates this would be a defect of the table: it checks the format of all parameters, and that the required
-/// ones exist.
-const CHECKED: &str = "the table has checked this parameter";
+use crate::methods::{Arg, Args, CHECKED, Call};
+use crate::names::DIRECTORY_FIELD;
 
 pub(super) fn query(args: &Args, query: ControlQuery) -> Call {
     Call::Control(ControlRequest { control: Control::Query(query), location: location(args) })
@@ -23,24 +18,6 @@ pub(super) fn query(args: &Args, query: ControlQuery) -> Call {
 
 pub(super) fn mutation(args: &Args, command: ControlCommand) -> Call {
     Call::Control(ControlRequest { control: Control::Command(command), location: location(args) })
-}
-
-pub(super) fn answer(args: &Args, answer: Answer) -> Call {
-    Call::Answer { request: request(args), answer }
-}
-
-pub(super) fn request(args: &Args) -> RequestId {
-    args.text("request_id").and_then(|id| RequestId::parse(id).ok()).expect(CHECKED)
-}
-
-pub(super) fn permission(args: &Args) -> Answer {
-    let message = args.text("message").filter(|message| !message.trim().is_empty());
-    Answer::permission(args.text("reply").expect(CHECKED), message.map(str::to_owned))
-}
-
-pub(super) fn question(args: &Args) -> Answer {
-    let Some(Arg::Answers(answers)) = args.get("answers") else { unreachable!("{CHECKED}") };
-    Answer::Question { answers: answers.clone() }
 }
 
 pub(super) fn session(args: &Args) -> SessionId {

@@ -4,11 +4,13 @@ use std::fmt::Write as _;
 
 use longshore_model::ErrorKind;
 
-use super::item::{Field, FieldType};
-use super::param::{Kind, MAX_BRANCH, MAX_CURSOR, MAX_LINE, MAX_NAME, MODEL, Param};
-use super::row::{Answer, Effect, Item, Method, Stability};
-use super::{OTHER_PAGING, all, answer};
+use super::{items, methods as all};
 use crate::extension::{Activated, Extension, HEADER};
+use crate::methods::{
+    Answer, Effect, Field, FieldType, Kind, MAX_BRANCH, MAX_CURSOR, MAX_INT, MAX_LINE, MAX_NAME, MODEL,
+    Method, OTHER_PAGING, Param, Stability, item,
+};
+use crate::names::CONTEXT_PREFIX;
 use crate::surface::ProtocolVersion;
 use crate::{v1, v03};
 
@@ -65,7 +67,7 @@ pub fn page() -> String {
             section(&mut page, method);
         }
     }
-    items(&mut page);
+    write_items(&mut page);
     errors(&mut page);
     page
 }
@@ -160,8 +162,8 @@ fn row(page: &mut String, prefix: &str, param: &Param) {
 fn type_of(kind: &Kind) -> String {
     let bounded = |what: &str, max: usize| format!("{what}, at most {}", size(max));
     match kind {
-        Kind::Id(id) if id.prefix().is_empty() => "an id".to_owned(),
-        Kind::Id(id) => format!("an id that begins with `{}`", id.prefix()),
+        Kind::Id(id) if id.prefix.is_empty() => "an id".to_owned(),
+        Kind::Id(id) => format!("an id that begins with `{}`", id.prefix),
         Kind::Line { max, may_be_blank } => {
             bounded(if *may_be_blank { "one line of text" } else { "one line of text, not blank" }, *max)
         }
@@ -174,7 +176,7 @@ fn type_of(kind: &Kind) -> String {
         Kind::Branch => bounded("a valid name of a git branch", MAX_BRANCH),
         Kind::Command => bounded("a name", MAX_NAME),
         Kind::Int { min, max, default } => {
-            let bounds = if *max == super::MAX_INT {
+            let bounds = if *max == MAX_INT {
                 format!("a whole number, at least {min}")
             } else {
                 format!("a whole number from {min} to {max}")
@@ -215,8 +217,7 @@ fn size(bytes: usize) -> String {
 }
 
 fn result(answer: Answer) -> String {
-    let item =
-        answer.item().map(|item| format!("[{0}](#{1})", item.name(), item.name().to_ascii_lowercase()));
+    let item = answer.item().map(|item| format!("[{0}](#{1})", item.name, item.name.to_ascii_lowercase()));
     let item = item.unwrap_or_default();
     match answer {
         Answer::Items(_) => format!("`{{items}}` of {item}"),
@@ -234,32 +235,31 @@ fn result(answer: Answer) -> String {
     }
 }
 
-fn items(page: &mut String) {
+fn write_items(page: &mut String) {
     page.push_str("\n## Items in results\n");
-    for item in Item::ALL {
-        let _ = write!(page, "\n### {}\n\n{}\n", item.name(), item.help());
+    for item in items::ALL.into_iter().chain(item::OF_ASKS) {
+        let _ = write!(page, "\n### {}\n\n{}\n", item.name, item.help);
         match item {
-            Item::Task => {
+            items::TASK => {
                 let _ = write!(
                     page,
-                    "\n`id` is the id of the session and `contextId` is `{}<id>`. The state is completed, since the last change of \
+                    "\n`id` is the id of the session and `contextId` is `{CONTEXT_PREFIX}<id>`. The state is completed, since the last change of \
                      the session. `metadata.shared.session` has its id and title. A message with that `contextId` continues the \
-                     session.\n",
-                    answer::CONTEXT_PREFIX
+                     session.\n"
                 );
             }
-            Item::Message => page.push_str(
+            items::MESSAGE => page.push_str(
                 "\n`messageId` is OpenCode's own id. There is one text part with the whole text, which may be empty. If the agent \
                  failed to answer, `metadata.opencode.error` says why.\n",
             ),
             _ => {
                 page.push_str("\n| field | type | description |\n|---|---|---|\n");
-                for field in item.fields() {
+                for field in item.fields {
                     field_row(page, "", field);
                 }
             }
         }
-        if item == Item::Worktree {
+        if item == items::WORKTREE {
             page.push_str("\nOn 0.3 a list of worktrees is a list of directories.\n");
         }
     }

@@ -5,8 +5,9 @@ use longshore_model::{
     TaskState, Timestamp, Todo,
 };
 
-use super::{CONTEXT_PREFIX, spelling};
+use super::spelling;
 use crate::json::{ObjectWriter, write_number};
+use crate::names::CONTEXT_PREFIX;
 use crate::spelling::PartView;
 use crate::surface::ProtocolVersion;
 use crate::time;

@@ -16,15 +16,13 @@ pub(crate) use tests::sample as samples;
 use bytes::Bytes;
 use longshore_model::{ControlResult, Error, Result, StartedTask};
 
-use super::row::{Answer, Item, Method};
+use super::items;
 use crate::json::ObjectWriter;
+use crate::methods::{Answer, Method};
 use crate::spelling::Spelling;
 use crate::surface::ProtocolVersion;
 use crate::v1;
 use crate::v03::Dialect;
-
-/// Precedes the session id in the context id of a session that was not begun by an A2A message.
-pub const CONTEXT_PREFIX: &str = "ctx:opencode-session:";
 
 impl Method {
     /// Writes the result of a call. Fails only if the result is of another kind than this method returns.
@@ -32,35 +30,35 @@ impl Method {
         let mut out = Vec::with_capacity(256);
         let mut object = ObjectWriter::begin(&mut out);
         match (self.result, result) {
-            (Answer::Items(Item::SessionStatus), ControlResult::Statuses(statuses)) => {
+            (Answer::Items(items::SESSION_STATUS), ControlResult::Statuses(statuses)) => {
                 session::write_statuses(&mut object, statuses);
             }
-            (Answer::Items(Item::Task), ControlResult::Sessions(sessions)) => {
+            (Answer::Items(items::TASK), ControlResult::Sessions(sessions)) => {
                 object.array("items", sessions, |out, info| session::write_task(out, info, version));
             }
-            (Answer::Item(Item::Task), ControlResult::Session(info)) => {
+            (Answer::Item(items::TASK), ControlResult::Session(info)) => {
                 session::write_task(object.key("item"), info, version);
             }
-            (Answer::Item(Item::SessionSummary), ControlResult::Session(info)) => {
+            (Answer::Item(items::SESSION_SUMMARY), ControlResult::Session(info)) => {
                 session::write_summary(object.key("item"), info);
             }
-            (Answer::Items(Item::Todo), ControlResult::Todos(todos)) => {
+            (Answer::Items(items::TODO), ControlResult::Todos(todos)) => {
                 session::write_todos(&mut object, todos);
             }
-            (Answer::Items(Item::FileDiff), ControlResult::Diffs(diffs)) => {
+            (Answer::Items(items::FILE_DIFF), ControlResult::Diffs(diffs)) => {
                 object.array("items", diffs, session::write_diff);
             }
-            (Answer::Page(Item::Message), ControlResult::Messages { items, next }) => {
+            (Answer::Page(items::MESSAGE), ControlResult::Messages { items, next }) => {
                 object.array("items", items, |out, info| session::write_message(out, info, version));
                 match next {
                     Some(next) => object.text("next_cursor", next),
                     None => object.null("next_cursor"),
                 }
             }
-            (Answer::Item(Item::Message), ControlResult::Message(info)) => {
+            (Answer::Item(items::MESSAGE), ControlResult::Message(info)) => {
                 session::write_message(object.key("item"), info, version);
             }
-            (Answer::ItemOfTask(Item::Message), ControlResult::Answered { message, begun }) => {
+            (Answer::ItemOfTask(items::MESSAGE), ControlResult::Answered { message, begun }) => {
                 session::write_message(object.key("item"), message, version);
                 write_begun(&mut object, begun);
             }
@@ -72,34 +70,34 @@ impl Method {
                 }
             }
             (Answer::Flag, ControlResult::Ok(ok)) => object.boolean("ok", *ok),
-            (Answer::Catalog(Item::Provider), ControlResult::Providers(catalog)) => {
+            (Answer::Catalog(items::PROVIDER), ControlResult::Providers(catalog)) => {
                 catalog::write(&mut object, catalog, catalog::write_provider);
             }
-            (Answer::Catalog(Item::Model), ControlResult::Models(catalog)) => {
+            (Answer::Catalog(items::MODEL), ControlResult::Models(catalog)) => {
                 catalog::write(&mut object, catalog, catalog::write_model);
             }
-            (Answer::Items(Item::Project), ControlResult::Projects(projects)) => {
+            (Answer::Items(items::PROJECT), ControlResult::Projects(projects)) => {
                 object.array("items", projects, |out, info| workspace::write_project(out, info, version));
             }
-            (Answer::Item(Item::Project), ControlResult::Project(info)) => {
+            (Answer::Item(items::PROJECT), ControlResult::Project(info)) => {
                 workspace::write_project(object.key("item"), info, version);
             }
-            (Answer::Items(Item::Workspace), ControlResult::Workspaces(workspaces)) => {
+            (Answer::Items(items::WORKSPACE), ControlResult::Workspaces(workspaces)) => {
                 object.array("items", workspaces, |out, info| workspace::write_workspace(out, info, version));
             }
             (
-                Answer::Item(Item::Workspace) | Answer::ItemOrNull(Item::Workspace),
+                Answer::Item(items::WORKSPACE) | Answer::ItemOrNull(items::WORKSPACE),
                 ControlResult::Workspace(Some(info)),
             ) => {
                 workspace::write_workspace(object.key("item"), info, version);
             }
-            (Answer::ItemOrNull(Item::Workspace), ControlResult::Workspace(None)) => object.null("item"),
-            (Answer::Items(Item::Worktree), ControlResult::Worktrees(worktrees)) => {
+            (Answer::ItemOrNull(items::WORKSPACE), ControlResult::Workspace(None)) => object.null("item"),
+            (Answer::Items(items::WORKTREE), ControlResult::Worktrees(worktrees)) => {
                 object.array("items", worktrees, |out, info| {
                     workspace::write_listed_worktree(out, info, version);
                 });
             }
-            (Answer::Item(Item::Worktree), ControlResult::Worktree(info)) => {
+            (Answer::Item(items::WORKTREE), ControlResult::Worktree(info)) => {
                 workspace::write_worktree(object.key("item"), info, version);
             }
             // The result is not repeated here, because it may contain text of the caller.

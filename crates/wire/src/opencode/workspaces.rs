@@ -2,10 +2,13 @@
 
 use longshore_model::{ControlCommand, ControlQuery, ErrorKind};
 
-use super::build;
-use super::param::{IdKind, Kind, LINES, NAME, Param};
-use super::row::{Answer, DIRECTORY_QUERY, Effect, Item, Method, Stability, Switch, UPSTREAM, Upstream};
+use super::errors::UPSTREAM;
+use super::location::ROUTING;
+use super::{build, ids, items};
 use crate::extension::Extension;
+use crate::methods::{
+    Answer, DIRECTORY_QUERY, Effect, Kind, LINES, Method, NAME, Param, Stability, Switch, Upstream,
+};
 
 /// The largest `extra` of a new workspace.
 const MAX_EXTRA: usize = 16 * 1024;
@@ -14,7 +17,7 @@ const MAX_WORKTREE: usize = 64;
 
 const METADATA: Param = Param::optional(
     "metadata",
-    Kind::Metadata { routed: true },
+    Kind::Metadata { routed: Some(&ROUTING) },
     "Checked but ignored: these methods concern the gateway's own project.",
 );
 
@@ -84,7 +87,7 @@ pub(super) static METHODS: [Method; 9] = [
         name: "opencode.projects.list",
         key: "list_projects",
         summary: "Lists the projects that OpenCode knows.",
-        result: Answer::Items(Item::Project),
+        result: Answer::Items(items::PROJECT),
         upstream: &[Upstream::get("/project", DIRECTORY_QUERY)],
         stability: Stability::Stable,
         ..QUERY
@@ -93,7 +96,7 @@ pub(super) static METHODS: [Method; 9] = [
         name: "opencode.projects.current",
         key: "get_current_project",
         summary: "Reads the gateway's own project.",
-        result: Answer::Item(Item::Project),
+        result: Answer::Item(items::PROJECT),
         upstream: &[Upstream::get("/project/current", DIRECTORY_QUERY)],
         stability: Stability::Stable,
         build: |args| build::query(args, ControlQuery::Project),
@@ -103,7 +106,7 @@ pub(super) static METHODS: [Method; 9] = [
         name: "opencode.workspaces.list",
         key: "list_workspaces",
         summary: "Lists the workspaces of the project.",
-        result: Answer::Items(Item::Workspace),
+        result: Answer::Items(items::WORKSPACE),
         upstream: &[Upstream::get("/experimental/workspace", DIRECTORY_QUERY)],
         build: |args| build::query(args, ControlQuery::Workspaces),
         ..QUERY
@@ -121,7 +124,7 @@ pub(super) static METHODS: [Method; 9] = [
                         NAME,
                         "The adapter of OpenCode that creates the workspace, such as worktree.",
                     ),
-                    Param::optional("id", Kind::Id(IdKind::Workspace), "The id of the workspace."),
+                    Param::optional("id", Kind::Id(ids::WORKSPACE), "The id of the workspace."),
                     Param::optional(
                         "branch",
                         Kind::Branch,
@@ -137,7 +140,7 @@ pub(super) static METHODS: [Method; 9] = [
             ),
             METADATA,
         ],
-        result: Answer::Item(Item::Workspace),
+        result: Answer::Item(items::WORKSPACE),
         upstream: &[Upstream::post("/experimental/workspace")],
         build: |args| build::mutation(args, build::create_workspace(args)),
         ..MUTATION
@@ -147,10 +150,10 @@ pub(super) static METHODS: [Method; 9] = [
         key: "remove_workspace",
         summary: "Removes a workspace with its sessions, which must belong to the caller. The result is null if there was none.",
         params: &[
-            Param::required("workspace_id", Kind::Id(IdKind::Workspace), "The workspace of OpenCode."),
+            Param::required("workspace_id", Kind::Id(ids::WORKSPACE), "The workspace of OpenCode."),
             METADATA,
         ],
-        result: Answer::ItemOrNull(Item::Workspace),
+        result: Answer::ItemOrNull(items::WORKSPACE),
         upstream: &[Upstream::delete("/experimental/workspace/{id}")],
         errors: OWN_AND_UNUSED,
         build: |args| build::mutation(args, build::remove_workspace(args)),
@@ -160,7 +163,7 @@ pub(super) static METHODS: [Method; 9] = [
         name: "opencode.worktrees.list",
         key: "list_worktrees",
         summary: "Lists the worktrees of the project's repository, without the root of the workspace.",
-        result: Answer::Items(Item::Worktree),
+        result: Answer::Items(items::WORKTREE),
         upstream: &[Upstream::get("/experimental/worktree", DIRECTORY_QUERY)],
         build: |args| build::query(args, ControlQuery::Worktrees),
         ..QUERY
@@ -189,7 +192,7 @@ pub(super) static METHODS: [Method; 9] = [
             ),
             METADATA,
         ],
-        result: Answer::Item(Item::Worktree),
+        result: Answer::Item(items::WORKTREE),
         upstream: &[Upstream::post("/experimental/worktree")],
         ..MUTATION
     },

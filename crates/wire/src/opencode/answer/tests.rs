@@ -9,7 +9,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::methods::{all, find};
+use crate::methods::item::{APPROVAL, INTERRUPT};
+use crate::names::CONTEXT_PREFIX;
+use crate::opencode::{method as find, methods as all};
 use crate::testing::document::{changes, print};
 
 pub(crate) mod sample;
@@ -38,8 +40,7 @@ fn every_result_in_both_versions() {
 #[test]
 fn only_methods_about_asks_write_their_results_elsewhere() {
     for method in all() {
-        let is_about_asks =
-            matches!(method.result, Answer::Answered | Answer::Items(Item::Interrupt | Item::Approval));
+        let is_about_asks = matches!(method.result, Answer::Answered | Answer::Items(INTERRUPT | APPROVAL));
         assert_eq!(full(method).is_none(), is_about_asks, "{}", method.name);
     }
 }
@@ -47,7 +48,7 @@ fn only_methods_about_asks_write_their_results_elsewhere() {
 #[test]
 fn a_result_of_another_method_is_an_internal_error() {
     let other = ControlResult::Worktrees(Vec::new());
-    for method in all().filter(|method| method.result != Answer::Items(Item::Worktree)) {
+    for method in all().filter(|method| method.result != Answer::Items(items::WORKTREE)) {
         let error = method.answer(&other, ProtocolVersion::V1).unwrap_err();
         assert_eq!(error.kind(), longshore_model::ErrorKind::Internal, "{}", method.name);
     }
@@ -71,8 +72,8 @@ fn the_official_types_agree_on_sessions_and_messages() {
             let items = result["items"].as_array().cloned().unwrap_or_else(|| vec![result["item"].clone()]);
             for value in items {
                 match item {
-                    Item::Task => through::<protojson::Task>(&value),
-                    Item::Message => through::<protojson::Message>(&value),
+                    items::TASK => through::<protojson::Task>(&value),
+                    items::MESSAGE => through::<protojson::Message>(&value),
                     _ => {}
                 }
             }

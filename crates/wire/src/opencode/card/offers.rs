@@ -18,7 +18,7 @@ pub(super) fn description(text: Option<&str>) -> Option<String> {
 }
 
 /// The agents and commands as skills, so that clients without knowledge of OpenCode see them too.
-pub(super) fn skills(offers: &Offers) -> Vec<Skill> {
+pub(in crate::opencode) fn skills(offers: &Offers) -> Vec<Skill> {
     offers.agents.iter().map(agent).chain(offers.commands.iter().map(command)).collect()
 }
 

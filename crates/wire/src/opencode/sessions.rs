@@ -2,16 +2,16 @@
 
 use longshore_model::{ControlCommand, ControlQuery};
 
-use super::build;
-use super::param::{
-    DIRECTORY, IdKind, Kind, LINE, LINES, MAX_INT, MAX_LINES, METADATA, MODEL, NAME, Param,
-    SESSION_DIRECTORY, SESSION_ID, Variant,
+use super::errors::{
+    GUARDED_IDLE_SESSION, IDLE_SESSION, SESSION, SHARED_SESSION, TURN, TURN_OR_NOTE, UPSTREAM,
 };
-use super::row::{
-    Answer, DIRECTORY_QUERY, Effect, GUARDED_IDLE_SESSION, IDLE_SESSION, Item, Method, SESSION,
-    SHARED_SESSION, Stability, Switch, TURN, TURN_OR_NOTE, UPSTREAM, Upstream,
-};
+use super::params::{DIRECTORY, METADATA, SESSION_DIRECTORY, SESSION_ID};
+use super::{build, ids, items};
 use crate::extension::Extension;
+use crate::methods::{
+    Answer, DIRECTORY_QUERY, Effect, Kind, LINE, LINES, MAX_INT, MAX_LINES, MODEL, Method, NAME, Param,
+    Stability, Switch, Upstream, Variant,
+};
 
 /// How many parts a prompt may have.
 const MAX_PARTS: usize = 100;
@@ -28,7 +28,7 @@ const LIMIT: Param = Param::optional(
     "The maximum number of items.",
 );
 
-const MESSAGE_ID: Kind = Kind::Id(IdKind::Message);
+const MESSAGE_ID: Kind = Kind::Id(ids::MESSAGE);
 
 /// The caller's id for its message. The gateway never passes it to OpenCode, because OpenCode would overwrite a message that has
 /// that id.
@@ -137,7 +137,7 @@ const QUERY: Method = Method {
     params: &[SESSION_ID, SESSION_DIRECTORY, METADATA],
     first: 0,
     paged: false,
-    result: Answer::Item(Item::Task),
+    result: Answer::Item(items::TASK),
     effect: Effect::Read,
     switch: None,
     upstream: &[],
@@ -147,7 +147,7 @@ const QUERY: Method = Method {
 };
 
 const MUTATION: Method = Method {
-    result: Answer::Item(Item::SessionSummary),
+    result: Answer::Item(items::SESSION_SUMMARY),
     effect: Effect::Mutate,
     build: |args| build::mutation(args, ControlCommand::Share(build::session(args))),
     ..QUERY
@@ -159,7 +159,7 @@ pub(super) static METHODS: [Method; 18] = [
         key: "status",
         summary: "Lists the status of the caller's sessions. Idle sessions are left out.",
         params: &[DIRECTORY, METADATA],
-        result: Answer::Items(Item::SessionStatus),
+        result: Answer::Items(items::SESSION_STATUS),
         upstream: &[Upstream::get("/session/status", DIRECTORY_QUERY)],
         errors: UPSTREAM,
         build: |args| build::query(args, ControlQuery::Statuses),
@@ -186,7 +186,7 @@ pub(super) static METHODS: [Method; 18] = [
             METADATA,
         ],
         paged: true,
-        result: Answer::Items(Item::Task),
+        result: Answer::Items(items::TASK),
         upstream: &[Upstream::get("/session", &["directory", "limit", "roots", "start", "search"])],
         errors: UPSTREAM,
         build: |args| build::query(args, build::sessions(args)),
@@ -203,7 +203,7 @@ pub(super) static METHODS: [Method; 18] = [
             METADATA,
         ],
         paged: true,
-        result: Answer::Page(Item::Message),
+        result: Answer::Page(items::MESSAGE),
         upstream: &[Upstream::get("/session/{id}/message", &["directory", "limit", "before"])],
         build: |args| build::query(args, build::messages(args)),
         ..QUERY
@@ -219,7 +219,7 @@ pub(super) static METHODS: [Method; 18] = [
         name: "opencode.sessions.children",
         key: "get_session_children",
         summary: "Lists the child sessions of a session, in which its sub-agents work.",
-        result: Answer::Items(Item::Task),
+        result: Answer::Items(items::TASK),
         upstream: &[Upstream::get("/session/{id}/children", DIRECTORY_QUERY)],
         build: |args| build::query(args, ControlQuery::Children(build::session(args))),
         ..QUERY
@@ -228,7 +228,7 @@ pub(super) static METHODS: [Method; 18] = [
         name: "opencode.sessions.todo",
         key: "get_session_todo",
         summary: "Lists the todos of the agent in a session.",
-        result: Answer::Items(Item::Todo),
+        result: Answer::Items(items::TODO),
         upstream: &[Upstream::get("/session/{id}/todo", DIRECTORY_QUERY)],
         build: |args| build::query(args, ControlQuery::Todos(build::session(args))),
         ..QUERY
@@ -247,7 +247,7 @@ pub(super) static METHODS: [Method; 18] = [
             SESSION_DIRECTORY,
             METADATA,
         ],
-        result: Answer::Items(Item::FileDiff),
+        result: Answer::Items(items::FILE_DIFF),
         upstream: &[
             Upstream::get("/session/{id}/diff", &["directory", "messageID"]),
             Upstream::get("/session/{id}/message", &["directory", "limit", "before"]),
@@ -268,7 +268,7 @@ pub(super) static METHODS: [Method; 18] = [
             SESSION_DIRECTORY,
             METADATA,
         ],
-        result: Answer::Item(Item::Message),
+        result: Answer::Item(items::MESSAGE),
         upstream: &[Upstream::get("/session/{id}/message/{message}", DIRECTORY_QUERY)],
         build: |args| build::query(args, build::message_of(args)),
         ..QUERY
@@ -290,7 +290,7 @@ pub(super) static METHODS: [Method; 18] = [
         key: "command",
         summary: "Runs a command of OpenCode in a session, and returns the last message of the agent.",
         params: &[SESSION_ID, Param::required("request", Kind::Object(COMMAND), "The command."), METADATA],
-        result: Answer::ItemOfTask(Item::Message),
+        result: Answer::ItemOfTask(items::MESSAGE),
         effect: Effect::Control,
         upstream: &[Upstream::post("/session/{id}/command")],
         errors: TURN,
@@ -378,7 +378,7 @@ pub(super) static METHODS: [Method; 18] = [
                 "request",
                 Kind::Object(&[
                     Param::required("messageID", MESSAGE_ID, "The message, a user's or the agent's."),
-                    Param::optional("partID", Kind::Id(IdKind::Part), "A part of that message."),
+                    Param::optional("partID", Kind::Id(ids::PART), "A part of that message."),
                 ]),
                 "The point to revert to.",
             ),
@@ -416,7 +416,7 @@ pub(super) static METHODS: [Method; 18] = [
             ),
             METADATA,
         ],
-        result: Answer::Item(Item::Message),
+        result: Answer::Item(items::MESSAGE),
         effect: Effect::Control,
         switch: Some(Switch::SessionShell),
         upstream: &[Upstream::post("/session/{id}/shell")],

@@ -9,6 +9,7 @@ use longshore_model::{
 };
 
 use crate::methods::{Answer, Item, Method};
+use crate::opencode::items;
 
 const AT: Timestamp = Timestamp(1_750_000_000_123);
 
@@ -19,12 +20,12 @@ pub(crate) fn full(method: &Method) -> Option<ControlResult> {
         Answer::Page(_) => {
             ControlResult::Messages { items: vec![message()], next: Some("eyJpZCI6Im1zZ18xIn0".to_owned()) }
         }
-        Answer::Catalog(Item::Provider) => ControlResult::Providers(catalog(vec![provider()])),
+        Answer::Catalog(items::PROVIDER) => ControlResult::Providers(catalog(vec![provider()])),
         Answer::Catalog(_) => ControlResult::Models(catalog(vec![model()])),
-        Answer::Item(Item::Message) => ControlResult::Message(message()),
-        Answer::Item(Item::Project) => ControlResult::Project(project()),
-        Answer::Item(Item::Workspace) | Answer::ItemOrNull(_) => ControlResult::Workspace(Some(workspace())),
-        Answer::Item(Item::Worktree) => ControlResult::Worktree(worktree()),
+        Answer::Item(items::MESSAGE) => ControlResult::Message(message()),
+        Answer::Item(items::PROJECT) => ControlResult::Project(project()),
+        Answer::Item(items::WORKSPACE) | Answer::ItemOrNull(_) => ControlResult::Workspace(Some(workspace())),
+        Answer::Item(items::WORKTREE) => ControlResult::Worktree(worktree()),
         Answer::Item(_) => ControlResult::Session(session("ses_1")),
         Answer::ItemOfTask(_) => ControlResult::Answered { message: message(), begun: begun() },
         Answer::Flag => ControlResult::Ok(true),
@@ -87,23 +88,23 @@ pub(crate) fn sparse(method: &Method) -> Option<ControlResult> {
 
 fn items(item: Item) -> Option<ControlResult> {
     Some(match item {
-        Item::SessionStatus => ControlResult::Statuses(vec![SessionStatus {
+        items::SESSION_STATUS => ControlResult::Statuses(vec![SessionStatus {
             session: session_id("ses_1"),
             kind: "retry".to_owned(),
             attempt: Some(3),
             message: Some("The provider is overloaded".to_owned()),
             next: Some(AT),
         }]),
-        Item::Task => ControlResult::Sessions(vec![session("ses_1"), session("ses_2")]),
-        Item::Todo => ControlResult::Todos(["Read it", "Say \"so\""].map(todo).to_vec()),
-        Item::FileDiff => ControlResult::Diffs(vec![diff()]),
-        Item::Project => ControlResult::Projects(vec![project()]),
-        Item::Workspace => ControlResult::Workspaces(vec![workspace()]),
-        Item::Worktree => ControlResult::Worktrees(vec![worktree()]),
-        Item::Interrupt | Item::Approval => return None,
-        Item::Message | Item::SessionSummary | Item::Provider | Item::Model => {
+        items::TASK => ControlResult::Sessions(vec![session("ses_1"), session("ses_2")]),
+        items::TODO => ControlResult::Todos(["Read it", "Say \"so\""].map(todo).to_vec()),
+        items::FILE_DIFF => ControlResult::Diffs(vec![diff()]),
+        items::PROJECT => ControlResult::Projects(vec![project()]),
+        items::WORKSPACE => ControlResult::Workspaces(vec![workspace()]),
+        items::WORKTREE => ControlResult::Worktrees(vec![worktree()]),
+        items::MESSAGE | items::SESSION_SUMMARY | items::PROVIDER | items::MODEL => {
             unreachable!("no method lists these without more")
         }
+        _ => return None,
     })
 }
 

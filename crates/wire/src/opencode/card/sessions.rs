@@ -3,25 +3,30 @@
 use longshore_model::{OfferedAgent, OfferedCommand, Offers};
 use serde_json::{Value, json};
 
-use super::super::deployment::Deployment;
-use super::super::{method, offer};
-use super::{errors_of, item_fields, merge, placed_fields, routing, routing_fields};
+use super::offers::description;
+use crate::contract::params::{errors_of, item_fields, merge, placed_fields, routing, routing_fields};
+use crate::contract::{Deployment, method};
 use crate::extension::Extension;
-use crate::methods::answer::CONTEXT_PREFIX;
-use crate::methods::{Effect, Item, Kind, Method, Param};
+use crate::methods::{Effect, Kind, Method, Param};
+use crate::names::CONTEXT_PREFIX;
+use crate::opencode::items;
 use crate::surface::ProtocolVersion;
 
 const EXTENSION: Extension = Extension::SessionManagement;
 
-pub(super) fn params(deployment: &Deployment, version: ProtocolVersion, offers: Option<&Offers>) -> Value {
+pub(in crate::opencode) fn params(
+    deployment: &Deployment,
+    version: ProtocolVersion,
+    offers: Option<&Offers>,
+) -> Value {
     let by_effect = |effect| method::names_by_effect(deployment, EXTENSION, effect);
     let mut params = json!({
         "methods": method::names(deployment, EXTENSION),
         "read_methods": by_effect(Effect::Read),
         "mutation_methods": by_effect(Effect::Mutate),
         "control_methods": by_effect(Effect::Control),
-        "control_method_flags": method::flags(EXTENSION),
-        "method_capabilities": method::capabilities(EXTENSION),
+        "control_method_flags": method::flags(deployment, EXTENSION),
+        "method_capabilities": method::capabilities(deployment, EXTENSION),
         "parameter_capabilities": method::parameter_capabilities(deployment, EXTENSION),
         "pagination": pagination(deployment),
         "method_contracts": method::contracts(deployment, version, EXTENSION),
@@ -32,14 +37,14 @@ pub(super) fn params(deployment: &Deployment, version: ProtocolVersion, offers: 
             "upstream_session_id_field": "metadata.shared.session.id",
         },
     });
-    routing(&mut params);
+    routing(deployment, &mut params);
     let fields = |item| item_fields(item, version);
     let rest = json!({
-        "context_fields": routing_fields(),
-        "session_status_fields": fields(Item::SessionStatus),
-        "todo_fields": fields(Item::Todo),
-        "file_diff_fields": fields(Item::FileDiff),
-        "session_summary_fields": placed_fields("item", Item::SessionSummary, version),
+        "context_fields": routing_fields(deployment),
+        "session_status_fields": fields(items::SESSION_STATUS),
+        "todo_fields": fields(items::TODO),
+        "file_diff_fields": fields(items::FILE_DIFF),
+        "session_summary_fields": placed_fields("item", items::SESSION_SUMMARY, version),
         "notes": [
             "A session belongs to the caller for whom it was created. Sessions of others are refused unless the operator shares \
              them; unowned sessions are for callers with the capability session_claim.",
@@ -94,7 +99,7 @@ fn agent(agent: &OfferedAgent) -> Value {
     if let Some(mode) = &agent.mode {
         entry["mode"] = json!(mode);
     }
-    if let Some(description) = offer::description(agent.description.as_deref()) {
+    if let Some(description) = description(agent.description.as_deref()) {
         entry["description"] = json!(description);
     }
     entry
@@ -102,7 +107,7 @@ fn agent(agent: &OfferedAgent) -> Value {
 
 fn command(command: &OfferedCommand) -> Value {
     let mut entry = json!({"name": command.name});
-    if let Some(description) = offer::description(command.description.as_deref()) {
+    if let Some(description) = description(command.description.as_deref()) {
         entry["description"] = json!(description);
     }
     if let Some(agent) = &command.agent {

@@ -2,10 +2,11 @@
 
 use longshore_model::ControlQuery;
 
-use super::build;
-use super::param::{METADATA, NAME, Param};
-use super::row::{Answer, DIRECTORY_QUERY, Effect, Item, Method, Stability, UPSTREAM, Upstream};
+use super::errors::UPSTREAM;
+use super::params::METADATA;
+use super::{build, items};
 use crate::extension::Extension;
+use crate::methods::{Answer, DIRECTORY_QUERY, Effect, Method, NAME, Param, Stability, Upstream};
 
 const CATALOG: Method = Method {
     name: "",
@@ -15,7 +16,7 @@ const CATALOG: Method = Method {
     params: &[METADATA],
     first: 0,
     paged: false,
-    result: Answer::Catalog(Item::Provider),
+    result: Answer::Catalog(items::PROVIDER),
     effect: Effect::Read,
     switch: None,
     upstream: &[Upstream::get("/provider", DIRECTORY_QUERY)],
@@ -36,7 +37,7 @@ pub(super) static METHODS: [Method; 2] = [
         key: "list_models",
         summary: "Lists the models of all providers, or of one.",
         params: &[Param::optional("provider_id", NAME, "Only the models of this provider."), METADATA],
-        result: Answer::Catalog(Item::Model),
+        result: Answer::Catalog(items::MODEL),
         build: |args| {
             build::query(args, ControlQuery::Models { provider: build::owned(args, "provider_id") })
         },

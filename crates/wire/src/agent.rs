@@ -1,0 +1,89 @@
+//! What the kind of the served agent adds to the protocol: its methods, its fields in messages, and its entries in the documents.
+//!
+//! The rest of this crate knows these additions only through the surface of a [`Deployment`], so a document names nothing that the
+//! served agent does not have. [`AgentSurface::PLAIN`] adds nothing. An agent that adds something has a module with its surface.
+
+use longshore_model::Offers;
+use longshore_model::card::Skill;
+use serde_json::{Value, json};
+
+use crate::contract::{Deployment, SkillRow};
+use crate::extension::Extension;
+use crate::methods::{Item, Method};
+use crate::names;
+use crate::surface::ProtocolVersion;
+
+/// The additions of one kind of agent.
+#[derive(Debug)]
+pub struct AgentSurface {
+    /// The key of the agent in the health document, and the tag of skills that the agent itself provides. `PLAIN` has no tag.
+    pub(crate) key: &'static str,
+    /// Whether the agent has workspaces, which messages and calls may name.
+    pub(crate) has_workspaces: bool,
+    /// The methods besides those about asks, in the order of the card. They are served if the agent can be controlled.
+    pub(crate) methods: &'static [&'static [Method]],
+    /// The items in the results of these methods.
+    pub(crate) items: &'static [Item],
+    /// The descriptions of extensions that differ from those of other agents, or that only this agent has.
+    pub(crate) description: fn(Extension) -> Option<&'static str>,
+    /// The parameters in the extended card of extensions that only this agent has.
+    pub(crate) params: fn(&Deployment, ProtocolVersion, Extension, Option<&Offers>) -> Value,
+    /// The parameters of the model selection that depend on the agent.
+    pub(crate) model_selection: fn() -> Value,
+    /// Which directories and workspaces a message can name.
+    pub(crate) location_note: fn(&Deployment) -> &'static str,
+    /// The skills that only this agent has.
+    pub(crate) skills: &'static [SkillRow],
+    /// What the agent offers, as skills.
+    pub(crate) offered_skills: fn(&Offers) -> Vec<Skill>,
+    /// A sentence about the methods, for the description in the card.
+    pub(crate) control_note: &'static str,
+    /// The schema of the fields in the object [`names::AGENT_OBJECT`] of a message's metadata.
+    pub(crate) message_fields: fn() -> Value,
+    /// The summary of an example that continues a session.
+    pub(crate) session_example: &'static str,
+    /// Example calls of the methods: their names and parameters.
+    pub(crate) examples: fn() -> Vec<(&'static str, Value)>,
+}
+
+impl AgentSurface {
+    /// An agent that adds nothing. Messages can name a directory.
+    pub const PLAIN: Self = Self {
+        key: "agent",
+        has_workspaces: false,
+        methods: &[],
+        items: &[],
+        description: |_| None,
+        params: |_, _, _, _| json!({}),
+        model_selection: || {
+            json!({
+                "notes": ["The choice is for one message. Without one the agent uses the model of the session, or its default."],
+            })
+        },
+        location_note: |_| names::DIRECTORY_NOTE,
+        skills: &[],
+        offered_skills: |_| Vec::new(),
+        control_note: "",
+        message_fields: || json!({"directory": directory_schema()}),
+        session_example: "In a session that exists.",
+        examples: Vec::new,
+    };
+
+    /// The metadata fields with which a message or a call chooses where the agent works.
+    pub(crate) fn location_fields(&self) -> &'static [&'static str] {
+        if self.has_workspaces { &[names::DIRECTORY, names::WORKSPACE] } else { &[names::DIRECTORY] }
+    }
+}
+
+impl PartialEq for AgentSurface {
+    fn eq(&self, other: &Self) -> bool {
+        self.key == other.key
+    }
+}
+
+impl Eq for AgentSurface {}
+
+/// The schema of a field that names a directory.
+pub(crate) fn directory_schema() -> Value {
+    json!({"type": "string", "maxLength": 1024})
+}
