@@ -54,6 +54,11 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: impl FnOnce() -> Times
     })
 }
 
+/// The model of the sub-agent that works on the task has become known.
+pub(crate) fn sub_agent_model(task: &Task, model: String) -> TaskEvent {
+    noted(task, Notes { sub_agent_model: Some(model), ..Notes::default() })
+}
+
 /// The agent asks: the task waits for its user.
 pub(crate) fn asked(task: &Task, now: Timestamp, ask: &Ask, scope: AlwaysScope) -> TaskEvent {
     let mut update = StatusUpdate::new(TaskStatus {

@@ -24,6 +24,8 @@ struct RealAgent {
     environment: BTreeMap<OsString, OsString>,
     /// The directive with which the model runs a shell command that needs a permission.
     shell: fn(&str) -> String,
+    /// A mode in which the agent asks for no permission to run a command, and whether it then runs the command.
+    silent_mode: Option<(&'static str, bool)>,
     /// How the task ends whose permission was rejected.
     after_reject: &'static str,
 }
@@ -38,6 +40,7 @@ async fn opencode_over_acp_is_served() {
         title: "OpenCode over ACP",
         environment,
         shell: |command| format!("scn:bash cmd=\"{command}\""),
+        silent_mode: None,
         after_reject: "COMPLETED",
     };
     serve(root, agent, &model).await;
@@ -70,6 +73,7 @@ async fn qwen_code_is_served() {
             let args = json!({"command": command, "is_background": false});
             format!("scn:tool name=run_shell_command args={args}")
         },
+        silent_mode: Some(("yolo", true)),
         after_reject: "COMPLETED",
     };
     serve(root, agent, &model).await;
@@ -96,6 +100,7 @@ async fn claude_agent_is_served() {
             ],
         ),
         shell: |command| format!("scn:tool name=Bash args={}", json!({ "command": command })),
+        silent_mode: Some(("dontAsk", false)),
         after_reject: "COMPLETED",
     };
     serve(root, agent, &model).await;
@@ -123,6 +128,7 @@ async fn serve(root: tempfile::TempDir, agent: RealAgent, model: &DemoModel) {
     scenario("official client", sends_lists_and_cancels(&gateway)).await;
     let mut context = String::new();
     scenario("send and stream", async { context = send_and_stream(&client).await }).await;
+    scenario("modes", modes(&gateway, &client, &agent)).await;
     scenario("permissions", permissions(&gateway, &client, &agent)).await;
     scenario("cancel", cancel(&client, &context)).await;
     scenario("second turn", next_turn(&client, &context, "the second")).await;
@@ -170,6 +176,34 @@ async fn send_and_stream(client: &Client) -> String {
     let rest = client.resume(&task, frames[1].id.expect("a number")).await.rest().await;
     assert_eq!(rest.len(), frames.len() - 2);
     context_id(&frames[0])
+}
+
+/// Before the scenario of permissions, which shows that later turns have the default mode again.
+async fn modes(gateway: &Gateway, client: &Client, agent: &RealAgent) {
+    let extended = client.call("GetExtendedAgentCard", json!({})).await;
+    let extensions = extended["capabilities"]["extensions"].as_array().expect("a list").iter();
+    let offered: Vec<&Value> = extensions.filter_map(|entry| entry["params"].get("modes")).collect();
+    let [offered] = offered[..] else { panic!("one list of modes: {extended:#}") };
+    assert!(offered.to_string().contains(r#""id":"plan""#), "{offered:#}");
+    assert!(offered["default"].is_string(), "{offered:#}");
+    assert!(extended["skills"].to_string().contains(r#""id":"command."#), "{:#}", extended["skills"]);
+
+    let in_mode = |mode: &str, prompt: &str| {
+        let mut message = message(prompt);
+        message["metadata"] = json!({"shared": {"mode": mode}});
+        message
+    };
+    let refused = client.try_send(&in_mode("no-such-mode", "Hello.")).await.expect_err("no such mode");
+    assert_eq!(refused.code, -32602, "{}", refused.body);
+    assert!(refused.body.to_string().contains("Choose one of: "), "{}", refused.body);
+    let planned = client.send(&in_mode("plan", "scn:text n=2 text=\"A plan.\"")).await;
+    assert_eq!(state_of(&planned), "COMPLETED", "{planned:#}");
+    if let Some((mode, runs)) = agent.silent_mode {
+        let prompt = format!("{} scn:text n=2 text=\"Done.\"", (agent.shell)("touch silent"));
+        let task = client.send(&in_mode(mode, &prompt)).await;
+        assert_eq!(state_of(&task), "COMPLETED", "{mode}: {task:#}");
+        assert_eq!(gateway.workspace().join("silent").exists(), runs, "{mode}: {task:#}");
+    }
 }
 
 async fn permissions(gateway: &Gateway, client: &Client, agent: &RealAgent) {

@@ -146,6 +146,7 @@ fn request() -> Value {
         "shared": open(json!({
             "session": open(json!({"id": reference("Id")})),
             "model": open(json!({"providerID": line, "modelID": line})),
+            "mode": line,
             "delivery": {"enum": Delivery::ALL.map(Delivery::as_str)},
         })),
         "opencode": open(json!({
