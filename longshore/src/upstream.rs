@@ -342,6 +342,7 @@ fn rules(plan: &Plan) -> PromptRules {
     let shell = plan.control.session_shell && !plan.environment.is_read_only();
     let plan = &plan.prompt;
     let defaults = PromptOptions {
+        mode: None,
         agent: plan.agent.clone(),
         system: plan.system.clone(),
         variant: plan.variant.clone(),

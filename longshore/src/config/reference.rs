@@ -91,8 +91,9 @@ In the file the agent is one `[[agents]]` table. A second table is refused: more
 | `pass_env` | a list of variables that the agent gets from the gateway's environment |
 | `workspace` | the directory that the agent works in; a flag or variable of `opencode.workspace_root` overrides it |
 | `auth_method` | the id of the agent's method to log in with, after each start of the agent |
-| `mode` | the mode of new sessions |
-| `model` | the model of sessions whose caller names none |
+| `mode` | the mode of turns whose message names none |
+| `model` | the model of turns whose message names none |
+| `pin` | a list of what callers may not choose: `mode`, `model` |
 | `idle_stop` | seconds without a turn after which the agent is stopped; the next message starts it again (default: never) |
 | `mcp_servers` | tables of MCP servers for every session: `name` and `command` with `env`, or `name` and `url` with `headers` and `type` (`http` or `sse`) |
 

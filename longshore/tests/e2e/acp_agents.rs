@@ -79,6 +79,7 @@ async fn serve(root: tempfile::TempDir, agent: RealAgent, model: &DemoModel) {
     scenario("official client", sends_lists_and_cancels(&gateway)).await;
     let mut context = String::new();
     scenario("send and stream", async { context = send_and_stream(&client).await }).await;
+    scenario("modes", modes(&gateway, &client, &agent)).await;
     scenario("permissions", permissions(&gateway, &client, &agent)).await;
     scenario("cancel", cancel(&client, &context)).await;
     scenario("second turn", next_turn(&client, &context, "the second")).await;
@@ -126,6 +127,35 @@ async fn send_and_stream(client: &Client) -> String {
     let rest = client.resume(&task, frames[1].id.expect("a number")).await.rest().await;
     assert_eq!(rest.len(), frames.len() - 2);
     context_id(&frames[0])
+}
+
+/// Before the scenario of permissions, which shows that later turns have the default mode again.
+async fn modes(gateway: &Gateway, client: &Client, agent: &RealAgent) {
+    let extended = client.call("GetExtendedAgentCard", json!({})).await;
+    let extensions = extended["capabilities"]["extensions"].as_array().expect("a list").iter();
+    let offered: Vec<&Value> = extensions.filter_map(|entry| entry["params"].get("modes")).collect();
+    let [offered] = offered[..] else { panic!("one list of modes: {extended:#}") };
+    let ids = offered["choices"].as_array().expect("a list").iter().map(|mode| &mode["id"]);
+    assert!(ids.into_iter().any(|id| id == agent.other_mode), "{offered:#}");
+    assert!(offered["default"].is_string(), "{offered:#}");
+    assert!(extended["skills"].to_string().contains(r#""id":"command."#), "{:#}", extended["skills"]);
+
+    let in_mode = |mode: &str, prompt: &str| {
+        let mut message = message(prompt);
+        message["metadata"] = json!({"shared": {"mode": mode}});
+        message
+    };
+    let refused = client.try_send(&in_mode("no-such-mode", "Hello.")).await.expect_err("no such mode");
+    assert_eq!(refused.code, -32602, "{}", refused.body);
+    assert!(refused.body.to_string().contains("Choose one of: "), "{}", refused.body);
+    let planned = client.send(&in_mode(agent.other_mode, "scn:text n=2 text=\"A plan.\"")).await;
+    assert_eq!(state_of(&planned), "COMPLETED", "{planned:#}");
+    if let Some((mode, runs)) = agent.silent_mode {
+        let prompt = format!("{} scn:text n=2 text=\"Done.\"", (agent.shell)("touch silent"));
+        let task = client.send(&in_mode(mode, &prompt)).await;
+        assert_eq!(state_of(&task), "COMPLETED", "{mode}: {task:#}");
+        assert_eq!(gateway.workspace().join("silent").exists(), runs, "{mode}: {task:#}");
+    }
 }
 
 async fn permissions(gateway: &Gateway, client: &Client, agent: &RealAgent) {

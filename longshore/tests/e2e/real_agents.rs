@@ -21,6 +21,10 @@ pub(crate) struct RealAgent {
     environment: BTreeMap<OsString, OsString>,
     /// The directive with which the model runs a shell command that needs a permission.
     pub(crate) shell: fn(&str) -> String,
+    /// A mode that is not the default.
+    pub(crate) other_mode: &'static str,
+    /// A mode in which the agent asks for no permission to run a command, and whether it then runs the command.
+    pub(crate) silent_mode: Option<(&'static str, bool)>,
 }
 
 impl RealAgent {
@@ -43,6 +47,8 @@ pub(crate) fn opencode(root: &Path, model: &DemoModel) -> RealAgent {
         title: "OpenCode over ACP",
         environment: demo_home(&home, &model.base_url(), &path_with_tools()).expect("a home can be made"),
         shell: |command| format!("scn:bash cmd=\"{command}\""),
+        other_mode: "plan",
+        silent_mode: None,
     }
 }
 
@@ -71,6 +77,8 @@ pub(crate) fn qwen(root: &Path, model: &DemoModel) -> RealAgent {
             let args = json!({"command": command, "is_background": false});
             format!("scn:tool name=run_shell_command args={args}")
         },
+        other_mode: "plan",
+        silent_mode: Some(("yolo", true)),
     }
 }
 
@@ -93,6 +101,8 @@ pub(crate) fn claude(root: &Path, model: &DemoModel) -> RealAgent {
             ],
         ),
         shell: |command| format!("scn:tool name=Bash args={}", json!({ "command": command })),
+        other_mode: "plan",
+        silent_mode: Some(("dontAsk", false)),
     }
 }
 
@@ -126,6 +136,8 @@ alias = "demo"
         title: "Mistral Vibe",
         environment: environment(&home, &[("VIBE_HOME", text(&config)), ("MISTRAL_DEMO_KEY", "none-needed")]),
         shell: |command| format!("scn:tool name=bash args={}", json!({ "command": command })),
+        other_mode: "ask",
+        silent_mode: Some(("auto-approve", true)),
     }
 }
 
