@@ -74,8 +74,8 @@ pub(crate) fn weight(parts: &[Part]) -> usize {
     parts.iter().map(Part::weight).sum()
 }
 
-/// The events that lead from `old` to `new`, two states of one task. Whoever saw `old` and gets these events has seen all of `new`,
-/// and nothing twice.
+/// The events that lead from `old` to `new`, two states of one task. A reader that has seen `old` and gets these events has seen all
+/// of `new`, and nothing twice.
 pub(crate) fn changes(old: &Task, new: &Task) -> Vec<Event> {
     let mut events = Vec::new();
     let seen: HashSet<&str> =
@@ -86,7 +86,7 @@ pub(crate) fn changes(old: &Task, new: &Task) -> Vec<Event> {
             && !seen.contains(message.message_id.as_str())
     };
     for message in new.history.iter().filter(is_missed) {
-        // The message was in a status that nobody saw. The state at that time is not known; the task was not over.
+        // The message was in a status that the stream missed. Its state is not known; the task was not over.
         let status =
             Status { state: Some(TaskState::Working), message: Some(message.clone()), timestamp: None };
         events.push(status_event(new, status, Metadata::new()));

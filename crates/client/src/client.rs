@@ -71,7 +71,7 @@ impl Client {
     /// A client of the agent that a card describes. `url`: where the card was found.
     pub fn of_card(card: Arc<Card>, url: &Url, settings: Settings) -> Result<Self> {
         let interface = card.choose(&settings)?.clone();
-        // Whoever writes the card could otherwise collect the credentials of another server.
+        // Otherwise the author of a card could collect the credentials of another server.
         if settings.credential.is_some() && interface.url.origin() != url.origin() {
             return Err(Error::new(
                 ErrorKind::Input,

@@ -6,7 +6,7 @@ use secrecy::SecretString;
 
 use crate::card::Binding;
 
-/// The names of the headers that a credential may not replace.
+/// What a caller sends to prove who it is.
 #[derive(Clone, Debug)]
 pub enum Credential {
     Bearer(SecretString),

@@ -115,7 +115,7 @@ impl TaskStream {
                     tokio::time::sleep(intervals.next()).await;
                     match self.look().await {
                         Err(error) if is_passing(&error) && self.failures < MAX_FAILURES => {
-                            self.failures += 1
+                            self.failures += 1;
                         }
                         looked => {
                             looked?;
@@ -175,7 +175,9 @@ impl TaskStream {
             }
             // An agent that answers this is alive: its task may be silent for long.
             match self.look().await {
-                Err(error) if is_passing(&error) => self.failures += 1,
+                Err(error) if is_passing(&error) => {
+                    self.failures += 1;
+                }
                 looked => {
                     looked?;
                     self.is_over = self.is_settled();

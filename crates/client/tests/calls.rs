@@ -116,7 +116,7 @@ async fn a_stream_without_ids_goes_on_from_the_present_task() {
     assert_eq!(read, ("one two three four".to_owned(), Some(TaskState::Completed)));
 }
 
-/// Streams of 0.3 need not begin with the task, and then nobody knows what their events follow.
+/// Streams of 0.3 need not begin with the task. Then the client cannot know what their events follow.
 #[tokio::test]
 async fn a_stream_that_does_not_begin_with_the_task_is_completed_by_looking_at_it() {
     let agent = agent(|request, count| match (request.rpc(), count) {
@@ -135,6 +135,25 @@ async fn a_stream_that_does_not_begin_with_the_task_is_completed_by_looking_at_i
     let client = connect(&agent, Settings::default()).await;
     let read = read(client.stream(message()).await.unwrap()).await;
     assert_eq!(read, ("one two three".to_owned(), Some(TaskState::Completed)));
+}
+
+/// Such an agent would otherwise be asked for a stream again and again.
+#[tokio::test]
+async fn an_agent_that_does_not_keep_its_streams_open_is_looked_at() {
+    let agent = agent(|request, count| match (request.rpc(), count) {
+        ("SendStreamingMessage" | "SubscribeToTask", _) => {
+            Reply::stream(&[(None, json!({"task": task("TASK_STATE_WORKING", "one ")}))])
+        }
+        (_, 0) => Reply::new(503, "text/plain", "busy"),
+        (_, 1) => Reply::result(&task("TASK_STATE_WORKING", "one two ")),
+        _ => Reply::result(&task("TASK_STATE_COMPLETED", "one two three")),
+    });
+    let quick = Polling { initial: Duration::from_millis(1), ..Polling::default() };
+    let client = connect(&agent, Settings { polling: Some(quick), ..Settings::default() }).await;
+    let read = read(client.stream(message()).await.unwrap()).await;
+    assert_eq!(read, ("one two three".to_owned(), Some(TaskState::Completed)));
+    let joined = agent.requests().iter().filter(|request| request.rpc() == "SubscribeToTask").count();
+    assert_eq!(joined, 3);
 }
 
 #[tokio::test]

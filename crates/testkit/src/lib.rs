@@ -15,3 +15,4 @@ pub mod scripted_agent;
 pub mod scripted_control;
 pub mod store_suite;
 pub mod stub_agent;
+pub mod terminal;

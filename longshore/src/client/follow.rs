@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use longshore_client::{ErrorKind, Event, Outgoing, Task, TaskState, TaskStream};
+use longshore_client::{Client, ErrorKind, Event, Outgoing, Task, TaskState, TaskStream};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::answer::Ask;
@@ -13,6 +13,7 @@ use super::render::Renderer;
 use super::target::{self, Agent};
 use super::{stdin, words};
 use crate::cli::client::{AnswerAsk, Following, OutputFormat, WatchTask};
+use crate::output;
 use crate::signals::{Ended, Signals};
 
 /// How often the status line changes.
@@ -41,7 +42,7 @@ pub(crate) async fn answer(options: &AnswerAsk) -> Result<Code, Failure> {
     follower.run(agent.client.stream(message)).await
 }
 
-/// Shows the task of a stream until it ends or needs something that nobody can give now.
+/// Shows the task of a stream until it ends, or until it needs an answer that is not there.
 pub(crate) async fn follow(
     agent: &Agent,
     following: &Following,
@@ -136,8 +137,9 @@ impl<'a> Follower<'a> {
                 }
                 Some(TaskState::AuthRequired) => {
                     let message = stream.task().and_then(|task| task.status.message.as_ref());
-                    let text = message.map(words::question).unwrap_or_default();
-                    self.renderer.printer.line(Style::Bad, &text);
+                    let text = message.map(words::question).filter(|text| !text.is_empty());
+                    let text = text.as_deref().unwrap_or("The agent waits for credentials.");
+                    self.renderer.printer.line(Style::Bad, text);
                     return Ok(Code::Auth);
                 }
                 _ => {}
@@ -249,36 +251,49 @@ impl<'a> Follower<'a> {
         let printer = &mut self.renderer.printer;
         printer.line(Style::Ask, &ask.text);
         let answer = ask.options.first().map_or("ANSWER", |(id, _)| id.as_str());
-        let command = format!("longshore asks answer {} {answer}{}", task.id, self.agent.flags);
+        let words = [task.id.as_str(), answer].map(output::shell_word).join(" ");
+        let command = format!("longshore asks answer {words}{}", self.agent.flags);
         printer.line(Style::Plain, &format!("To answer later: {command}"));
         Code::InputRequired
     }
 
     /// Cancels the task, unless the person changes their mind. False: the task goes on, and the command ends.
     async fn interrupted(&mut self, ended: Ended) -> Result<bool, Failure> {
-        let Some(task) = self.renderer.task().map(str::to_owned) else { return Ok(false) };
-        let again = if ended == Ended::ByPerson {
-            self.renderer
-                .printer
-                .line(Style::Dim, "Canceling the task. Press Ctrl-C again to leave it running.");
-            tokio::time::timeout(SECOND_THOUGHT, self.signals.next()).await.is_ok()
-        } else {
-            true
+        let Some(task) = self.renderer.task().map(str::to_owned) else {
+            let text = "Interrupted before the agent named its task. The agent may work on the message.";
+            self.renderer.printer.line(Style::Plain, text);
+            return Ok(false);
         };
-        if again {
+        let is_canceled = match ended {
+            Ended::ByPerson => {
+                let text = "Canceling the task. Press Ctrl-C again to leave it running.";
+                self.renderer.printer.line(Style::Dim, text);
+                tokio::select! {
+                    canceled = cancel(&self.agent.client, &task) => canceled?,
+                    _ = self.signals.next() => false,
+                }
+            }
+            Ended::BySystem => false,
+        };
+        if !is_canceled {
             let text = self.come_back(&task);
             self.renderer.printer.line(Style::Plain, &text);
-            return Ok(false);
         }
-        match self.agent.client.cancel(&task).await {
-            Ok(_) => Ok(true),
-            // The task has just ended by itself.
-            Err(error) if error.kind() == ErrorKind::TaskNotCancelable => Ok(true),
-            Err(error) => Err(error.into()),
-        }
+        Ok(is_canceled)
     }
 
     fn come_back(&self, task: &str) -> String {
+        let task = output::shell_word(task);
         format!("The task may go on. To follow it: longshore tasks watch {task}{}", self.agent.flags)
+    }
+}
+
+/// Cancels a task after a moment in which the person can still change their mind. True also if the task has just ended by itself.
+async fn cancel(client: &Client, task: &str) -> Result<bool, Failure> {
+    tokio::time::sleep(SECOND_THOUGHT).await;
+    match client.cancel(task).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::TaskNotCancelable => Ok(true),
+        Err(error) => Err(error.into()),
     }
 }

@@ -265,7 +265,7 @@ impl Renderer {
         match kind {
             Kind::Text => self.write_answer(text),
             Kind::Reasoning if self.printer.is_watched() => self.printer.aside(Style::Dim, text),
-            // Nobody reads it in a log.
+            // Without a terminal it would only fill a log.
             Kind::Reasoning | Kind::Tool => {}
         }
     }

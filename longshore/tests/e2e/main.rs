@@ -13,6 +13,7 @@ mod ask_scenarios;
 mod asking;
 mod asks;
 mod broken_streams;
+mod call;
 mod client;
 mod configured_harness;
 mod control;

@@ -1,7 +1,5 @@
 //! `longshore attach`.
 
-#![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
-
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::fixture::{command, finish};

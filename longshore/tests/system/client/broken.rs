@@ -1,7 +1,5 @@
 //! Connections that break during one call.
 
-#![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
-
 use std::fmt::Write as _;
 use std::time::Duration;
 

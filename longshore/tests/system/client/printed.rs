@@ -1,7 +1,5 @@
 //! What `longshore call` prints on a pipe.
 
-#![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
-
 use longshore_testkit::fake_opencode::Turn;
 use serde_json::Value;
 
