@@ -302,12 +302,12 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
 }
 
 fn credentials(reader: &mut Reader<'_>, listen: Option<&Listen>) -> Option<Vec<Credential>> {
-    let listed = credentials::read(reader);
+    let entries = credentials::read(reader);
     let token = reader.secret(&table::BEARER_TOKEN);
     let key = reader.secret(&table::API_KEY);
     let mut all: Vec<Credential> = token.map(Credential::of_owner).into_iter().collect();
     all.extend(key.map(Credential::of_owner_with_key));
-    all.extend(listed);
+    all.extend(entries);
     let lacks_authority = listen.is_some_and(|listen| !listen.asks_for_certificates());
     let unusable = || credentials::unusable_certificate(&all).filter(|_| lacks_authority);
     if let Some(reason) = credentials::ambiguous(&all).or_else(unusable)
