@@ -232,3 +232,42 @@ fn a_file_with_variables_or_headers_of_an_agent_must_be_private() {
         assert_eq!(holds_secret(&entry(more)), expected, "{more}");
     }
 }
+
+#[test]
+fn the_homes_of_the_agent_are_protected_wherever_its_environment_puts_them() {
+    let holder = tempfile::tempdir().unwrap();
+    let root = holder.path().canonicalize().unwrap();
+    let path = |name: &str| root.join(name).to_str().unwrap().to_owned();
+    let moved = path("moved");
+    let cases: [(&str, &str, &str, &[&str]); 6] = [
+        ("claude", "CLAUDE_CONFIG_DIR", &moved, &["moved/.credentials.json", "/home/ada/.claude.json"]),
+        ("qwen", "QWEN_HOME", &moved, &["moved/oauth_creds.json", "/home/ada/.qwen/settings.json"]),
+        ("qwen", "QWEN_RUNTIME_DIR", "~/run", &["/home/ada/run/tmp"]),
+        ("vibe", "VIBE_HOME", "in-workspace", &["work/in-workspace/.env"]),
+        (
+            "opencode-acp",
+            "XDG_CONFIG_HOME",
+            &moved,
+            &["moved/opencode/opencode.json", "/home/ada/.config/opencode/a"],
+        ),
+        ("opencode-acp", "OPENCODE_CONFIG", &moved, &["moved"]),
+    ];
+    std::fs::create_dir(root.join("work")).unwrap();
+    for (preset, name, value, secrets) in cases {
+        let variables: &[_] = &[PATH, (name, value)];
+        let flags: &[_] = &[("agents", preset), ("opencode.workspace_root", &path("work"))];
+        let protected = Sources { flags, variables, ..Sources::default() }.plan().protected_paths();
+        for secret in secrets {
+            assert!(protected.deny(&root.join(secret)), "{name}: {secret}");
+        }
+        assert!(!protected.deny(&root.join("work/README.md")), "{name}");
+        // Without the variable, the same place is nothing of the agent.
+        let plain = Sources { flags, variables: &[PATH], ..Sources::default() }.plan();
+        assert!(!plain.protected_paths().deny(&root.join(secrets[0])), "{name}");
+    }
+    // A workspace below a home of the agent is for callers.
+    let variables: &[_] = &[PATH, ("VIBE_HOME", root.to_str().unwrap())];
+    let flags: &[_] = &[("agents", "vibe"), ("opencode.workspace_root", &path("work"))];
+    let protected = Sources { flags, variables, ..Sources::default() }.plan().protected_paths();
+    assert!(!protected.deny(&root.join("work/README.md")) && protected.deny(&root.join("config.toml")));
+}
