@@ -33,6 +33,10 @@ impl Workspace {
         Self { root, allow_override, protected }
     }
 
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// `facts`: what is known of the agent.
     pub(super) async fn admit(&self, request: Admission<'_>, facts: Option<AgentFacts>) -> Result<Admitted> {
         if unless_blank(request.workspace).is_some() {

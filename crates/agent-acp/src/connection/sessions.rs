@@ -133,7 +133,8 @@ impl Connection {
     pub async fn new_session(&self, cwd: &str, servers: &[McpServer]) -> Result<OpenedSession, CallError> {
         let (reply, answer) = oneshot::channel();
         let params = json!({"cwd": cwd, "mcpServers": servers});
-        self.request("session/new", &params, self.0.limits.start, Pending::NewSession(reply), answer).await
+        let pending = Pending::NewSession { directory: cwd.to_owned(), reply };
+        self.request("session/new", &params, self.0.limits.start, pending, answer).await
     }
 
     /// Opens a session of an earlier process again: resumes it if the agent can, which repeats no history, or else loads it.
@@ -175,11 +176,12 @@ impl Connection {
     ) -> Result<OpenedSession, CallError> {
         {
             let mut state = self.lock();
-            let facts = || SessionFacts::new(SessionTotals::of_old_session());
-            let route = state
-                .sessions
-                .entry(session.to_owned())
-                .or_insert_with(|| Route { facts: facts(), phase: Phase::Idle });
+            let new = || Route {
+                directory: cwd.to_owned(),
+                facts: SessionFacts::new(SessionTotals::of_old_session()),
+                phase: Phase::Idle,
+            };
+            let route = state.sessions.entry(session.to_owned()).or_insert_with(new);
             if !matches!(route.phase, Phase::Idle) {
                 return Err(CallError::Busy);
             }
@@ -223,7 +225,8 @@ impl Connection {
         self.require("session/fork", "copies of sessions")?;
         let (reply, answer) = oneshot::channel();
         let params = json!({"sessionId": session, "cwd": cwd, "mcpServers": servers});
-        self.request("session/fork", &params, self.0.limits.start, Pending::NewSession(reply), answer).await
+        let pending = Pending::NewSession { directory: cwd.to_owned(), reply };
+        self.request("session/fork", &params, self.0.limits.start, pending, answer).await
     }
 
     /// One page of the agent's sessions.

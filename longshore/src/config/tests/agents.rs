@@ -1,5 +1,6 @@
 //! The agent that is served instead of OpenCode over HTTP.
 
+use longshore_agent_acp::FileAccess;
 use longshore_agent_acp::schema::{McpServer, NamedValue, RemoteKind};
 
 use super::*;
@@ -36,6 +37,7 @@ fn a_preset_or_a_command_line_names_the_agent() {
     for (text, name, program, arguments) in cases {
         let plan = of_flag(text);
         let agent = agent(&plan);
+        assert_eq!((agent.client_files, agent.client_terminals), (FileAccess::Off, false), "{text}");
         assert_eq!((agent.name.as_str(), agent.program.to_str().unwrap()), (name, program), "{text}");
         assert_eq!(agent.arguments, arguments, "{text}");
         assert!(plan.data_dir.to_str().unwrap().ends_with(&format!("-acp-{name}")), "{:?}", plan.data_dir);
@@ -99,6 +101,8 @@ auth_method = "login"
 mode = "plan"
 model = "m"
 idle_stop = 1.5
+client_files = "read-write"
+client_terminals = true
 
 [[agents.mcp_servers]]
 name = "local"
@@ -122,6 +126,7 @@ headers = { Authorization = "Bearer x" }
     let options = (agent.auth_method.as_deref(), agent.mode.as_deref(), agent.model.as_deref());
     assert_eq!(options, (Some("login"), Some("plan"), Some("m")));
     assert_eq!(agent.idle_stop, Some(Duration::from_millis(1500)));
+    assert_eq!((agent.client_files, agent.client_terminals), (FileAccess::ReadWrite, true));
     let named = |name: &str, value: &str| vec![NamedValue { name: name.to_owned(), value: value.to_owned() }];
     let expected = [
         McpServer::Stdio {
@@ -169,11 +174,15 @@ fn a_wrong_agent_in_the_file_is_refused_with_all_its_problems() {
             ],
         ),
         (
-            format!("{entry}kinds = \"acp\"\nidle_stop = -1\nenv = [\"A\"]\n"),
+            format!(
+                "{entry}kinds = \"acp\"\nidle_stop = -1\nenv = [\"A\"]\nclient_files = \"write\"\nclient_terminals = \"on\"\n"
+            ),
             &[
                 "longshore.toml line 1 (agents[0].kinds): there is no such field; did you mean kind?",
                 "longshore.toml line 1 (agents[0].env): must be a table of names and texts",
                 "longshore.toml line 1 (agents[0].idle_stop): must be a number of seconds, at most 366 days (0: never)",
+                "longshore.toml line 1 (agents[0].client_files): must be off, read or read-write",
+                "longshore.toml line 1 (agents[0].client_terminals): must be true or false",
             ],
         ),
         (
