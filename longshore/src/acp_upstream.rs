@@ -43,6 +43,8 @@ pub(crate) fn config(plan: &Plan, agent: &AcpPlan) -> AcpConfig {
         allow_directory_override: plan.allow_directory_override,
         protected: Arc::new(plan.protected_paths()),
         limits: Limits { start: START_TIMEOUT, call: plan.turns.control_timeout, ..Limits::default() },
+        client_files: agent.client_files,
+        client_terminals: agent.client_terminals,
         mcp_servers: agent.mcp_servers.clone(),
         auth_method: agent.auth_method.clone(),
         mode: agent.mode.clone(),

@@ -64,6 +64,8 @@ fn config(directory: &str, command: &str) -> AcpConfig {
         allow_directory_override: true,
         protected: Arc::default(),
         limits: Limits::default(),
+        client_files: longshore_agent_acp::FileAccess::Off,
+        client_terminals: false,
         mcp_servers: Vec::new(),
         auth_method: None,
         mode: None,

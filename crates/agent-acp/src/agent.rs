@@ -24,6 +24,7 @@ use self::choose::Defaults;
 use self::drive::Turns;
 pub use self::facts::{AgentFacts, Capabilities};
 use self::host::{Host, HostConfig, Source};
+use crate::client::{ClientConfig, FileAccess};
 use crate::connection::{Limits, Role};
 use crate::process::ProcessConfig;
 use crate::schema::McpServer;
@@ -41,6 +42,10 @@ pub struct AcpConfig {
     /// The gateway's own files, which callers must not reach.
     pub protected: Arc<ProtectedPaths>,
     pub limits: Limits,
+    /// The files that the agent may have the gateway read and write.
+    pub client_files: FileAccess,
+    /// The agent may have the gateway run commands.
+    pub client_terminals: bool,
     pub mcp_servers: Vec<McpServer>,
     /// The method to log in with after each start of the agent. `None`: the agent needs no login, or has one already.
     pub auth_method: Option<String>,
@@ -74,19 +79,25 @@ impl AcpAgent {
     }
 
     fn with_source(config: AcpConfig, source: Source, tasks: &Tasks) -> Self {
+        let workspace =
+            Workspace::new(&config.workspace, config.allow_directory_override, Arc::clone(&config.protected));
+        let client = ClientConfig {
+            files: config.client_files,
+            terminals: config.client_terminals,
+            root: workspace.root().to_owned(),
+            protected: Arc::clone(&config.protected),
+            environment: config.process.environment.clone(),
+        };
         let host = HostConfig {
             name: config.name.clone(),
             source,
             limits: config.limits.clone(),
+            client,
             auth_method: config.auth_method.clone(),
             idle_stop: config.idle_stop,
         };
         Self {
-            workspace: Workspace::new(
-                &config.workspace,
-                config.allow_directory_override,
-                Arc::clone(&config.protected),
-            ),
+            workspace,
             host: Host::new(host, tasks),
             turns: Arc::default(),
             defaults: Defaults::default(),

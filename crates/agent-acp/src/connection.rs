@@ -10,11 +10,12 @@ mod dispatch;
 mod driver;
 mod error;
 mod facts;
+mod serve;
 mod sessions;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use longshore_engine::queue;
@@ -32,6 +33,7 @@ pub(crate) use self::driver::OUTPUT_ENDED;
 pub use self::error::CallError;
 pub use self::facts::{Chosen, Role, SessionFacts};
 pub use self::sessions::OpenedSession;
+use crate::client::{Client, Report};
 use crate::frame::{self, AgentRequestId, RpcError};
 use crate::permission::Choice;
 use crate::schema::{
@@ -85,11 +87,19 @@ struct Shared {
     state: Mutex<State>,
     /// Permits for the bytes of events that may wait.
     queued: Arc<Semaphore>,
+    /// Unset: the agent may ask for no files and commands.
+    client: OnceLock<Arc<Client>>,
+}
+
+/// A line that waits to be written.
+struct Outgoing {
+    line: Vec<u8>,
+    _held: Option<OwnedSemaphorePermit>,
 }
 
 struct State {
     /// `None`: no more lines are written.
-    outbox: Option<queue::Sender<Vec<u8>>>,
+    outbox: Option<queue::Sender<Outgoing>>,
     last_id: u64,
     pending: HashMap<u64, Pending>,
     sessions: HashMap<String, Route>,
@@ -110,8 +120,11 @@ type Reply<T> = oneshot::Sender<Result<T, CallError>>;
 /// A request that the agent has not answered.
 enum Pending {
     Call(Reply<Json>),
-    /// The answer names a new session.
-    NewSession(Reply<OpenedSession>),
+    /// The answer names a new session in this directory.
+    NewSession {
+        directory: String,
+        reply: Reply<OpenedSession>,
+    },
     /// The session is known, and the agent may repeat its history.
     OldSession {
         session: String,
@@ -145,6 +158,8 @@ pub enum TurnEvent {
         id: AgentRequestId,
         request: Box<PermissionRequest>,
     },
+    /// The output of a command that the gateway runs for the agent.
+    Terminal(Report),
     /// The last event.
     Ended(TurnEnd),
 }
@@ -179,17 +194,18 @@ impl Connection {
             closed: None,
         };
         let queued = Arc::new(Semaphore::new(limits.queued_bytes));
-        let connection = Self(Arc::new(Shared { limits, state: Mutex::new(state), queued }));
+        let connection =
+            Self(Arc::new(Shared { limits, state: Mutex::new(state), queued, client: OnceLock::new() }));
         let driver = Driver::new(connection.clone(), output, input, lines);
         (connection, driver)
     }
 
     /// Agrees on the version of the protocol. The first request.
     pub async fn initialize(&self) -> Result<InitializeAnswer, CallError> {
-        // Without `fs` and `terminal` an agent works on its own files and commands. With them, one agent would do both here.
+        // An agent that is offered no files and terminals works on its own.
         let params = json!({
             "protocolVersion": PROTOCOL_VERSION,
-            "clientCapabilities": {"fs": {"readTextFile": false, "writeTextFile": false}, "terminal": false},
+            "clientCapabilities": self.client_capabilities(),
             "clientInfo": {"name": "longshore", "version": env!("CARGO_PKG_VERSION")},
         });
         let answer = self.call("initialize", &params, self.0.limits.start).await?;
@@ -241,6 +257,7 @@ impl Connection {
         if !matches!(state.sessions.get(session), Some(Route { phase: Phase::Turn { .. }, .. })) {
             return Ok(());
         }
+        self.end_commands(session);
         // One item, so that no other line comes between them.
         let asks: Vec<_> = state.asks_of(session);
         let cancelled = asks.iter().flat_map(|id| frame::result(id, &Choice::Cancelled.outcome()));
@@ -320,7 +337,7 @@ impl Connection {
         let line = frame::request(id, method, params);
         let exchange = async {
             // If the line cannot be sent, the connection is over, and that is the answer.
-            let _ = outbox.send(line).await;
+            let _ = outbox.send(line.into()).await;
             answer.await
         };
         let answer = match timeout(limit, exchange).await {
@@ -352,6 +369,7 @@ impl Connection {
         }
         drop(state);
         drop(pending);
+        self.end_all_commands();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -359,8 +377,14 @@ impl Connection {
     }
 }
 
+impl From<Vec<u8>> for Outgoing {
+    fn from(line: Vec<u8>) -> Self {
+        Self { line, _held: None }
+    }
+}
+
 impl State {
-    fn outbox(&self) -> Result<queue::Sender<Vec<u8>>, CallError> {
+    fn outbox(&self) -> Result<queue::Sender<Outgoing>, CallError> {
         self.outbox.clone().ok_or_else(|| self.why_closed().unwrap_or_else(CallError::shut))
     }
 
@@ -376,7 +400,7 @@ impl State {
 
     /// Queues a line. If it fails, nothing was sent.
     fn send(&self, line: Vec<u8>) -> Result<(), CallError> {
-        self.outbox()?.try_send(line).map_err(|error| match error {
+        self.outbox()?.try_send(line.into()).map_err(|error| match error {
             TrySendError::Full(_) => CallError::Deaf,
             TrySendError::Closed(_) => self.why_closed().unwrap_or_else(CallError::shut),
         })

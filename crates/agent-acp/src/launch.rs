@@ -8,6 +8,7 @@ use longshore_model::{Error, ErrorKind, Result, redact};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 
+use crate::client::ClientConfig;
 use crate::connection::{CallError, Connection, Limits};
 use crate::process::{Ending, Process, ProcessConfig};
 use crate::schema::InitializeAnswer;
@@ -64,12 +65,23 @@ const LAST_MOMENTS: Duration = Duration::from_secs(1);
 
 /// Starts an agent. If the handshake fails, the process is ended, and the error holds what the agent printed instead.
 pub async fn launch(config: &ProcessConfig, limits: Limits, tasks: &Tasks) -> Result<Running> {
+    launch_offering(config, limits, ClientConfig::default(), tasks).await
+}
+
+/// Like [`launch`], with an agent that may ask for files and commands.
+pub async fn launch_offering(
+    config: &ProcessConfig,
+    limits: Limits,
+    client: ClientConfig,
+    tasks: &Tasks,
+) -> Result<Running> {
     let name = std::path::Path::new(&config.program).file_name().unwrap_or(&config.program);
     let name = name.to_string_lossy();
     let (process, pipes) = Process::start(config).map_err(|source| not_started(&name, source))?;
     tasks.spawn("acp error output", process.log().clone().fill(pipes.errors));
     let log = process.log().clone();
     let (connection, driver) = connect(pipes.output, pipes.input, limits, tasks);
+    connection.offer(client, tasks);
     let why = match connection.initialize().await {
         Ok(about) => {
             return Ok(Running { connection, about, driver, process: Some(process) });

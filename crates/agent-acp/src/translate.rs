@@ -8,6 +8,7 @@ mod outcome;
 mod replay;
 mod settings;
 mod sub_agent;
+mod terminal;
 mod tool;
 mod usage;
 
@@ -174,6 +175,13 @@ impl Translator {
         self.count("update that is too long");
     }
 
+    /// A command that the gateway runs for the agent has this output now.
+    pub fn terminal(&mut self, id: &str, output: &str) {
+        if !self.is_over {
+            self.calls.terminal(id, output, &mut self.ids, &mut self.out);
+        }
+    }
+
     /// The agent waits for a permission. Returns the id of the ask; `None`: the ask cannot be shown, so it must be rejected. A
     /// request without options is such an ask, because nothing could allow it.
     pub fn permission(&mut self, request: &PermissionRequest, options: &AskOptions) -> Option<RequestId> {
@@ -234,10 +242,10 @@ impl Translator {
         let content = &chunk.content;
         match content.kind.as_str() {
             "text" => self.append(kind, chunk.message_id.as_deref(), &content.text),
-            "resource_link" => {
-                let uri = content.uri.as_deref().unwrap_or_default();
-                let link = format!("[{}]({uri})", content.name.as_deref().unwrap_or(uri));
-                self.append(kind, chunk.message_id.as_deref(), &link);
+            "resource_link" => self.append(kind, chunk.message_id.as_deref(), &link_to(content)),
+            // An image may be named instead of sent.
+            "image" | "audio" if content.data.is_none() && content.uri.is_some() => {
+                self.append(kind, chunk.message_id.as_deref(), &link_to(content));
             }
             _ => self.content(content, chunk.message_id.as_deref()),
         }
@@ -333,6 +341,11 @@ impl Translator {
         let name = if is_known || self.unmapped.len() < MAX_UNMAPPED { name } else { "other".to_owned() };
         *self.unmapped.entry(name).or_default() += 1;
     }
+}
+
+fn link_to(content: &ContentBlock) -> String {
+    let uri = content.uri.as_deref().unwrap_or_default();
+    format!("[{}]({uri})", content.name.as_deref().unwrap_or(uri))
 }
 
 /// The file that a block of content holds. `None`: it holds none, or one that cannot be decoded.

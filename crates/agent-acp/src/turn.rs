@@ -105,6 +105,7 @@ impl Turn {
                     None => drop(self.connection.answer(&id, Choice::Cancelled)),
                 }
             }
+            TurnEvent::Terminal(report) => self.translator.terminal(&report.terminal, &report.output),
             TurnEvent::Ended(end) => {
                 self.is_over = true;
                 self.asks.clear();

@@ -69,6 +69,8 @@ fn gateway(root: &Path, loads: bool, store: Arc<dyn Store>) -> Gateway {
         allow_directory_override: true,
         protected: Arc::default(),
         limits: Limits::default(),
+        client_files: longshore_agent_acp::FileAccess::Off,
+        client_terminals: false,
         mcp_servers: Vec::new(),
         auth_method: None,
         mode: None,

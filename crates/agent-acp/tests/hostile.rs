@@ -10,9 +10,9 @@ use longshore_agent_acp::content::PromptBlock;
 use longshore_agent_acp::launch::{Running, launch};
 use longshore_agent_acp::process::{Ending, ProcessConfig, environment};
 use longshore_agent_acp::turn::Turn;
-use longshore_agent_acp::{AcpAgent, AcpConfig};
-use longshore_engine::Tasks;
+use longshore_agent_acp::{AcpAgent, AcpConfig, FileAccess};
 use longshore_engine::port::{self, Agent as _, Input, NewSession, Prompting, TurnRequest};
+use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, PromptId, PromptOptions, SessionId, TaskId};
 use tokio::time::timeout;
 
@@ -225,14 +225,25 @@ text "$answered"; end; cat >/dev/null"#;
 
 /// Serves the agent as the gateway does, and starts a turn.
 async fn served(script: &str, tasks: &Tasks) -> (std::sync::Arc<AcpAgent>, port::Turn) {
-    let workspace = std::env::temp_dir().canonicalize().unwrap();
+    served_in(&std::env::temp_dir(), script, tasks).await
+}
+
+/// Like [`served`], in this workspace. The agent may ask for files and commands.
+async fn served_in(
+    workspace: &std::path::Path,
+    script: &str,
+    tasks: &Tasks,
+) -> (std::sync::Arc<AcpAgent>, port::Turn) {
+    let workspace = workspace.canonicalize().unwrap();
     let config = AcpConfig {
         name: "hostile".to_owned(),
         process: config(&format!("start; {script}")),
         workspace: workspace.clone(),
         allow_directory_override: true,
-        protected: std::sync::Arc::default(),
+        protected: std::sync::Arc::new(ProtectedPaths::new([workspace.join("data")])),
         limits: limits(),
+        client_files: FileAccess::ReadWrite,
+        client_terminals: true,
         mcp_servers: Vec::new(),
         auth_method: None,
         mode: None,
@@ -260,15 +271,24 @@ async fn served(script: &str, tasks: &Tasks) -> (std::sync::Arc<AcpAgent>, port:
     (agent, turn)
 }
 
-async fn end_of(mut turn: port::Turn) -> Outcome {
+async fn end_of(turn: port::Turn) -> Outcome {
+    told(turn).await.1
+}
+
+/// The text and the end of a served turn.
+async fn told(mut turn: port::Turn) -> (String, Outcome) {
+    let mut text = String::new();
     let end = async {
         loop {
-            if let AgentEvent::Ended(outcome) = turn.events.recv().await.expect("the turn has an end") {
-                return outcome;
+            match turn.events.recv().await.expect("the turn has an end") {
+                AgentEvent::Text { text: more, .. } => text.push_str(&more),
+                AgentEvent::Ended(outcome) => return outcome,
+                _ => {}
             }
         }
     };
-    timeout(PATIENCE, end).await.expect("the turn ends")
+    let outcome = timeout(PATIENCE, end).await.expect("the turn ends");
+    (text, outcome)
 }
 
 #[tokio::test]
@@ -297,6 +317,70 @@ async fn a_gateway_that_stops_leaves_no_process_of_a_served_agent() {
     };
     timeout(PATIENCE, tasks.stop()).await.expect("all tasks end");
     gone(&child).await;
+}
+
+#[tokio::test]
+async fn a_served_agent_gets_no_file_outside_of_its_session_and_none_of_the_gateway() {
+    let holder = tempfile::tempdir().unwrap();
+    let workspace = holder.path().join("work");
+    std::fs::create_dir_all(workspace.join("data")).unwrap();
+    std::fs::write(workspace.join("own"), "own").unwrap();
+    std::fs::write(workspace.join("data/token"), "hidden").unwrap();
+    std::fs::write(holder.path().join("beside"), "hidden").unwrap();
+    // The answers to the requests are the text of the turn.
+    let script = r#"
+cd "$PWD" && ln -s ../beside link && ln -s .. up && ln data/token hard
+read_file() { printf '{"id":"r","method":"fs/read_text_file","params":{"sessionId":"s","path":"%s"}}\n' "$1"; read -r answer
+  text "$(printf '%s' "$answer" | tr -d '"{}')|"; }
+for path in own link up/beside data/token hard /etc/passwd ../beside; do read_file "$path"; done
+end; cat >/dev/null"#;
+    let tasks = Tasks::new();
+    let script = format!("cd '{}'\n{script}", workspace.display());
+    let (agent, turn) = served_in(&workspace, &script, &tasks).await;
+    let (text, outcome) = told(turn).await;
+    assert_eq!(outcome, Outcome::Completed { remark: None });
+    let answers: Vec<&str> = text.split('|').collect();
+    assert!(answers[0].contains("content:own"), "{text}");
+    let refused = answers[1..].iter().filter(|answer| answer.contains("-32602"));
+    assert!(refused.count() == 6 && !text.contains("hidden") && !text.contains("root:"), "{text}");
+    agent.stop().await;
+    timeout(PATIENCE, tasks.stop()).await.expect("nothing is left");
+}
+
+#[tokio::test]
+async fn a_served_agent_that_floods_requests_and_reads_no_answers_is_cut_off() {
+    let holder = tempfile::tempdir().unwrap();
+    std::fs::write(holder.path().join("big"), "x".repeat(1_000_000)).unwrap();
+    let script = r#"
+i=0; while [ $i -lt 20000 ]; do printf '{"id":%s,"method":"fs/read_text_file","params":{"sessionId":"s","path":"big"}}\n' $i; i=$((i+1)); done
+sleep 1000"#;
+    let tasks = Tasks::new();
+    let (agent, turn) = served_in(holder.path(), script, &tasks).await;
+    let (_, outcome) = told(turn).await;
+    assert!(why(&outcome).starts_with("The agent does not read its input."), "{outcome:?}");
+    agent.stop().await;
+    timeout(PATIENCE, tasks.stop()).await.expect("nothing is left");
+}
+
+#[tokio::test]
+async fn a_gateway_that_stops_leaves_no_command_of_a_served_agent() {
+    let holder = tempfile::tempdir().unwrap();
+    let script = r#"
+printf '{"id":1,"method":"terminal/create","params":{"sessionId":"s","command":"sleep 1000 & echo $! > pid; wait"}}\n'
+read -r answer; until test -s pid; do sleep 0.05; done; text "$(cat pid)"; cat >/dev/null"#;
+    let script = format!("cd '{}'\n{script}", holder.path().display());
+    let tasks = Tasks::new();
+    let (_agent, mut turn) = served_in(holder.path(), &script, &tasks).await;
+    let child = timeout(PATIENCE, async {
+        loop {
+            if let Some(AgentEvent::Text { text, .. }) = turn.events.recv().await {
+                return text;
+            }
+        }
+    });
+    let child = child.await.expect("the command runs");
+    timeout(PATIENCE, tasks.stop()).await.expect("all tasks end");
+    gone(child.trim()).await;
 }
 
 /// An id such as the engine makes.

@@ -11,7 +11,6 @@ mod media_type;
 mod percent;
 mod refusal;
 mod remote;
-mod workspace;
 
 use std::path::Path;
 
@@ -20,11 +19,11 @@ use sha2::{Digest as _, Sha256};
 
 use crate::config::IntakeRules;
 use crate::port::{ContentFacts, FileSource, Input, InputFile};
+use crate::workspace_files::{AllowedDirectories, ReadError};
 
 use draft::{Draft, FileDraft, plain_name};
 use media_type::{FileKind, MediaType};
 pub(crate) use refusal::size;
-use workspace::{AllowedDirectories, ReadError};
 
 /// The most parts that a message may have. A message with more parts is refused.
 const MAX_PARTS: usize = 100;
@@ -163,7 +162,7 @@ fn read_file(rules: &IntakeRules, directory: &Path, draft: FileDraft) -> Result<
         Some(FileKind::Text) => refusal::text_too_large(&field, rules),
         _ => refusal::file_too_large(&field, rules),
     };
-    let content = found.read(limit, keep).map_err(|error| match error {
+    let content = found.read_whole(limit, keep).map_err(|error| match error {
         ReadError::TooLarge => too_large(),
         ReadError::Failed(error) => refusal::not_readable(&field).caused_by(error),
     })?;

@@ -58,6 +58,7 @@ mod turn_queue;
 mod turn_span;
 mod unfinished;
 mod upstream_error;
+mod workspace_files;
 mod writer;
 
 pub use config::{
@@ -76,6 +77,7 @@ pub use service::{Engine, GapBounds, Listing, Sent, Subscription, SubscriptionSt
 pub use snapshot::Snapshot;
 pub use tasks::Tasks;
 pub use upstream_error::{UPSTREAM_STATUS, to_control_error, with_retry_hint};
+pub use workspace_files::AllowedDirectories;
 
 #[cfg(test)]
 mod tests;

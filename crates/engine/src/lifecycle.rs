@@ -452,6 +452,8 @@ struct ToolData<'a> {
     /// The task of the sub-agent that the call started.
     #[serde(skip_serializing_if = "Option::is_none")]
     child_task_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a Json>,
 }
 
 /// The tool calls that had begun and not ended, as far as the task shows.
@@ -485,6 +487,7 @@ fn tool_data(task: &Task, call: &ToolCall) -> Json {
         output: call.output.as_deref(),
         error: call.error.as_deref(),
         child_task_id: child.as_ref().map(TaskId::as_str),
+        meta: call.meta.as_ref(),
     })
 }
 

@@ -147,6 +147,8 @@ pub struct ToolCall {
     pub error: Option<String>,
     /// The session of the sub-agent that the call started.
     pub child: Option<SessionId>,
+    /// What the agent adds in a form of its own. Never long.
+    pub meta: Option<Json>,
 }
 
 named_enum! {

@@ -116,10 +116,16 @@ fn refuse_opencode(reader: &mut Reader<'_>, configured: &Configured, demo: bool)
 }
 
 /// The files with the credentials and conversations of agents.
-pub(super) fn secrets(agent: Option<&AgentPlan>, environment: &Environment) -> Vec<PathBuf> {
-    let mut secrets = paths::opencode_secrets(environment);
-    if let Some(AgentPlan::Acp(AcpPlan { preset: Some(preset), .. })) = agent {
-        secrets.extend(preset.private.iter().filter_map(|name| paths::in_home(environment, name)));
+pub(super) fn secrets(
+    agent: Option<&AgentPlan>,
+    gateway: &Environment,
+    workspace: Option<&Path>,
+) -> Vec<PathBuf> {
+    let mut secrets = paths::opencode_secrets(gateway);
+    if let Some(AgentPlan::Acp(AcpPlan { preset: Some(preset), environment, .. })) = agent
+        && let Some(workspace) = workspace
+    {
+        secrets.extend(preset.private_paths(environment, workspace));
     }
     secrets
 }

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use longshore_agent_acp::connection::Role;
-use longshore_agent_acp::process;
 use longshore_agent_acp::schema::{McpServer, NamedValue, RemoteKind};
+use longshore_agent_acp::{FileAccess, process};
 use longshore_model::nearest::did_you_mean;
 use serde_json::{Map, Value};
 
@@ -32,6 +32,10 @@ pub struct AcpPlan {
     /// The whole environment of the agent.
     pub environment: BTreeMap<OsString, OsString>,
     pub mcp_servers: Vec<McpServer>,
+    /// The files that the agent may have Longshore read and write.
+    pub client_files: FileAccess,
+    /// The agent may have Longshore run commands.
+    pub client_terminals: bool,
     pub auth_method: Option<String>,
     pub mode: Option<String>,
     pub model: Option<String>,
@@ -166,6 +170,8 @@ impl Command {
             arguments: self.arguments,
             environment: process::environment(inherited, &variables),
             mcp_servers: Vec::new(),
+            client_files: FileAccess::Off,
+            client_terminals: false,
             auth_method: None,
             mode: None,
             model: None,
@@ -182,7 +188,7 @@ fn is_of_name(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
 }
 
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 14] = [
     "name",
     "kind",
     "command",
@@ -194,6 +200,8 @@ const FIELDS: [&str; 12] = [
     "model",
     "pin",
     "idle_stop",
+    "client_files",
+    "client_terminals",
     "mcp_servers",
 ];
 
@@ -238,6 +246,7 @@ impl Table<'_, '_> {
         let (auth_method, mode, model) = (self.text("auth_method"), self.text("mode"), self.text("model"));
         let pinned = self.pinned();
         let idle_stop = self.idle_stop();
+        let (client_files, client_terminals) = (self.client_files(), self.switch("client_terminals"));
         let mcp_servers = self.mcp_servers(&context.directory);
         let mut plan = command?.plan(&context.environment, &variables?);
         plan.name = name?;
@@ -247,6 +256,8 @@ impl Table<'_, '_> {
             model,
             pinned: pinned?,
             idle_stop,
+            client_files,
+            client_terminals,
             mcp_servers: mcp_servers?,
             ..plan
         };
@@ -306,6 +317,30 @@ impl Table<'_, '_> {
             self.wrong("idle_stop", "must be a number of seconds, at most 366 days (0: never)");
         }
         duration.filter(|duration| !duration.is_zero())
+    }
+
+    fn client_files(&mut self) -> FileAccess {
+        match self.text("client_files").as_deref() {
+            None | Some("off") => FileAccess::Off,
+            Some("read") => FileAccess::Read,
+            Some("read-write") => FileAccess::ReadWrite,
+            Some(_) => {
+                self.wrong("client_files", "must be off, read or read-write");
+                FileAccess::Off
+            }
+        }
+    }
+
+    /// False if it is not given.
+    fn switch(&mut self, name: &str) -> bool {
+        match self.fields.get(name) {
+            None => false,
+            Some(Value::Bool(is_on)) => *is_on,
+            Some(_) => {
+                self.wrong(name, "must be true or false");
+                false
+            }
+        }
     }
 
     fn mcp_servers(&mut self, here: &Path) -> Option<Vec<McpServer>> {

@@ -38,11 +38,6 @@ pub(super) fn opencode_secrets(environment: &Environment) -> Vec<PathBuf> {
     data.into_iter().flat_map(|data| inside.map(|name| data.join("opencode").join(name))).collect()
 }
 
-/// A path below the home of the user.
-pub(super) fn in_home(environment: &Environment, path: &str) -> Option<PathBuf> {
-    Some(absolute(environment, "HOME")?.join(path))
-}
-
 fn absolute(environment: &Environment, name: &str) -> Option<PathBuf> {
     environment.get(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }

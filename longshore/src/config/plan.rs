@@ -215,12 +215,13 @@ impl Plan {
                 path.into()
             }));
         }
-        // These two are not protected: the worktrees that the demo's OpenCode makes, and a workspace below the data directory.
-        // Callers may work there.
-        let workspace = Some(&self.workspace).filter(|workspace| {
-            leads_into(workspace, &self.data_dir) && !leads_into(&self.data_dir, workspace)
-        });
-        let open = [self.demo_home().join("data/opencode/worktree")].into_iter().chain(workspace.cloned());
+        // These two are not protected: the worktrees that the demo's OpenCode makes, and a workspace below the data directory
+        // or below a home of the agent. Callers may work there.
+        let is_below_a_home =
+            |home: &PathBuf| leads_into(&self.workspace, home) && !leads_into(home, &self.workspace);
+        let mut homes = self.agent_secrets.iter().chain([&self.data_dir]);
+        let workspace = homes.any(is_below_a_home).then(|| self.workspace.clone());
+        let open = [self.demo_home().join("data/opencode/worktree")].into_iter().chain(workspace);
         ProtectedPaths::new(paths).except(open)
     }
 
@@ -272,7 +273,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         credential_sources,
         agent_reaches_data_dir: reach?.contains(data_dir.as_deref()?).is_some(),
         misplaced,
-        agent_secrets: agent_plan::secrets(agent.as_ref(), &context.environment),
+        agent_secrets: agent_plan::secrets(agent.as_ref(), &context.environment, workspace.as_deref()),
         workspace: workspace?,
         allowed_roots,
         agent: agent?,

@@ -1,5 +1,9 @@
 //! The ACP agents that Longshore knows by name: how each is started, and which variables it may read.
 
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
 /// An agent that `--agent` takes by name.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Preset {
@@ -11,7 +15,8 @@ pub struct Preset {
     /// The variables that the agent gets from the gateway's environment, besides those that every agent gets. A name that ends
     /// with `*` stands for all names that begin so.
     pub variables: &'static [&'static str],
-    /// Where the agent keeps its credentials and conversations, below the home of its user. No caller may read these.
+    /// Where the agent keeps its credentials and conversations. No caller may read these. Each begins with a variable of the
+    /// agent, and counts only if that is set.
     pub private: &'static [&'static str],
     /// The command that installs the agent, if it was tried.
     pub install: Option<&'static str>,
@@ -26,6 +31,26 @@ impl Preset {
             Some(prefix) => variable.starts_with(prefix),
             None => variable == *name,
         })
+    }
+
+    /// The private paths. `environment`: that of the agent. `directory`: where the agent is started.
+    pub fn private_paths(
+        &self,
+        environment: &BTreeMap<OsString, OsString>,
+        directory: &Path,
+    ) -> Vec<PathBuf> {
+        let set = |name: &str| environment.get(OsStr::new(name)).filter(|value| !value.is_empty());
+        let path = |text: &&str| {
+            let (variable, rest) = text.trim_start_matches('$').split_once('/').unwrap_or((&text[1..], ""));
+            let value = Path::new(set(variable)?);
+            // Some agents take `~` for the home of the user.
+            let base = match (value.strip_prefix("~"), set("HOME")) {
+                (Ok(below), Some(home)) => Path::new(home).join(below),
+                _ => directory.join(value),
+            };
+            Some(if rest.is_empty() { base } else { base.join(rest) })
+        };
+        self.private.iter().filter_map(path).collect()
     }
 }
 
@@ -50,7 +75,16 @@ pub const ALL: &[Preset] = &[
             "MISTRAL_*",
             "OPENAI_*",
         ],
-        private: &[".local/share/opencode"],
+        private: &[
+            "$HOME/.config/opencode",
+            "$HOME/.local/share/opencode",
+            "$HOME/.local/state/opencode",
+            "$XDG_CONFIG_HOME/opencode",
+            "$XDG_DATA_HOME/opencode",
+            "$XDG_STATE_HOME/opencode",
+            "$OPENCODE_CONFIG",
+            "$OPENCODE_CONFIG_DIR",
+        ],
         install: Some("npm install -g opencode-ai"),
         is_tested: true,
     },
@@ -59,7 +93,7 @@ pub const ALL: &[Preset] = &[
         title: "Qwen Code",
         command: &["qwen", "--acp"],
         variables: &["OPENAI_*", "QWEN_*", "DASHSCOPE_*", "BAILIAN_*"],
-        private: &[".qwen"],
+        private: &["$HOME/.qwen", "$QWEN_HOME", "$QWEN_RUNTIME_DIR"],
         install: Some("npm install -g @qwen-code/qwen-code"),
         is_tested: true,
     },
@@ -74,7 +108,12 @@ pub const ALL: &[Preset] = &[
             "DISABLE_ERROR_REPORTING",
             "DISABLE_TELEMETRY",
         ],
-        private: &[".claude", ".claude.json"],
+        private: &[
+            "$HOME/.claude",
+            "$HOME/.claude.json",
+            "$CLAUDE_CONFIG_DIR",
+            "$CLAUDE_SECURESTORAGE_CONFIG_DIR",
+        ],
         install: Some("npm install -g @agentclientprotocol/claude-agent-acp"),
         is_tested: true,
     },
@@ -83,7 +122,7 @@ pub const ALL: &[Preset] = &[
         title: "Mistral Vibe",
         command: &["vibe-acp"],
         variables: &["MISTRAL_*", "VIBE_*"],
-        private: &[".vibe"],
+        private: &["$HOME/.vibe", "$VIBE_HOME"],
         install: Some("pip install mistral-vibe"),
         is_tested: true,
     },
@@ -92,7 +131,7 @@ pub const ALL: &[Preset] = &[
         title: "Gemini CLI",
         command: &["gemini", "--experimental-acp"],
         variables: &["GEMINI_*", "GOOGLE_*"],
-        private: &[".gemini"],
+        private: &["$HOME/.gemini", "$GEMINI_CLI_HOME/.gemini"],
         install: None,
         is_tested: false,
     },
@@ -101,7 +140,7 @@ pub const ALL: &[Preset] = &[
         title: "Codex",
         command: &["codex-acp"],
         variables: &["CODEX_*", "OPENAI_*"],
-        private: &[".codex"],
+        private: &["$HOME/.codex", "$CODEX_HOME"],
         install: None,
         is_tested: false,
     },
@@ -110,7 +149,12 @@ pub const ALL: &[Preset] = &[
         title: "Goose",
         command: &["goose", "acp"],
         variables: &["GOOSE_*", "ANTHROPIC_*", "GOOGLE_*", "OPENAI_*"],
-        private: &[".config/goose", ".local/share/goose"],
+        private: &[
+            "$HOME/.config/goose",
+            "$HOME/.local/share/goose",
+            "$XDG_CONFIG_HOME/goose",
+            "$XDG_DATA_HOME/goose",
+        ],
         install: None,
         is_tested: false,
     },

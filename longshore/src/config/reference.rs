@@ -95,6 +95,8 @@ In the file the agent is one `[[agents]]` table. A second table is refused: more
 | `model` | the model of turns whose message names none |
 | `pin` | a list of what callers may not choose: `mode`, `model` |
 | `idle_stop` | seconds without a turn after which the agent is stopped; the next message starts it again (default: never) |
+| `client_files` | the files that the agent may have Longshore read and write for it: `off` (default), `read` or `read-write`; only in the directory of the session, and none of Longshore's own |
+| `client_terminals` | `true`: the agent may have Longshore run commands. They run as the user of Longshore and are not confined to the workspace (default: `false`) |
 | `mcp_servers` | tables of MCP servers for every session: `name` and `command` with `env`, or `name` and `url` with `headers` and `type` (`http` or `sse`) |
 
 The agent gets no variable of the gateway but these: those that name the user, the home and its XDG directories, the shell, the

@@ -29,6 +29,10 @@ impl Workspace {
         Self { root, allow_override, protected }
     }
 
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
     pub(super) async fn admit(&self, request: Admission<'_>) -> Result<Admitted> {
         if unless_blank(request.workspace).is_some() {
             return Err(Error::invalid(

@@ -26,9 +26,7 @@ pub(super) struct Defaults(Mutex<HashMap<String, Chosen>>);
 impl Defaults {
     /// The agent has opened a new session.
     pub(super) fn note_new(&self, connection: &Connection, session: &str) {
-        let Some(SessionFacts { directory: Some(directory), initial, .. }) = connection.facts(session) else {
-            return;
-        };
+        let Some(SessionFacts { directory, initial, .. }) = connection.facts(session) else { return };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() < MAX_DIRECTORIES || known.contains_key(&directory) {
             known.insert(directory, initial);
@@ -37,8 +35,7 @@ impl Defaults {
 
     fn of(&self, session: &SessionFacts) -> Chosen {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_new = session.directory.as_ref().and_then(|directory| known.get(directory));
-        of_new.unwrap_or(&session.initial).clone()
+        known.get(&session.directory).unwrap_or(&session.initial).clone()
     }
 }
 
@@ -104,7 +101,7 @@ impl AcpAgent {
         known: &SessionFacts,
         directory: &str,
     ) -> Result<()> {
-        if known.directory.as_deref() != Some(directory) {
+        if known.directory != directory {
             return Ok(());
         }
         for role in ROLES {

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::facts::AgentFacts;
+use crate::client::ClientConfig;
 use crate::connection::{Connection, Limits, OUTPUT_ENDED};
 use crate::launch::{self, Running};
 use crate::process::ProcessConfig;
@@ -31,6 +32,7 @@ pub(super) struct HostConfig {
     pub(super) name: String,
     pub(super) source: Source,
     pub(super) limits: Limits,
+    pub(super) client: ClientConfig,
     pub(super) auth_method: Option<String>,
     pub(super) idle_stop: Option<Duration>,
 }
@@ -304,7 +306,10 @@ impl Host {
     async fn launch(&self) -> Result<Running> {
         let limits = self.config.limits.clone();
         let running = match &self.config.source {
-            Source::Command(command) => launch::launch(command, limits, &self.tasks).await?,
+            Source::Command(command) => {
+                let client = self.config.client.clone();
+                launch::launch_offering(command, limits, client, &self.tasks).await?
+            }
             #[cfg(test)]
             Source::Played(agents) => {
                 let next = lock(agents).pop_front();

@@ -32,6 +32,8 @@ fn config(root: &std::path::Path) -> AcpConfig {
         allow_directory_override: true,
         protected: Arc::default(),
         limits: Limits::default(),
+        client_files: crate::FileAccess::Off,
+        client_terminals: false,
         mcp_servers: Vec::new(),
         auth_method: None,
         mode: None,

@@ -8,6 +8,7 @@ use longshore_engine::queue;
 use longshore_model::Json;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
     CallError, Connection, OpenedSession, Pending, Phase, Queued, Route, SessionFacts, State, TurnEvent,
@@ -29,7 +30,7 @@ pub(super) struct EarlyUpdates {
 }
 
 /// Why the connection cannot go on.
-type Fatal = String;
+pub(super) type Fatal = String;
 
 impl Connection {
     pub(super) async fn take_line(&self, line: &[u8]) -> Result<(), Fatal> {
@@ -88,8 +89,8 @@ impl Connection {
             match id.and_then(|id| state.pending.remove(&id)) {
                 None => return state.count("answer to no request"),
                 Some(Pending::Call(reply)) => return drop(reply.send(outcome)),
-                Some(Pending::NewSession(reply)) => {
-                    return drop(reply.send(outcome.and_then(|answer| state.open(&answer))));
+                Some(Pending::NewSession { directory, reply }) => {
+                    return drop(reply.send(outcome.and_then(|answer| state.open(&answer, directory))));
                 }
                 Some(Pending::OldSession { session, is_replayed, reply }) => {
                     let opened = state.reopened(session, outcome);
@@ -98,6 +99,7 @@ impl Connection {
                     return drop(reply.send(opened));
                 }
                 Some(Pending::Prompt { session }) => {
+                    self.end_commands(&session);
                     let Some(events) = state.end_turn(&session) else { return };
                     for id in state.asks_of(&session) {
                         // An agent that does not read this has ended the turn anyway.
@@ -129,7 +131,10 @@ impl Connection {
         let request = (method == "session/request_permission")
             .then(|| serde_json::from_str::<Box<PermissionRequest>>(params?.get()).ok())
             .flatten();
-        let Some(request) = request else { return self.refuse(&id, method) };
+        let Some(request) = request else {
+            let served = self.serve(&id, method, params.map(RawValue::get), bytes).await;
+            return served.unwrap_or_else(|| self.refuse(&id, method));
+        };
         let events = {
             let mut state = self.lock();
             // The answer to one of two requests with the same id would be taken for the answer to the other.
@@ -197,16 +202,21 @@ impl Connection {
     }
 
     /// Waits until there is room for the event.
-    async fn deliver(&self, events: &queue::Sender<Queued>, event: TurnEvent, bytes: usize) {
-        let most = self.0.limits.queued_bytes;
-        let bytes = u32::try_from(bytes.min(most)).unwrap_or(u32::MAX);
-        let permit = Arc::clone(&self.0.queued).acquire_many_owned(bytes).await.ok();
+    pub(super) async fn deliver(&self, events: &queue::Sender<Queued>, event: TurnEvent, bytes: usize) {
+        let permit = self.room_for(bytes).await;
         // An error means that the reader of the turn is gone.
         let _ = events.send(Queued { event, _bytes: permit }).await;
     }
 
+    /// Waits until so many bytes of the agent may be kept.
+    pub(super) async fn room_for(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let most = self.0.limits.queued_bytes;
+        let bytes = u32::try_from(bytes.min(most)).unwrap_or(u32::MAX);
+        Arc::clone(&self.0.queued).acquire_many_owned(bytes).await.ok()
+    }
+
     /// Answers at once. An agent that reads no answers is cut off; one that is about to end needs none.
-    fn try_send(&self, line: Vec<u8>) -> Result<(), Fatal> {
+    pub(super) fn try_send(&self, line: Vec<u8>) -> Result<(), Fatal> {
         match self.lock().send(line) {
             Err(CallError::Deaf) => Err("The agent does not read its input.".to_owned()),
             _ => Ok(()),
@@ -222,7 +232,7 @@ impl State {
         }
     }
 
-    fn is_cancelled(&self, session: &str) -> bool {
+    pub(super) fn is_cancelled(&self, session: &str) -> bool {
         let phase = self.sessions.get(session).map(|route| &route.phase);
         matches!(phase, Some(Phase::Turn { is_cancelled: true, .. }))
     }
@@ -236,13 +246,13 @@ impl State {
     }
 
     /// The agent opened a session. Its updates are accepted from now on.
-    fn open(&mut self, answer: &Json) -> Result<OpenedSession, CallError> {
+    fn open(&mut self, answer: &Json, directory: String) -> Result<OpenedSession, CallError> {
         let answer: SessionAnswer = schema::read(answer).ok_or(CallError::Unreadable)?;
         let id = answer.session_id.clone().filter(|id| !id.is_empty()).ok_or(CallError::Unreadable)?;
         if self.sessions.contains_key(&id) {
             return Err(CallError::Unreadable);
         }
-        let mut facts = SessionFacts::new(SessionTotals::of_new_session());
+        let mut facts = SessionFacts::new(directory, SessionTotals::of_new_session());
         for update in self.early.take(&id) {
             facts.note(&update);
         }
@@ -276,7 +286,7 @@ impl State {
 
     /// Keeps an update of an unknown session while a session is being opened, because the update may belong to that session.
     fn take_early(&mut self, session: &str, update: Update, bytes: usize) {
-        let is_opening = self.pending.values().any(|pending| matches!(pending, Pending::NewSession(_)));
+        let is_opening = self.pending.values().any(|pending| matches!(pending, Pending::NewSession { .. }));
         let has_room = self.early.waiting.len() < MAX_EARLY && self.early.bytes + bytes <= MAX_EARLY_BYTES;
         if is_opening && has_room {
             self.early.bytes += bytes;

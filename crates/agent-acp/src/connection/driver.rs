@@ -8,7 +8,7 @@ use longshore_engine::queue;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 
-use super::Connection;
+use super::{Connection, Outgoing};
 use crate::frame::{Line, LineReader};
 
 /// Why a connection is over whose agent has ended: only its process knows more.
@@ -23,7 +23,7 @@ pub struct Driver<R, W> {
     connection: Connection,
     lines: LineReader<R>,
     input: W,
-    outbox: queue::Receiver<Vec<u8>>,
+    outbox: queue::Receiver<Outgoing>,
 }
 
 impl<R, W> Driver<R, W>
@@ -31,7 +31,12 @@ where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin,
 {
-    pub(super) fn new(connection: Connection, output: R, input: W, outbox: queue::Receiver<Vec<u8>>) -> Self {
+    pub(super) fn new(
+        connection: Connection,
+        output: R,
+        input: W,
+        outbox: queue::Receiver<Outgoing>,
+    ) -> Self {
         let lines = LineReader::new(output, connection.0.limits.line_bytes);
         Self { connection, lines, input, outbox }
     }
@@ -77,9 +82,9 @@ async fn read<R: AsyncRead + Unpin>(connection: &Connection, mut lines: LineRead
     }
 }
 
-async fn write<W: AsyncWrite + Unpin>(mut input: W, mut outbox: queue::Receiver<Vec<u8>>) -> io::Result<()> {
-    while let Some(line) = outbox.recv().await {
-        input.write_all(&line).await?;
+async fn write<W: AsyncWrite + Unpin>(mut input: W, mut outbox: queue::Receiver<Outgoing>) -> io::Result<()> {
+    while let Some(outgoing) = outbox.recv().await {
+        input.write_all(&outgoing.line).await?;
         input.flush().await?;
     }
     input.shutdown().await

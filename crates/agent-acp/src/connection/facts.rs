@@ -43,7 +43,7 @@ impl Chosen {
 #[derive(Clone, PartialEq, Debug)]
 pub struct SessionFacts {
     /// The directory that the session works in.
-    pub directory: Option<String>,
+    pub directory: String,
     pub modes: Option<Modes>,
     pub models: Option<Models>,
     pub config_options: Vec<ConfigOption>,
@@ -55,9 +55,9 @@ pub struct SessionFacts {
 }
 
 impl SessionFacts {
-    pub(super) fn new(totals: SessionTotals) -> Self {
+    pub(super) fn new(directory: String, totals: SessionTotals) -> Self {
         Self {
-            directory: None,
+            directory,
             modes: None,
             models: None,
             config_options: Vec::new(),

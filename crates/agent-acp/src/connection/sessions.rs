@@ -26,11 +26,8 @@ impl Connection {
     pub async fn new_session(&self, cwd: &str, servers: &[McpServer]) -> Result<OpenedSession, CallError> {
         let (reply, answer) = oneshot::channel();
         let params = json!({"cwd": cwd, "mcpServers": servers});
-        let opened = self
-            .request("session/new", &params, self.0.limits.start, Pending::NewSession(reply), answer)
-            .await?;
-        self.change(&opened.id, |facts| facts.directory = Some(cwd.to_owned()));
-        Ok(opened)
+        let pending = Pending::NewSession { directory: cwd.to_owned(), reply };
+        self.request("session/new", &params, self.0.limits.start, pending, answer).await
     }
 
     /// Opens a session of an earlier process again: resumes it if the agent can, which repeats no history, or else loads it.
@@ -72,14 +69,10 @@ impl Connection {
     ) -> Result<OpenedSession, CallError> {
         {
             let mut state = self.lock();
-            let facts = || SessionFacts {
-                directory: Some(cwd.to_owned()),
-                ..SessionFacts::new(SessionTotals::of_old_session())
-            };
-            let route = state
-                .sessions
-                .entry(session.to_owned())
-                .or_insert_with(|| Route { facts: facts(), phase: Phase::Idle });
+            let route = state.sessions.entry(session.to_owned()).or_insert_with(|| Route {
+                facts: SessionFacts::new(cwd.to_owned(), SessionTotals::of_old_session()),
+                phase: Phase::Idle,
+            });
             if !matches!(route.phase, Phase::Idle) {
                 return Err(CallError::Busy);
             }
@@ -123,7 +116,8 @@ impl Connection {
         self.require("session/fork", "copies of sessions")?;
         let (reply, answer) = oneshot::channel();
         let params = json!({"sessionId": session, "cwd": cwd, "mcpServers": servers});
-        self.request("session/fork", &params, self.0.limits.start, Pending::NewSession(reply), answer).await
+        let pending = Pending::NewSession { directory: cwd.to_owned(), reply };
+        self.request("session/fork", &params, self.0.limits.start, pending, answer).await
     }
 
     /// One page of the agent's sessions.

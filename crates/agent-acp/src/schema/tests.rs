@@ -58,6 +58,20 @@ fn the_name_of_a_tool_is_found_where_each_agent_puts_it() {
         let call = update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "_meta": meta}));
         let Update::ToolCall(call) = call else { panic!("{call:?}") };
         assert_eq!(call.meta.tool.as_deref(), Some("Bash"));
+        assert_eq!(call.meta.raw.map(|raw| raw.to_value()), Some(meta));
+    }
+}
+
+#[test]
+fn a_meta_that_is_empty_long_or_no_object_is_not_passed_on() {
+    for (meta, tool) in [
+        (json!({}), None),
+        (json!([{"toolName": "Bash"}]), None),
+        (json!({"toolName": "Bash", "toolResponse": "x".repeat(MAX_META)}), Some("Bash")),
+    ] {
+        let call = update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "_meta": meta}));
+        let Update::ToolCall(call) = call else { panic!("{call:?}") };
+        assert_eq!((call.meta.tool.as_deref(), call.meta.raw), (tool, None));
     }
 }
 

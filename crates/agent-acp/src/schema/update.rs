@@ -1,7 +1,7 @@
 //! The updates of a session.
 
 use longshore_model::Json;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::TokenUsage;
@@ -169,11 +169,15 @@ pub struct ToolUpdate {
 }
 
 /// ACP has no name of a tool, only a title. Agents put the name into `_meta`, each at its own place.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(from = "RawToolMeta")]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct ToolMeta {
     pub tool: Option<String>,
+    /// All of it, for callers. `None`: nothing, or more than [`MAX_META`].
+    pub raw: Option<Json>,
 }
+
+/// The longest `_meta` of a tool call that callers get, in bytes. A longer one is left out.
+pub const MAX_META: usize = 4096;
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -191,9 +195,14 @@ struct Vendor {
     tool_name: Option<String>,
 }
 
-impl From<RawToolMeta> for ToolMeta {
-    fn from(raw: RawToolMeta) -> Self {
-        Self { tool: raw.tool_name.or(raw.claude_code.tool_name).filter(|name| !name.is_empty()) }
+impl<'de> Deserialize<'de> for ToolMeta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        let known: RawToolMeta = serde_json::from_str(raw.get()).unwrap_or_default();
+        let tool = known.tool_name.or(known.claude_code.tool_name).filter(|name| !name.is_empty());
+        let text = raw.get();
+        let is_shown = text.starts_with('{') && text != "{}" && text.len() <= MAX_META;
+        Ok(Self { tool, raw: is_shown.then(|| Json::from_raw(&raw)) })
     }
 }
 

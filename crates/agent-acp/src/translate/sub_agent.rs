@@ -187,6 +187,7 @@ impl SummaryEntry {
             status: if is_error { ToolStatus::Error } else { ToolStatus::Completed },
             title: self.state.title,
             subtitle: None,
+            meta: None,
             input: None,
             output: None,
             error: is_error.then(|| "The tool failed; the agent does not report why.".to_owned()),

@@ -373,6 +373,25 @@ fn files_links_and_plans_are_reported_once() {
 }
 
 #[test]
+fn thoughts_and_messages_may_hold_images_and_links() {
+    for (kind, word) in [("agent_message_chunk", "text"), ("agent_thought_chunk", "reasoning")] {
+        let mut translator = translator();
+        for content in [
+            json!({"type": "image", "mimeType": "image/png", "data": "cG5n"}),
+            json!({"type": "resource_link", "uri": "file:///x", "name": "x"}),
+            json!({"type": "image", "mimeType": "image/png", "uri": "https://e.org/a.png"}),
+        ] {
+            translator.update(&update(&json!({"sessionUpdate": kind, "content": content})));
+        }
+        let events = translator.take();
+        assert!(matches!(&events[0], AgentEvent::File { .. }), "{events:?}");
+        let link = "[x](file:///x)[https://e.org/a.png](https://e.org/a.png)";
+        assert_eq!(lines(&events[1..]), [format!("{word} p.b2 {link:?}")]);
+        assert!(translator.unmapped().is_empty(), "{:?}", translator.unmapped());
+    }
+}
+
+#[test]
 fn what_cannot_be_translated_is_counted_by_name_and_bounded() {
     let mut translator = translator();
     translator.update(&update(&json!({"sessionUpdate": "telepathy"})));

@@ -7,6 +7,7 @@ use longshore_model::{AgentEvent, BlockKind, BlockRef, Json, SessionId, ToolCall
 use serde_json::Value;
 
 use super::sub_agent::{self, Running, SubAgent};
+use super::terminal::{Embedded, Outputs, placeholder};
 use super::{Ids, diff};
 use crate::schema::{ToolContent, ToolUpdate};
 
@@ -24,6 +25,7 @@ pub(super) struct Calls {
     all: Vec<Call>,
     by_id: HashMap<String, usize>,
     open: usize,
+    terminals: Outputs,
 }
 
 /// Where the members of a call come from.
@@ -51,6 +53,8 @@ struct Call {
     is_rejected: bool,
     is_reported: bool,
     sub_agent: Option<Running>,
+    /// The terminals in the call's content.
+    embedded: Option<Embedded>,
 }
 
 /// What is known about a call, for the ask that concerns it.
@@ -107,11 +111,28 @@ impl Calls {
         if is_final(call.shown.status) {
             return Ok(());
         }
-        let known = call.merge(update, source, session, ids, out);
+        if source != Source::Ask && update.content.as_ref().is_some_and(|content| !content.is_empty()) {
+            call.embedded = Embedded::find(update);
+        }
+        let known = call.merge(update, source, session, &self.terminals, ids, out);
         if is_final(call.shown.status) {
             self.open -= 1;
         }
         known
+    }
+
+    /// A terminal has this output now.
+    pub(super) fn terminal(&mut self, id: &str, output: &str, ids: &mut Ids, out: &mut Vec<AgentEvent>) {
+        self.terminals.set(id, output);
+        for call in self.all.iter_mut().filter(|call| !is_final(call.shown.status)) {
+            let Some(embedded) = call.embedded.as_ref().filter(|embedded| embedded.shows(id)) else {
+                continue;
+            };
+            let text = Some(embedded.fill(&self.terminals));
+            let output = joined(text, call.diffs.as_deref());
+            let next = ToolCall { status: ToolStatus::Running, output, ..call.shown.clone() };
+            call.report(next, None, ids, out);
+        }
     }
 
     /// The call's permission was refused.
@@ -184,6 +205,7 @@ impl Call {
             status: ToolStatus::Pending,
             title: None,
             subtitle: None,
+            meta: None,
             input: None,
             output: None,
             error: None,
@@ -200,6 +222,7 @@ impl Call {
             is_rejected: false,
             is_reported: false,
             sub_agent: None,
+            embedded: None,
         }
     }
 
@@ -208,6 +231,7 @@ impl Call {
         update: &ToolUpdate,
         source: Source,
         session: &SessionId,
+        terminals: &Outputs,
         ids: &mut Ids,
         out: &mut Vec<AgentEvent>,
     ) -> Result<(), String> {
@@ -216,6 +240,7 @@ impl Call {
             self.is_named = true;
             next.tool.clone_from(name);
         }
+        next.meta = update.meta.raw.clone().or(next.meta);
         self.kind = update.kind.clone().or(self.kind.take());
         if let Some(locations) = update.locations.as_ref().filter(|locations| !locations.is_empty()) {
             self.paths = locations.iter().map(|location| location.path.clone()).collect();
@@ -238,7 +263,15 @@ impl Call {
         if rank(status) >= rank(next.status) {
             next.status = status;
         }
-        let text = text_of(update);
+        if next.status == ToolStatus::Pending
+            && self.embedded.as_ref().is_some_and(|embedded| embedded.has_output(terminals))
+        {
+            next.status = ToolStatus::Running;
+        }
+        let text = match &self.embedded {
+            Some(embedded) => Some(embedded.fill(terminals)).filter(|text| !text.is_empty()),
+            None => text_of(update),
+        };
         match next.status {
             // Before a tool runs, its content describes what it will do.
             ToolStatus::Pending => {}
@@ -285,7 +318,8 @@ impl Call {
         out.push(match added_output(&before, &next).filter(|_| is_reported) {
             // The rest was reported before and has not changed.
             Some(added) => {
-                let call = ToolCall { output: Some(added.to_owned()), title: None, input: None, ..next };
+                let added = Some(added.to_owned());
+                let call = ToolCall { output: added, title: None, input: None, meta: None, ..next };
                 AgentEvent::ToolOutput { block, call: Box::new(call) }
             }
             None => AgentEvent::Tool { block, call: Box::new(next) },
@@ -318,7 +352,7 @@ fn status_of(word: &str) -> Option<ToolStatus> {
 /// The members that the next state is compared with. A finished call has no next state, and its output may be large.
 fn kept(call: &ToolCall) -> ToolCall {
     if is_final(call.status) {
-        ToolCall { title: None, input: None, output: None, ..call.clone() }
+        ToolCall { title: None, input: None, output: None, meta: None, ..call.clone() }
     } else {
         call.clone()
     }
@@ -341,7 +375,7 @@ fn diffs(content: &[ToolContent]) -> Option<String> {
 }
 
 /// The text of an update: of its content or else of its raw output.
-fn text_of(update: &ToolUpdate) -> Option<String> {
+pub(super) fn text_of(update: &ToolUpdate) -> Option<String> {
     let mut text = String::new();
     for content in update.content.iter().flatten() {
         let line = match content.kind.as_str() {
@@ -350,7 +384,7 @@ fn text_of(update: &ToolUpdate) -> Option<String> {
                 "resource_link" => content.content.uri.clone().unwrap_or_default(),
                 _ => String::new(),
             },
-            "terminal" => format!("[terminal {}]", content.terminal_id),
+            "terminal" => placeholder(&content.terminal_id),
             _ => String::new(),
         };
         if !line.is_empty() {

@@ -129,6 +129,7 @@ fn kept_state(call: &ToolCall) -> ToolCall {
         output: None,
         error: error.clone(),
         child: child.clone(),
+        meta: None,
     }
 }
 
@@ -149,7 +150,18 @@ impl LoggedCall {
     fn call(self) -> Option<ToolCall> {
         let Self { call_id, tool, status, title, subtitle, input, output, error } = self;
         let status = status_of(&status)?;
-        Some(ToolCall { call_id, tool, status, title, subtitle, input, output, error, child: None })
+        Some(ToolCall {
+            call_id,
+            tool,
+            status,
+            title,
+            subtitle,
+            input,
+            output,
+            error,
+            child: None,
+            meta: None,
+        })
     }
 }
 
@@ -173,6 +185,7 @@ pub(super) fn call_from(part: &Part) -> Option<ToolCall> {
         output: output.filter(|output| !output.is_empty()),
         error: state.error.clone(),
         child: child_of(part),
+        meta: None,
     })
 }
 

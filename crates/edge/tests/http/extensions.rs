@@ -33,6 +33,7 @@ async fn play(turn: StartedTurn) {
         output: Some("ok".to_owned()),
         error: None,
         child: None,
+        meta: None,
     };
     let session = SessionNote { id: turn.request.session.id.clone(), title: Some("A title".to_owned()) };
     let details = Json::parse(r#"{"reason":"stop"}"#);

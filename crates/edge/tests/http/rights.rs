@@ -21,6 +21,7 @@ async fn think_aloud(turn: StartedTurn) {
         status: ToolStatus::Completed,
         title: None,
         subtitle: None,
+        meta: None,
         input: Json::parse(r#"{"command":"TOOL INPUT"}"#),
         output: Some("TOOL OUTPUT".to_owned()),
         error: None,

@@ -214,6 +214,7 @@ async fn silence_is_expected_before_the_start_during_tools_retries_and_asks() {
             status,
             title: None,
             subtitle: None,
+            meta: None,
             input: None,
             output: None,
             error: None,

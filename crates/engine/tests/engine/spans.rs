@@ -72,6 +72,7 @@ fn tool(call: &str, status: ToolStatus) -> AgentEvent {
         output: words.clone(),
         error: words,
         child: None,
+        meta: None,
     });
     AgentEvent::Tool { block: BlockRef { kind: BlockKind::ToolCall, ..text_block(&call.call_id) }, call }
 }

@@ -50,6 +50,7 @@ pub(crate) fn tool(call: &str, child: &str) -> AgentEvent {
         status: ToolStatus::Running,
         title: None,
         subtitle: None,
+        meta: None,
         input: None,
         output: None,
         error: None,

@@ -36,6 +36,7 @@ fn rejected(call: &str) -> [AgentEvent; 2] {
         status: ToolStatus::Error,
         title: None,
         subtitle: None,
+        meta: None,
         input: None,
         output: None,
         error: Some(UNTRUE.to_owned()),

@@ -268,6 +268,7 @@ impl Player {
             status: ToolStatus::Running,
             title: Some(command.to_owned()),
             subtitle: None,
+            meta: None,
             input: None,
             output: None,
             error: None,

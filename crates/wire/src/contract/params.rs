@@ -137,7 +137,7 @@ fn stream_hints(version: ProtocolVersion) -> Value {
                 "part_kind": "data",
                 "payload": "artifact.parts[].data",
                 "payload_fields":
-                    ["call_id", "tool", "status", "title", "subtitle", "input", "output", "error", "child_task_id"],
+                    ["call_id", "tool", "status", "title", "subtitle", "input", "output", "error", "child_task_id", "meta"],
             },
         },
         "stream_fields":

@@ -165,7 +165,8 @@ pub const LOG_LEVEL: Setting = Setting {
            method, principal, task, state, status and time; requests for /health, /livez and /metrics have none. `debug` \
            adds every event of OpenCode, with all texts replaced by their length. No level writes secrets or the text of \
            messages. Every level writes one line (log target longshore::audit) for each call of a method of docs/methods.md that changes something: \
-           the caller, the method, the object that was changed and the outcome.",
+           the caller, the method, the object that was changed and the outcome. The same target has a line for each file that an \
+           agent has Longshore write, and for each command that it has Longshore run.",
 };
 
 pub const LOG_FORMAT: Setting = Setting {

@@ -1,5 +1,6 @@
 //! The agent that is served instead of OpenCode over HTTP.
 
+use longshore_agent_acp::FileAccess;
 use longshore_agent_acp::connection::Role;
 use longshore_agent_acp::schema::{McpServer, NamedValue, RemoteKind};
 
@@ -37,6 +38,7 @@ fn a_preset_or_a_command_line_names_the_agent() {
     for (text, name, program, arguments) in cases {
         let plan = of_flag(text);
         let agent = agent(&plan);
+        assert_eq!((agent.client_files, agent.client_terminals), (FileAccess::Off, false), "{text}");
         assert_eq!((agent.name.as_str(), agent.program.to_str().unwrap()), (name, program), "{text}");
         assert_eq!(agent.arguments, arguments, "{text}");
         assert!(plan.data_dir.to_str().unwrap().ends_with(&format!("-acp-{name}")), "{:?}", plan.data_dir);
@@ -101,6 +103,8 @@ mode = "plan"
 model = "m"
 pin = ["model", "mode"]
 idle_stop = 1.5
+client_files = "read-write"
+client_terminals = true
 
 [[agents.mcp_servers]]
 name = "local"
@@ -125,6 +129,7 @@ headers = { Authorization = "Bearer x" }
     assert_eq!(options, (Some("login"), Some("plan"), Some("m")));
     assert_eq!(agent.pinned, [Role::Model, Role::Mode]);
     assert_eq!(agent.idle_stop, Some(Duration::from_millis(1500)));
+    assert_eq!((agent.client_files, agent.client_terminals), (FileAccess::ReadWrite, true));
     let named = |name: &str, value: &str| vec![NamedValue { name: name.to_owned(), value: value.to_owned() }];
     let expected = [
         McpServer::Stdio {
@@ -176,11 +181,15 @@ fn a_wrong_agent_in_the_file_is_refused_with_all_its_problems() {
             ],
         ),
         (
-            format!("{entry}kinds = \"acp\"\nidle_stop = -1\nenv = [\"A\"]\n"),
+            format!(
+                "{entry}kinds = \"acp\"\nidle_stop = -1\nenv = [\"A\"]\nclient_files = \"write\"\nclient_terminals = \"on\"\n"
+            ),
             &[
                 "longshore.toml line 1 (agents[0].kinds): there is no such field; did you mean kind?",
                 "longshore.toml line 1 (agents[0].env): must be a table of names and texts",
                 "longshore.toml line 1 (agents[0].idle_stop): must be a number of seconds, at most 366 days (0: never)",
+                "longshore.toml line 1 (agents[0].client_files): must be off, read or read-write",
+                "longshore.toml line 1 (agents[0].client_terminals): must be true or false",
             ],
         ),
         (
@@ -238,4 +247,43 @@ fn a_file_with_variables_or_headers_of_an_agent_must_be_private() {
     ] {
         assert_eq!(holds_secret(&entry(more)), expected, "{more}");
     }
+}
+
+#[test]
+fn the_homes_of_the_agent_are_protected_wherever_its_environment_puts_them() {
+    let holder = tempfile::tempdir().unwrap();
+    let root = holder.path().canonicalize().unwrap();
+    let path = |name: &str| root.join(name).to_str().unwrap().to_owned();
+    let moved = path("moved");
+    let cases: [(&str, &str, &str, &[&str]); 6] = [
+        ("claude", "CLAUDE_CONFIG_DIR", &moved, &["moved/.credentials.json", "/home/ada/.claude.json"]),
+        ("qwen", "QWEN_HOME", &moved, &["moved/oauth_creds.json", "/home/ada/.qwen/settings.json"]),
+        ("qwen", "QWEN_RUNTIME_DIR", "~/run", &["/home/ada/run/tmp"]),
+        ("vibe", "VIBE_HOME", "in-workspace", &["work/in-workspace/.env"]),
+        (
+            "opencode-acp",
+            "XDG_CONFIG_HOME",
+            &moved,
+            &["moved/opencode/opencode.json", "/home/ada/.config/opencode/a"],
+        ),
+        ("opencode-acp", "OPENCODE_CONFIG", &moved, &["moved"]),
+    ];
+    std::fs::create_dir(root.join("work")).unwrap();
+    for (preset, name, value, secrets) in cases {
+        let variables: &[_] = &[PATH, (name, value)];
+        let flags: &[_] = &[("agents", preset), ("opencode.workspace_root", &path("work"))];
+        let protected = Sources { flags, variables, ..Sources::default() }.plan().protected_paths();
+        for secret in secrets {
+            assert!(protected.deny(&root.join(secret)), "{name}: {secret}");
+        }
+        assert!(!protected.deny(&root.join("work/README.md")), "{name}");
+        // Without the variable, the same place is nothing of the agent.
+        let plain = Sources { flags, variables: &[PATH], ..Sources::default() }.plan();
+        assert!(!plain.protected_paths().deny(&root.join(secrets[0])), "{name}");
+    }
+    // A workspace below a home of the agent is for callers.
+    let variables: &[_] = &[PATH, ("VIBE_HOME", root.to_str().unwrap())];
+    let flags: &[_] = &[("agents", "vibe"), ("opencode.workspace_root", &path("work"))];
+    let protected = Sources { flags, variables, ..Sources::default() }.plan().protected_paths();
+    assert!(!protected.deny(&root.join("work/README.md")) && protected.deny(&root.join("config.toml")));
 }

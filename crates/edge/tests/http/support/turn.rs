@@ -10,6 +10,7 @@ fn call(status: ToolStatus) -> ToolCall {
         status,
         title: None,
         subtitle: None,
+        meta: None,
         input: Some(Json::parse(r#"{"command":"ls"}"#).unwrap()),
         output: (status == ToolStatus::Completed).then(|| "a.txt".to_owned()),
         error: None,

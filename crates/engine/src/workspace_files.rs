@@ -1,7 +1,12 @@
-//! Files of the workspace: opened once, without leaving the workspace, and inspected through the open handle only.
+//! Files of the workspace: opened once, without leaving the workspace, and inspected through the open handle only. A file is
+//! written the same way: inside the directory that was opened.
 
+mod replace;
+
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -12,39 +17,50 @@ use crate::port::ContentFacts;
 
 /// The directories whose files may be referred to, resolved.
 #[derive(Debug)]
-pub(super) struct AllowedDirectories(Vec<PathBuf>);
+pub struct AllowedDirectories {
+    roots: Vec<PathBuf>,
+    /// Only files below this directory, if it is set.
+    within: Option<PathBuf>,
+}
 
 /// A regular file below one of the allowed directories.
 #[derive(Debug)]
-pub(super) struct OpenFile {
+pub struct OpenFile {
     file: File,
     /// The path without links.
-    pub(super) path: PathBuf,
+    pub(crate) path: PathBuf,
 }
 
 #[derive(Debug)]
-pub(super) struct Content {
-    pub(super) facts: ContentFacts,
+pub(crate) struct Content {
+    pub(crate) facts: ContentFacts,
     /// The whole content, if it is no longer than the caller of `read` wants to keep.
-    pub(super) kept: Option<Vec<u8>>,
+    pub(crate) kept: Option<Vec<u8>>,
 }
 
 #[derive(Debug)]
-pub(super) enum ReadError {
+pub(crate) enum ReadError {
     TooLarge,
     Failed(io::Error),
 }
 
 impl AllowedDirectories {
     /// A directory that does not exist has no files; it is left out.
-    pub(super) fn resolve(directories: &[&Path]) -> Self {
+    pub fn resolve(directories: &[&Path]) -> Self {
         let resolved = directories.iter().filter(|directory| directory.is_absolute());
-        Self(resolved.filter_map(|directory| directory.canonicalize().ok()).collect())
+        let roots = resolved.filter_map(|directory| directory.canonicalize().ok()).collect();
+        Self { roots, within: None }
+    }
+
+    /// Files below a directory that was resolved earlier and is below `root`. If the directory is a link by now, or a
+    /// directory between the two is, nothing is allowed.
+    pub fn below(root: &Path, directory: &Path) -> Self {
+        Self { within: Some(directory.to_owned()), ..Self::resolve(&[root]) }
     }
 
     /// Finds and opens a regular file. Links are followed as long as they lead to a file below one of the allowed
     /// directories.
-    pub(super) fn open(&self, path: &Path, protected: &ProtectedPaths) -> io::Result<OpenFile> {
+    pub fn open(&self, path: &Path, protected: &ProtectedPaths) -> io::Result<OpenFile> {
         let found = self.open_resolved(path.canonicalize()?)?;
         if protected.deny_found(&found.path, &found.file.metadata()?) {
             return Err(io::Error::other("a file of the gateway itself"));
@@ -55,19 +71,23 @@ impl AllowedDirectories {
     /// Opens a path without links. If it contains links now, they were created after it was resolved,
     /// and it is not opened.
     fn open_resolved(&self, path: PathBuf) -> io::Result<OpenFile> {
-        let outside = || io::Error::other("outside the workspace");
-        let below = |base: &PathBuf| Some((base.clone(), path.strip_prefix(base).ok()?.to_owned()));
-        let (base, rest) = self.0.iter().find_map(below).ok_or_else(outside)?;
-        let file = open_below(&base, &rest)?;
-        if !file.metadata()?.is_file() {
-            return Err(io::Error::other("not a regular file"));
-        }
+        let (directory, name) = self.open_directory_of(&path)?;
+        let file = open_file(&directory, name, OFlags::RDONLY)?;
         Ok(OpenFile { file, path })
+    }
+
+    /// Opens the directory of a path without links. Returns the name of the file in it too.
+    fn open_directory_of<'p>(&self, path: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
+        let is_within = self.within.as_ref().is_none_or(|directory| path.starts_with(directory));
+        let below = |root: &'_ PathBuf| Some((root.clone(), path.strip_prefix(root).ok()?));
+        let found = self.roots.iter().find_map(below).filter(|_| is_within);
+        let (root, rest) = found.ok_or_else(|| io::Error::other("outside the workspace"))?;
+        open_directory(&root, rest)
     }
 }
 
 impl OpenFile {
-    pub(super) fn read(self, limit: u64, keep: u64) -> Result<Content, ReadError> {
+    pub(crate) fn read_whole(self, limit: u64, keep: u64) -> Result<Content, ReadError> {
         if self.file.metadata().map_err(ReadError::Failed)?.len() > limit {
             return Err(ReadError::TooLarge);
         }
@@ -75,8 +95,15 @@ impl OpenFile {
     }
 }
 
+/// For callers that read only a part.
+impl Read for OpenFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read(buffer)
+    }
+}
+
 /// Reads to the end, or until there are more than `limit` bytes: a file may grow while it is read.
-fn read(mut file: impl io::Read, limit: u64, keep: u64) -> Result<Content, ReadError> {
+fn read(mut file: impl Read, limit: u64, keep: u64) -> Result<Content, ReadError> {
     let mut hasher = Sha256::new();
     let mut kept = Some(Vec::new());
     let mut total = 0_u64;
@@ -103,10 +130,12 @@ fn read(mut file: impl io::Read, limit: u64, keep: u64) -> Result<Content, ReadE
 
 const CHUNK: usize = 64 * 1024;
 
+/// How each step of a path is opened.
+const STEP: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW);
+
 /// Opens one path component after the other, each inside the directory that was opened before, and follows no link. So
-/// no change on the way can lead out of the allowed directory.
-fn open_below(base: &Path, rest: &Path) -> io::Result<File> {
-    let step = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+/// no change on the way can lead out of the allowed directory. Returns the last directory, and the name of the file in it.
+fn open_directory<'p>(root: &Path, rest: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
     let mut names = Vec::new();
     for component in rest.components() {
         match component {
@@ -115,13 +144,23 @@ fn open_below(base: &Path, rest: &Path) -> io::Result<File> {
         }
     }
     let last = names.pop().ok_or_else(|| io::Error::other("not a regular file"))?;
-    let mut directory = openat(CWD, base, step | OFlags::DIRECTORY, Mode::empty())?;
+    let flags = STEP | OFlags::RDONLY | OFlags::DIRECTORY;
+    let mut directory = openat(CWD, root, flags, Mode::empty())?;
     for name in names {
-        directory = openat(&directory, name, step | OFlags::DIRECTORY, Mode::empty())?;
+        directory = openat(&directory, name, flags, Mode::empty())?;
     }
+    Ok((directory, last))
+}
+
+/// Opens a regular file of a directory that is open. `access`: for reading, or also for writing.
+fn open_file(directory: &OwnedFd, name: &OsStr, access: OFlags) -> io::Result<File> {
     // `NONBLOCK`: does not wait for the other end of a pipe. `NOCTTY`: does not make a terminal the controlling one.
-    let file = openat(&directory, last, step | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?;
-    Ok(file.into())
+    let flags = STEP | access | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(openat(directory, name, flags, Mode::empty())?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    Ok(file)
 }
 
 #[cfg(test)]
@@ -148,7 +187,7 @@ mod tests {
         fs::write(outside.join("file"), "secret").unwrap();
         let allowed =
             AllowedDirectories::resolve(&[&inside, Path::new("relative"), Path::new("/no/such/place")]);
-        assert_eq!(allowed.0.len(), 1);
+        assert_eq!(allowed.roots.len(), 1);
         TestWorkspace { _holder: holder, inside, outside, allowed }
     }
 
@@ -178,6 +217,26 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_became_a_link_allows_nothing() {
+        let workspace = workspace();
+        let root = workspace.inside.canonicalize().unwrap();
+        let directory = root.join("sub");
+        let open = |path: &str| {
+            let allowed = AllowedDirectories::below(&root, &directory);
+            allowed.open(&directory.join(path), &ProtectedPaths::default())
+        };
+        fs::write(root.join("beside"), "beside").unwrap();
+        open("file").unwrap();
+        open("../beside").unwrap_err();
+        fs::rename(&directory, root.join("moved")).unwrap();
+        for target in [&workspace.outside, &root.join("moved")] {
+            symlink(target, &directory).unwrap();
+            open("file").unwrap_err();
+            fs::remove_file(&directory).unwrap();
+        }
+    }
+
+    #[test]
     fn a_file_that_becomes_a_pipe_after_it_was_resolved_does_not_block() {
         let workspace = workspace();
         let path = workspace.inside.join("sub/file").canonicalize().unwrap();
@@ -194,7 +253,7 @@ mod tests {
         let found = workspace.allowed.open(&path, &ProtectedPaths::default()).unwrap();
         fs::remove_file(&path).unwrap();
         symlink(workspace.outside.join("file"), &path).unwrap();
-        assert_eq!(found.read(100, 100).unwrap().kept.as_deref(), Some(b"inside".as_slice()));
+        assert_eq!(found.read_whole(100, 100).unwrap().kept.as_deref(), Some(b"inside".as_slice()));
     }
 
     #[test]
@@ -208,7 +267,7 @@ mod tests {
         let path = workspace.inside.join("sub/file");
         let found = workspace.allowed.open(&path, &ProtectedPaths::default()).unwrap();
         fs::write(&path, "more than before").unwrap();
-        assert!(matches!(found.read(6, 6), Err(ReadError::TooLarge)));
+        assert!(matches!(found.read_whole(6, 6), Err(ReadError::TooLarge)));
     }
 
     #[test]
@@ -221,7 +280,8 @@ mod tests {
         for (limit, keep, expected) in
             [(length, length, Some(true)), (length, length - 1, Some(false)), (length - 1, 0, None)]
         {
-            let read = workspace.allowed.open(&path, &ProtectedPaths::default()).unwrap().read(limit, keep);
+            let read =
+                workspace.allowed.open(&path, &ProtectedPaths::default()).unwrap().read_whole(limit, keep);
             assert_eq!(read.as_ref().ok().map(|read| read.kept.is_some()), expected, "{limit} {keep}");
             if let Ok(read) = read {
                 let facts = ContentFacts { bytes: length, sha256: Sha256::digest(&content).into() };

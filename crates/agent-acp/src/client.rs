@@ -1,0 +1,106 @@
+//! What the gateway does when the agent asks for it: reads and writes text files (`fs/*`), and runs commands (`terminal/*`).
+//!
+//! Both are off unless the operator allows them. A file must be in the directory of the session, and none of the gateway's own.
+//! A command starts in that directory, and is ended with the turn in which it was started; what it does there is not limited.
+
+mod command;
+mod files;
+mod output;
+mod request;
+mod terminals;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use longshore_engine::{ProtectedPaths, Tasks};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+pub use self::request::{FileRequest, Kind, NewTerminal, Refusal, Request, TerminalRequest, Variable};
+pub use self::terminals::Report;
+pub(crate) use self::terminals::Terminals;
+
+/// How many requests of an agent are worked on at once. Further ones are refused.
+const MAX_REQUESTS: usize = 64;
+
+/// How many requests may wait for the end of a command. Further ones are refused.
+const MAX_WAITS: usize = 128;
+
+/// How many long answers are made, or wait until the agent reads them, at once. Further requests wait.
+const MAX_LONG_ANSWERS: usize = 4;
+
+/// The target of audit lines. They are written whatever log level is configured, and hold names only.
+const AUDIT: &str = "longshore::audit";
+
+/// Which files the agent may ask for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FileAccess {
+    #[default]
+    Off,
+    Read,
+    ReadWrite,
+}
+
+/// What the agent may ask for. The default is nothing.
+#[derive(Clone, Debug, Default)]
+pub struct ClientConfig {
+    pub files: FileAccess,
+    pub terminals: bool,
+    /// The directory tree that the directories of sessions are in, resolved.
+    pub root: PathBuf,
+    /// The gateway's own files.
+    pub protected: Arc<ProtectedPaths>,
+    /// The environment of commands, before the variables of the request.
+    pub environment: BTreeMap<OsString, OsString>,
+}
+
+impl ClientConfig {
+    /// The capabilities that the agent is told.
+    pub(crate) fn capabilities(&self) -> Value {
+        let (reads, writes) = (self.files != FileAccess::Off, self.files == FileAccess::ReadWrite);
+        json!({"fs": {"readTextFile": reads, "writeTextFile": writes}, "terminal": self.terminals})
+    }
+
+    /// Whether a method of the agent is served.
+    fn offers(&self, method: &str) -> bool {
+        match method {
+            "fs/read_text_file" => self.files != FileAccess::Off,
+            "fs/write_text_file" => self.files == FileAccess::ReadWrite,
+            _ => self.terminals && method.starts_with("terminal/"),
+        }
+    }
+}
+
+/// Serves the requests of one agent process.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) config: ClientConfig,
+    pub(crate) terminals: Terminals,
+    pub(crate) tasks: Tasks,
+    pub(crate) requests: Arc<Semaphore>,
+    pub(crate) waits: Arc<Semaphore>,
+    pub(crate) long_answers: Arc<Semaphore>,
+}
+
+impl Client {
+    pub(crate) fn new(config: ClientConfig, tasks: &Tasks) -> Self {
+        Self {
+            config,
+            terminals: Terminals::default(),
+            tasks: tasks.clone(),
+            requests: Arc::new(Semaphore::new(MAX_REQUESTS)),
+            waits: Arc::new(Semaphore::new(MAX_WAITS)),
+            long_answers: Arc::new(Semaphore::new(MAX_LONG_ANSWERS)),
+        }
+    }
+
+    /// Reads a request. `None`: the method is not served.
+    pub(crate) fn read(&self, method: &str, params: Option<&str>) -> Option<Result<Request, Refusal>> {
+        if !self.config.offers(method) {
+            return None;
+        }
+        Request::read(method, params.unwrap_or("{}"))
+    }
+}

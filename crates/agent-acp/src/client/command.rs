@@ -1,0 +1,150 @@
+//! A command as a process: its group, its output, and its end.
+//!
+//! The first process of the group is a watcher, which the gateway holds by a pipe: when the gateway is gone, however it ended,
+//! the watcher kills the group. While the watcher exists, the number of the group belongs to no other process.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Value, json};
+use tokio::net::unix::pipe;
+use tokio::process::{Child, Command};
+
+/// Waits for the end of its input. A signal to the whole group leaves it alone, except SIGKILL.
+const WATCHER: &str = "trap '' HUP INT QUIT TERM USR1 USR2; read -r _; kill -KILL 0";
+
+/// What is run.
+#[derive(Debug)]
+pub(super) struct CommandLine {
+    pub(super) program: String,
+    pub(super) arguments: Vec<String>,
+    pub(super) directory: PathBuf,
+    pub(super) environment: BTreeMap<OsString, OsString>,
+}
+
+/// A command that runs. When it is dropped, its whole group is killed.
+#[derive(Debug)]
+pub(super) struct RunningCommand {
+    command: Child,
+    watcher: Child,
+    group: Pid,
+}
+
+impl RunningCommand {
+    /// Starts the command. The output and the error output come through one pipe, in order.
+    pub(super) fn start(line: &CommandLine) -> io::Result<(Self, pipe::Receiver)> {
+        let (output, writer) = io::pipe()?;
+        let output = pipe::Receiver::from_owned_fd(OwnedFd::from(output))?;
+        let watcher = Command::new("/bin/sh")
+            .args(["-c", WATCHER])
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()?;
+        let id = watcher.id().and_then(|id| i32::try_from(id).ok());
+        let group =
+            id.and_then(Pid::from_raw).ok_or_else(|| io::Error::other("the watcher has no number"))?;
+        let command = Command::new(&line.program)
+            .args(&line.arguments)
+            .current_dir(&line.directory)
+            .env_clear()
+            .envs(&line.environment)
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone()?)
+            .stderr(writer)
+            .process_group(group.as_raw_nonzero().get())
+            .spawn()?;
+        Ok((Self { command, watcher, group }, output))
+    }
+
+    /// Waits until the command itself has ended. Cancel safe.
+    pub(super) async fn ended(&mut self) -> io::Result<ExitStatus> {
+        self.command.wait().await
+    }
+
+    /// Kills the command and all that is left of its group.
+    pub(super) fn kill(&self) {
+        if let Err(error) = kill_process_group(self.group, Signal::KILL) {
+            tracing::debug!(%error, "the group of a command could not be killed");
+        }
+    }
+
+    /// Kills what is left of the group, and waits for the watcher.
+    pub(super) async fn bury(mut self) {
+        self.kill();
+        if let Err(error) = self.watcher.wait().await {
+            tracing::debug!(%error, "the watcher of a command could not be waited for");
+        }
+    }
+}
+
+impl Drop for RunningCommand {
+    fn drop(&mut self) {
+        // Once the watcher was waited for, the number may belong to another group.
+        if self.watcher.id().is_some() {
+            self.kill();
+        }
+    }
+}
+
+/// How a command ended, as the agent is told.
+pub(super) fn exit_status(status: Option<ExitStatus>) -> Value {
+    let code = status.and_then(|status| status.code());
+    let signal = status.and_then(|status| status.signal()).map(|signal| match signal {
+        1 => "SIGHUP".to_owned(),
+        2 => "SIGINT".to_owned(),
+        3 => "SIGQUIT".to_owned(),
+        6 => "SIGABRT".to_owned(),
+        9 => "SIGKILL".to_owned(),
+        11 => "SIGSEGV".to_owned(),
+        13 => "SIGPIPE".to_owned(),
+        15 => "SIGTERM".to_owned(),
+        other => format!("signal {other}"),
+    });
+    json!({"exitCode": code, "signal": signal})
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::AsyncReadExt as _;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_group_ends_when_the_gateway_is_gone() {
+        let line = CommandLine {
+            program: "sh".to_owned(),
+            arguments: vec![
+                "-c".to_owned(),
+                "trap '' HUP TERM; kill -TERM 0; sleep 1000 & echo; wait".to_owned(),
+            ],
+            directory: std::env::temp_dir(),
+            environment: BTreeMap::from([("PATH".into(), std::env::var_os("PATH").unwrap())]),
+        };
+        let (mut running, mut output) = RunningCommand::start(&line).unwrap();
+        // The command and its child run, and the watcher has survived the signal.
+        output.read_u8().await.unwrap();
+        // What happens to this pipe when the gateway is killed.
+        drop(running.watcher.stdin.take());
+        let patience = Duration::from_secs(30);
+        let status = timeout(patience, running.ended()).await.expect("the command is killed").unwrap();
+        assert_eq!(exit_status(Some(status)), json!({"exitCode": null, "signal": "SIGKILL"}));
+        // Its child held the pipe too.
+        let mut rest = Vec::new();
+        timeout(patience, output.read_to_end(&mut rest)).await.expect("the child is killed").unwrap();
+        running.bury().await;
+    }
+}

@@ -1,0 +1,291 @@
+//! `terminal/*`: the commands that the agent has the gateway run. Each ends at the latest with the turn in which it was started.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::unix::pipe;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::command::{CommandLine, RunningCommand, exit_status};
+use super::output::{MAX_KEPT, Output};
+use super::request::NewTerminal;
+use super::{AUDIT, ClientConfig, Refusal};
+
+/// How many terminals a session may have, and all sessions together, until they are released. Further ones are refused.
+const MAX_OF_SESSION: usize = 16;
+const MAX_OF_AGENT: usize = 64;
+
+/// The longest command with its arguments and variables, in bytes.
+const MAX_COMMAND: usize = 128 * 1024;
+
+/// How often callers are shown the output of a command that runs.
+const SHOW_EVERY: Duration = Duration::from_millis(500);
+
+/// How long the output is read after the end of a command: a process that left its group may hold the pipe.
+const LAST_OUTPUT: Duration = Duration::from_secs(1);
+
+/// The pause after each [`MAX_KEPT`] bytes of output, most of which nobody will read.
+const PAUSE: Duration = Duration::from_millis(10);
+
+const READ_BYTES: usize = 64 * 1024;
+
+const NO_TERMINAL: Refusal =
+    Refusal::invalid("There is no such terminal in this session, or it was released.");
+
+/// The terminals of one agent process.
+#[derive(Debug, Default)]
+pub(crate) struct Terminals(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    last: u64,
+    all: HashMap<String, Terminal>,
+}
+
+/// When it is dropped, the command is killed.
+#[derive(Debug)]
+struct Terminal {
+    session: String,
+    output: Arc<Mutex<Output>>,
+    /// True: the command is to be killed.
+    stop: watch::Sender<bool>,
+    ended: Ended,
+}
+
+/// `None`: the command runs. The inner `None`: how it ended is not known.
+type Ended = watch::Receiver<Option<Option<ExitStatus>>>;
+
+/// The output of a command, for callers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    pub terminal: String,
+    /// All of it that is shown, and not only what was added.
+    pub output: String,
+    /// The command has ended.
+    pub is_last: bool,
+}
+
+/// A command that was started, and must be followed by [`Follower::run`].
+#[derive(Debug)]
+pub(crate) struct Follower {
+    terminal: String,
+    command: RunningCommand,
+    pipe: pipe::Receiver,
+    output: Arc<Mutex<Output>>,
+    stop: watch::Receiver<bool>,
+    ended: watch::Sender<Option<Option<ExitStatus>>>,
+}
+
+impl Terminals {
+    /// Starts a command. Returns the id of its terminal.
+    pub(crate) fn create(
+        &self,
+        config: &ClientConfig,
+        session: &str,
+        directory: &Path,
+        new: NewTerminal,
+    ) -> Result<(String, Follower), Refusal> {
+        let program = new.command.split_whitespace().next().unwrap_or_default();
+        let program = Path::new(program).file_name().unwrap_or_default().to_owned();
+        let started = self.start(config, session, directory, new);
+        let terminal = started.as_ref().ok().map(|(id, _)| id.as_str());
+        let outcome = if terminal.is_some() { "success" } else { "refused" };
+        tracing::info!(target: AUDIT, session, terminal, ?program, outcome, "the agent ran a command");
+        started
+    }
+
+    fn start(
+        &self,
+        config: &ClientConfig,
+        session: &str,
+        directory: &Path,
+        new: NewTerminal,
+    ) -> Result<(String, Follower), Refusal> {
+        let most = new.output_byte_limit;
+        let line = command_line(config, directory, new)?;
+        // Locked until the terminal is counted.
+        let mut state = self.lock();
+        let of_session = state.all.values().filter(|terminal| terminal.session == session).count();
+        if of_session >= MAX_OF_SESSION || state.all.len() >= MAX_OF_AGENT {
+            return Err(Refusal::failed(
+                "There are too many terminals. Release those that are not needed any more.",
+            ));
+        }
+        let (command, pipe) = RunningCommand::start(&line).map_err(|error| {
+            tracing::debug!(%error, "a command could not be started");
+            Refusal::failed("The command could not be started. Check that there is such a program.")
+        })?;
+        state.last += 1;
+        let id = format!("terminal-{}", state.last);
+        let output = Arc::new(Mutex::new(Output::new(most)));
+        let (stop, stopped) = watch::channel(false);
+        let (ended, end) = watch::channel(None);
+        let terminal =
+            Terminal { session: session.to_owned(), output: Arc::clone(&output), stop, ended: end };
+        state.all.insert(id.clone(), terminal);
+        let follower = Follower { terminal: id.clone(), command, pipe, output, stop: stopped, ended };
+        Ok((id, follower))
+    }
+
+    /// The answer to `terminal/output`.
+    pub(crate) fn output(&self, session: &str, id: &str) -> Result<Value, Refusal> {
+        self.find(session, id, |terminal| {
+            let ended = *terminal.ended.borrow();
+            let (output, truncated) = lock(&terminal.output).text();
+            let mut answer = json!({"output": output, "truncated": truncated});
+            if let Some(status) = ended {
+                answer["exitStatus"] = exit_status(status);
+            }
+            answer
+        })
+    }
+
+    /// Waits until the command has ended. Returns the answer to `terminal/wait_for_exit`.
+    pub(crate) async fn wait_for_exit(&self, session: &str, id: &str) -> Result<Value, Refusal> {
+        let mut ended = self.find(session, id, |terminal| terminal.ended.clone())?;
+        // An error means that the follower was stopped together with the gateway.
+        let status = ended.wait_for(Option::is_some).await.ok().and_then(|status| *status);
+        Ok(exit_status(status.flatten()))
+    }
+
+    /// Kills the command, and waits until it has ended.
+    pub(crate) async fn kill(&self, session: &str, id: &str) -> Result<(), Refusal> {
+        let mut ended = self.find(session, id, |terminal| {
+            terminal.stop.send_replace(true);
+            terminal.ended.clone()
+        })?;
+        let _ = ended.wait_for(Option::is_some).await;
+        Ok(())
+    }
+
+    /// Kills the command, waits until it has ended, and forgets the terminal.
+    pub(crate) async fn release(&self, session: &str, id: &str) -> Result<(), Refusal> {
+        self.kill(session, id).await?;
+        self.lock().all.remove(id);
+        Ok(())
+    }
+
+    /// Kills the commands of a session, and forgets its terminals.
+    pub(crate) fn end_session(&self, session: &str) {
+        self.lock().all.retain(|_, terminal| terminal.session != session);
+    }
+
+    pub(crate) fn end_all(&self) {
+        self.lock().all.clear();
+    }
+
+    fn find<T>(&self, session: &str, id: &str, take: impl FnOnce(&Terminal) -> T) -> Result<T, Refusal> {
+        let state = self.lock();
+        let terminal = state.all.get(id).filter(|terminal| terminal.session == session);
+        terminal.map(take).ok_or(NO_TERMINAL)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.0)
+    }
+}
+
+impl Follower {
+    /// Reads the output until the command has ended, and passes it to `show`. The agent learns of the end after the last report
+    /// was passed on.
+    pub(crate) async fn run<F: Future<Output = ()>>(self, show: impl Fn(Report) -> F) {
+        let Self { terminal, mut command, mut pipe, output, mut stop, ended } = self;
+        let report = |output: String, is_last| Report { terminal: terminal.clone(), output, is_last };
+        let mut buffer = vec![0; READ_BYTES];
+        let (mut is_open, mut is_stopped, mut unpaused) = (true, false, 0);
+        let mut show_at = Instant::now() + SHOW_EVERY;
+        let status = loop {
+            tokio::select! {
+                biased;
+                status = command.ended() => break status.ok(),
+                () = until_stopped(&mut stop), if !is_stopped => {
+                    is_stopped = true;
+                    command.kill();
+                }
+                () = sleep_until(show_at) => {
+                    show_at = Instant::now() + SHOW_EVERY;
+                    let live = lock(&output).live();
+                    if let Some(text) = live {
+                        show(report(text, false)).await;
+                    }
+                }
+                read = pipe.read(&mut buffer), if is_open => match read {
+                    Ok(read) if read > 0 => {
+                        lock(&output).push(&buffer[..read]);
+                        unpaused += read;
+                    }
+                    _ => is_open = false,
+                },
+            }
+            if unpaused >= MAX_KEPT && !is_stopped {
+                unpaused = 0;
+                sleep(PAUSE).await;
+            }
+        };
+        command.bury().await;
+        let rest = async {
+            let mut left = MAX_KEPT;
+            while let Ok(read) = pipe.read(&mut buffer).await
+                && read > 0
+                && left > 0
+            {
+                lock(&output).push(&buffer[..read]);
+                left = left.saturating_sub(read);
+            }
+        };
+        let _ = timeout(LAST_OUTPUT, rest).await;
+        let last = lock(&output).shown();
+        show(report(last, true)).await;
+        ended.send_replace(Some(status));
+    }
+}
+
+/// Waits until the command is to be killed. Cancel safe.
+async fn until_stopped(stop: &mut watch::Receiver<bool>) {
+    // An error means that the terminal was released.
+    let _ = stop.wait_for(|stop| *stop).await;
+}
+
+fn command_line(config: &ClientConfig, directory: &Path, new: NewTerminal) -> Result<CommandLine, Refusal> {
+    let NewTerminal { command, args, env, cwd, .. } = new;
+    let variables = env.iter().map(|variable| variable.name.len() + variable.value.len());
+    let length = command.len() + args.iter().map(String::len).chain(variables).sum::<usize>();
+    if command.trim().is_empty() || length > MAX_COMMAND {
+        return Err(Refusal::invalid(
+            "The command must not be empty, nor longer than 128 KiB with all its arguments.",
+        ));
+    }
+    let is_name = |name: &str| !name.is_empty() && !name.contains(['=', '\0']);
+    if !env.iter().all(|variable| is_name(&variable.name)) {
+        return Err(Refusal::invalid("The name of a variable must not be empty, nor contain `=`."));
+    }
+    let directory = place(config, directory, cwd.as_deref())?;
+    let mut environment = config.environment.clone();
+    environment.extend(env.into_iter().map(|variable| (variable.name.into(), variable.value.into())));
+    let (program, arguments) = if args.is_empty() {
+        ("/bin/sh".to_owned(), vec!["-c".to_owned(), command])
+    } else {
+        (command, args)
+    };
+    Ok(CommandLine { program, arguments, directory, environment })
+}
+
+/// The directory that a command starts in: that of the session, or one below.
+fn place(config: &ClientConfig, directory: &Path, requested: Option<&str>) -> Result<PathBuf, Refusal> {
+    const OUTSIDE: Refusal =
+        Refusal::invalid("A command starts in the directory of the session, or in a directory below.");
+    let found = directory.join(requested.unwrap_or_default()).canonicalize().map_err(|_| OUTSIDE)?;
+    let is_allowed = found.starts_with(directory) && found.is_dir();
+    let is_protected = found != directory && config.protected.deny(&found);
+    if is_allowed && !is_protected { Ok(found) } else { Err(OUTSIDE) }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

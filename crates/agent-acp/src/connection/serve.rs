@@ -1,0 +1,225 @@
+//! Serves the requests of the agent that the operator allows: files and commands.
+//!
+//! A command is started at once, while the turn surely runs. All other work is done in background tasks, so that a slow disk or
+//! a long command does not hold up the agent's other messages.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use longshore_engine::{Tasks, queue};
+use serde_json::{Value, json};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::dispatch::Fatal;
+use super::{Connection, Outgoing, Phase, Queued, TurnEvent};
+use crate::client::{Client, ClientConfig, FileRequest, Kind, Refusal, Report, Request, TerminalRequest};
+use crate::frame::{self, AgentRequestId};
+
+/// The session that asks.
+struct Asker {
+    directory: PathBuf,
+    /// The events of the turn that runs and was not canceled.
+    turn: Option<queue::Sender<Queued>>,
+}
+
+impl Connection {
+    /// Lets the agent ask for files and commands. Must be called before the handshake, which tells the agent.
+    pub(crate) fn offer(&self, config: ClientConfig, tasks: &Tasks) {
+        let is_first = self.0.client.set(Arc::new(Client::new(config, tasks))).is_ok();
+        debug_assert!(is_first, "the agent is told once");
+    }
+
+    pub(super) fn client_capabilities(&self) -> Value {
+        match self.0.client.get() {
+            Some(client) => client.config.capabilities(),
+            None => ClientConfig::default().capabilities(),
+        }
+    }
+
+    /// Kills the commands of a session whose turn is over, or is to end.
+    pub(super) fn end_commands(&self, session: &str) {
+        if let Some(client) = self.0.client.get() {
+            client.terminals.end_session(session);
+        }
+    }
+
+    /// Kills the commands of all sessions.
+    pub(super) fn end_all_commands(&self) {
+        if let Some(client) = self.0.client.get() {
+            client.terminals.end_all();
+        }
+    }
+
+    /// Serves a request. `None`: its method is not served.
+    pub(super) async fn serve(
+        &self,
+        id: &AgentRequestId,
+        method: &str,
+        params: Option<&str>,
+        bytes: usize,
+    ) -> Option<Result<(), Fatal>> {
+        let client = self.0.client.get()?;
+        let begun = match client.read(method, params)? {
+            Ok(request) => self.begin(client, id, request, bytes).await,
+            Err(refusal) => Err(refusal),
+        };
+        Some(match begun {
+            Ok(None) => Ok(()),
+            Ok(Some(answer)) => self.try_send(frame::result(id, &answer)),
+            Err(refusal) => self.try_send(refused(id, refusal)),
+        })
+    }
+
+    /// Starts the work. Returns the answer, unless a background task sends it later.
+    async fn begin(
+        &self,
+        client: &Arc<Client>,
+        id: &AgentRequestId,
+        request: Request,
+        bytes: usize,
+    ) -> Result<Option<Value>, Refusal> {
+        let asker = self.asker(&request)?;
+        let Request { session, kind } = request;
+        let (connection, worker, id) = (self.clone(), Arc::clone(client), id.clone());
+        match kind {
+            Kind::Terminal(TerminalRequest::Create(new)) => {
+                let (terminal, follower) =
+                    client.terminals.create(&client.config, &session, &asker.directory, new)?;
+                spawn(client, async move {
+                    follower.run(|report| connection.show(asker.turn.as_ref(), report)).await;
+                });
+                // A cancel that came meanwhile found no terminal to end.
+                if self.lock().is_cancelled(&session) {
+                    client.terminals.end_session(&session);
+                }
+                return Ok(Some(json!({"terminalId": terminal})));
+            }
+            Kind::Terminal(TerminalRequest::WaitForExit(terminal)) => {
+                let held = permit(&client.waits)?;
+                spawn(client, async move {
+                    let answer = worker.terminals.wait_for_exit(&session, &terminal).await;
+                    connection.answer_request(&id, answer, None).await;
+                    drop(held);
+                });
+            }
+            Kind::Terminal(TerminalRequest::Output(terminal)) => {
+                let held = permit(&client.requests)?;
+                spawn(client, async move {
+                    let long = worker.long_answer().await;
+                    let answer = worker.terminals.output(&session, &terminal);
+                    connection.answer_request(&id, answer, long).await;
+                    drop(held);
+                });
+            }
+            Kind::Terminal(TerminalRequest::Kill(terminal)) => {
+                let held = permit(&client.requests)?;
+                spawn(client, async move {
+                    let killed = worker.terminals.kill(&session, &terminal).await;
+                    connection.answer_request(&id, killed.map(|()| json!({})), None).await;
+                    drop(held);
+                });
+            }
+            Kind::Terminal(TerminalRequest::Release(terminal)) => {
+                let held = permit(&client.requests)?;
+                spawn(client, async move {
+                    let released = worker.terminals.release(&session, &terminal).await;
+                    connection.answer_request(&id, released.map(|()| json!({})), None).await;
+                    drop(held);
+                });
+            }
+            Kind::File(request) => {
+                let held = (permit(&client.requests)?, self.room_for(bytes).await);
+                let is_read = matches!(request, FileRequest::Read { .. });
+                spawn(client, async move {
+                    // A write does not wait: its turn might be over by then.
+                    let long = if is_read { worker.long_answer().await } else { None };
+                    let answer = worker.serve_file(&session, asker.directory, request).await;
+                    connection.answer_request(&id, answer, long).await;
+                    drop(held);
+                });
+            }
+        }
+        Ok(None)
+    }
+
+    /// Fails unless the session may ask for this now.
+    fn asker(&self, request: &Request) -> Result<Asker, Refusal> {
+        let state = self.lock();
+        let route = state.sessions.get(&request.session).ok_or(Refusal::NO_SESSION)?;
+        let turn = match &route.phase {
+            Phase::Turn { events, is_cancelled: false } => Some(events.clone()),
+            Phase::Turn { .. } | Phase::Idle | Phase::Loading(_) => None,
+        };
+        let needs_turn = matches!(
+            request.kind,
+            Kind::File(FileRequest::Write { .. }) | Kind::Terminal(TerminalRequest::Create(_))
+        );
+        if needs_turn && turn.is_none() {
+            return Err(Refusal::NO_TURN);
+        }
+        Ok(Asker { directory: PathBuf::from(&route.facts.directory), turn })
+    }
+
+    /// Shows callers the output of a command. The last report waits for room; an earlier one is left out if there is none.
+    async fn show(&self, turn: Option<&queue::Sender<Queued>>, report: Report) {
+        let Some(events) = turn else { return };
+        let bytes = report.output.len();
+        if report.is_last {
+            return self.deliver(events, TurnEvent::Terminal(report), bytes).await;
+        }
+        let room = u32::try_from(bytes)
+            .ok()
+            .and_then(|bytes| Arc::clone(&self.0.queued).try_acquire_many_owned(bytes).ok());
+        if room.is_some() {
+            let _ = events.try_send(Queued { event: TurnEvent::Terminal(report), _bytes: room });
+        }
+    }
+
+    /// `long`: held until the agent has read the answer.
+    async fn answer_request(
+        &self,
+        id: &AgentRequestId,
+        answer: Result<Value, Refusal>,
+        long: Option<OwnedSemaphorePermit>,
+    ) {
+        let line = match answer {
+            Ok(answer) => frame::result(id, &answer),
+            Err(refusal) => refused(id, refusal),
+        };
+        let outbox = self.lock().outbox();
+        if let Ok(outbox) = outbox {
+            // An error means that the connection is over.
+            let _ = outbox.send(Outgoing { line, _held: long }).await;
+        }
+    }
+}
+
+impl Client {
+    async fn long_answer(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.long_answers).acquire_owned().await.ok()
+    }
+}
+
+/// Held until the request is answered.
+fn permit(bound: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Refusal> {
+    Arc::clone(bound).try_acquire_owned().map_err(|_| Refusal::TOO_MANY)
+}
+
+/// Works in the background, at most until the gateway stops.
+fn spawn(client: &Client, work: impl Future<Output = ()> + Send + 'static) {
+    let tasks = client.tasks.clone();
+    client.tasks.spawn("acp client request", async move {
+        tokio::select! {
+            biased;
+            () = tasks.stopping().cancelled() => {}
+            () = work => {}
+        }
+    });
+}
+
+fn refused(id: &AgentRequestId, refusal: Refusal) -> Vec<u8> {
+    frame::error(id, refusal.code, refusal.text)
+}
+
+#[cfg(test)]
+mod tests;
