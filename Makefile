@@ -40,6 +40,10 @@ TEST_DIRECTORIES = $(patsubst %/main.rs,%,$(wildcard crates/*/tests/*/main.rs lo
 OTHER_TESTS = $(filter-out e2e,$(sort $(basename $(notdir $(TEST_FILES))) $(notdir $(TEST_DIRECTORIES))))
 HAS_OPENCODE = $(wildcard $(TOOLS)/bin/opencode)
 HAS_ACP_AGENTS = $(and $(wildcard $(TOOLS)/bin/qwen),$(wildcard $(TOOLS)/bin/claude-agent-acp))
+HAS_VIBE = $(wildcard $(TOOLS)/bin/vibe-acp)
+# Tests that drive agents which are not installed here. `make tools` has said so.
+WITHOUT_ACP_AGENTS = $(if $(HAS_ACP_AGENTS),, and not test(/^acp_[a-z]+::(long_)?(qwen|claude)/))$(if \
+	$(HAS_VIBE),, and not test(/^acp_[a-z]+::long_(mistral_)?vibe/))
 
 # OpenCode finds `rg`, and the tests find OpenCode, on the PATH.
 export PATH := $(TOOLS)/bin:$(PATH)
@@ -82,7 +86,7 @@ test: ## Install what the tests need and run the quick suite, with a summary of 
 
 .PHONY: test-long
 test-long: ## Run what is too slow for `make test`: 5,000 simulation seeds, storms, leak and full-disk runs. Before a release.
-	@tools/test.sh tools build-tests long-simulation long-rust-test long-openapi
+	@tools/test.sh tools vibe build-tests long-simulation long-rust-test long-acp-matrix long-openapi
 
 # The installation mostly waits for the network, so the lints run meanwhile.
 .PHONY: tools-and-lint
@@ -127,7 +131,7 @@ rust-test: build-tests ## Run the quick Rust tests: unit, property, replay, and 
 	@unshare --map-root-user --mount true 2>/dev/null || { [ -z "$$TEST_NOTES" ] || \
 		echo 'Full-disk tests used a file size limit because this machine allows no mount namespaces.' >> "$$TEST_NOTES"; }
 ifeq ($(HAS_NEXTEST),yes)
-	cargo nextest run --workspace --locked -E '$(SELECTED)$(if $(HAS_OPENCODE),, and not binary(e2e))$(if $(HAS_ACP_AGENTS),, and not test(/acp_agents::(qwen|claude)/))'
+	cargo nextest run --workspace --locked -E '$(SELECTED)$(if $(HAS_OPENCODE),, and not binary(e2e))$(WITHOUT_ACP_AGENTS)'
 else
 	cargo test --workspace --locked --lib --bins $(if $(HAS_OPENCODE),--tests,$(addprefix --test ,$(OTHER_TESTS))) -- \
 		--test-threads=4 $(SKIPPED) $(if $(HAS_ACP_AGENTS),,--skip acp_agents::qwen --skip acp_agents::claude)
@@ -137,10 +141,25 @@ endif
 long-rust-test: build-tests
 	$(call say,Long Rust tests)
 ifeq ($(HAS_NEXTEST),yes)
-	cargo nextest run --workspace --locked --profile long
+	cargo nextest run --workspace --locked --profile long -E 'not test(/^acp_matrix::/)$(WITHOUT_ACP_AGENTS)'
 else
-	cargo test --workspace --locked --lib --bins --tests -- --test-threads=2 ::long_
+	cargo test --workspace --locked --lib --bins --tests -- --test-threads=2 ::long_ --skip acp_matrix:: \
+		$(if $(HAS_ACP_AGENTS),,--skip qwen --skip claude) $(if $(HAS_VIBE),,--skip vibe)
 endif
+
+# Each agent with every client: a line for each in the summary.
+.PHONY: long-acp-matrix
+long-acp-matrix: export LONGSHORE_MATRIX_ROWS := $(abspath $(TARGET))/acp-matrix.txt
+long-acp-matrix: python node-clients build-tests
+	$(call say,Every ACP agent with every official client)
+	@: > '$(LONGSHORE_MATRIX_ROWS)'
+ifeq ($(HAS_NEXTEST),yes)
+	cargo nextest run --workspace --locked --profile long -E 'test(/^acp_matrix::/)$(WITHOUT_ACP_AGENTS)'
+else
+	cargo test --package longshore --locked --test e2e -- --test-threads=1 acp_matrix:: \
+		$(if $(HAS_ACP_AGENTS),,--skip qwen --skip claude) $(if $(HAS_VIBE),,--skip vibe)
+endif
+	@[ -z "$$TEST_NOTES" ] || sort '$(LONGSHORE_MATRIX_ROWS)' >> "$$TEST_NOTES"
 
 .PHONY: long-simulation
 long-simulation: export LONGSHORE_SEEDS := 5000
@@ -191,7 +210,7 @@ endif
 # Smaller runs: ARGS='--quick', ARGS='--only unary,streams'. Only a full run writes the report. Results are kept after each
 # phase: ARGS='--resume' continues with the rest, ARGS='--resume --only soak' measures that phase again.
 .PHONY: bench
-bench: peer ## Measure Longshore beside its Python peer (50 minutes on a quiet machine), and write docs/performance.md.
+bench: peer ## Measure Longshore beside its Python peer (55 minutes on a quiet machine), and write docs/performance.md.
 	$(call say,Building longshore and its bench (optimised; six minutes or more the first time))
 	cargo build --release --locked --package longshore --package longshore-bench
 	$(call say,Measuring Longshore and its peer)
@@ -230,7 +249,7 @@ clients: python node-clients build-tests
 interop: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore
 interop: opencode python node-clients build-tests ## Run the official A2A clients for Python and JavaScript, of both versions.
 	@tools/together.sh \
-		'JavaScript clients of A2A 1.0 and 0.3: node --test --test-reporter=spec interop/js/operations.test.mjs' \
+		'JavaScript clients of A2A 1.0 and 0.3: node --test --test-reporter=spec interop/js/operations.test.mjs interop/js/client.test.mjs' \
 		'Python client of A2A 0.3: $(VENV03_PYTHON) -m pytest interop/python03' \
 		'Python client of A2A 1.0: $(VENV_PYTHON) -m pytest interop/python'
 
@@ -255,6 +274,12 @@ opencode: ## Install the pinned OpenCode and its rg under .tools/.
 .PHONY: acp-agents
 acp-agents: ## Install the pinned Qwen Code and Claude Agent under .tools/.
 	@tools/install-acp-agents.sh
+
+.PHONY: vibe
+vibe: ## Install the pinned Mistral Vibe under .tools/ (400 MB; needs Python 3.12), for `make test-long`.
+	@tools/install-python.sh vibe || { [ -n "$$TEST_NOTES" ] && \
+		echo 'MISSING: Mistral Vibe could not be installed (it needs Python 3.12 or newer), so its tests did not run.' \
+		>> "$$TEST_NOTES"; }
 
 .PHONY: python
 python: ## Install the official A2A clients for Python, schemathesis and pytest under .tools/.

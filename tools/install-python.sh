@@ -4,6 +4,7 @@
 #   tools/install-python.sh                called by `make test`, from anywhere
 #   tools/install-python.sh conformance    called by `make conformance`: the packages that the kits import, not the kits
 #   tools/install-python.sh peer           called by `make bench`: the Python peer
+#   tools/install-python.sh vibe           called by `make test-long`: the agent Mistral Vibe, as .tools/bin/vibe-acp
 #
 # Environment                  packages
 #   .tools/venv                tools/python/requirements-interop.txt
@@ -11,7 +12,9 @@
 #   .tools/venv-openapi        tools/python/requirements-openapi.txt
 #   .tools/venv-conformance    tools/conformance/requirements.txt
 #   .tools/venv-peer           tools/python/requirements-peer.txt
-# An environment that already has exactly these packages is left alone. PYTHON selects the interpreter (default: python3).
+#   .tools/venv-vibe           tools/python/requirements-vibe.txt
+# An environment that already has exactly these packages is left alone. PYTHON selects the interpreter (default: python3). Vibe
+# needs a newer one than the others, which is also searched for under other names.
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -56,6 +59,20 @@ if [ "${1:-}" = conformance ]; then
 fi
 if [ "${1:-}" = peer ]; then
     install venv-peer python/requirements-peer.txt opencode-a2a 11 '^opencode-a2a 1.4.0 has requirement certifi'
+    exit 0
+fi
+if [ "${1:-}" = vibe ]; then
+    # `python3` is often older, and pyenv has commands for versions that are not switched on.
+    for candidate in "$python" python3.12 python3.13 python3.14 \
+        "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9]*/bin/python3; do
+        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then
+            python=$candidate
+            break
+        fi
+    done
+    install venv-vibe python/requirements-vibe.txt mistral-vibe 12
+    mkdir -p "$root/.tools/bin"
+    ln -sfn ../venv-vibe/bin/vibe-acp "$root/.tools/bin/vibe-acp"
     exit 0
 fi
 install venv python/requirements-interop.txt a2a-sdk 10

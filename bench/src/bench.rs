@@ -1,6 +1,5 @@
 //! The context of a phase: the programs, a stand-in of its own, and the time scale.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -15,7 +14,7 @@ use crate::clock;
 use crate::number::float;
 use crate::proc::CpuSample;
 use crate::results::Costs;
-use crate::servers::{Kind, Limits, Programs, Server, StandIn};
+use crate::servers::{Agent, AgentProtocol, Kind, Limits, Programs, Server, StandIn};
 
 #[derive(Debug)]
 pub struct Bench {
@@ -71,8 +70,21 @@ impl Bench {
 
     /// A new server with a new database.
     pub async fn server_with(&self, kind: Kind, limits: Limits, more: &[(&str, &str)]) -> Result<Server> {
-        let home = self.work.join(format!("server-{}", self.number()));
-        Server::start(kind, &self.programs, self.stand_in.address, home, limits, more).await
+        let agent = Agent::OpenCode(self.stand_in.address);
+        Server::start(kind, &self.programs, agent, self.home(), limits, more).await
+    }
+
+    /// A new Longshore without limits, before an agent that speaks this protocol.
+    pub async fn server_before(&self, agent: AgentProtocol) -> Result<Server> {
+        let agent = match agent {
+            AgentProtocol::OpenCode => Agent::OpenCode(self.stand_in.address),
+            AgentProtocol::Acp => Agent::Acp(std::env::current_exe()?),
+        };
+        Server::start(Kind::Longshore, &self.programs, agent, self.home(), Limits::Off, &[]).await
+    }
+
+    fn home(&self) -> PathBuf {
+        self.work.join(format!("server-{}", self.number()))
     }
 
     /// A key that no other prompt of this run has.
@@ -85,12 +97,8 @@ impl Bench {
             at_ns: clock::monotonic_ns(),
             server: CpuSample::of(server.pid())?,
             driver: CpuSample::of(std::process::id())?,
-            stand_in: CpuSample::of(self.stand_in.pid())?,
+            stand_in: CpuSample::of(server.own_stand_in.unwrap_or(self.stand_in.pid()))?,
         })
-    }
-
-    pub fn stand_in_address(&self) -> SocketAddr {
-        self.stand_in.address
     }
 
     fn number(&self) -> u64 {

@@ -2,6 +2,7 @@
 
 use std::io::Read as _;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 
 use anyhow::{Context as _, Result, bail};
 use clap::Parser as _;
@@ -9,6 +10,7 @@ use longshore_bench::options::{Command, Options};
 use longshore_bench::{count, micro, output, phases, process, report, run, stand_in};
 use longshore_engine::Tasks;
 use tokio::net::TcpListener;
+use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> Result<()> {
@@ -16,7 +18,8 @@ fn main() -> Result<()> {
     match Options::parse().command {
         Command::Run(options) => on_one_thread(interruptible(run::run(options))),
         Command::Drive(options) => on_one_thread(interruptible(run::drive(options))),
-        Command::StandIn { listen } => on_one_thread(stand_in(listen)),
+        Command::StandIn { listen, acp: false } => on_one_thread(stand_in(listen)),
+        Command::StandIn { listen, acp: true } => on_one_thread(acp_stand_in(listen)),
         Command::Report(options) => {
             report::write(&run::read(&options.from)?, &options.docs, options.reasons.as_deref())
         }
@@ -44,6 +47,14 @@ async fn stand_in(listen: SocketAddr) -> Result<()> {
         // The process that started this one has ended.
         _ = stdin => {}
     }
+    Ok(())
+}
+
+async fn acp_stand_in(listen: SocketAddr) -> Result<()> {
+    let listener = TcpListener::bind(listen).await?;
+    let input = pipe::Receiver::from_owned_fd(std::io::stdin().as_fd().try_clone_to_owned()?)?;
+    let output = pipe::Sender::from_owned_fd(std::io::stdout().as_fd().try_clone_to_owned()?)?;
+    stand_in::serve_acp(listener, input, output, &Tasks::new()).await;
     Ok(())
 }
 

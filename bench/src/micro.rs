@@ -1,5 +1,6 @@
 //! The hot path in pieces: work that can be repeated, for criterion, for a profiler and for counting instructions.
 
+mod acp;
 mod agent;
 mod append;
 mod apply;
@@ -19,6 +20,8 @@ pub enum Case {
     LineDelta,
     /// The same for the output of a tool, 4 KB.
     LineTool,
+    /// A line of an ACP agent to a report: a delta of text, through the connection that all sessions share.
+    AcpDelta,
     /// An event folded into a new task.
     ApplyShort,
     /// The same for a task with 10 000 deltas.
@@ -49,6 +52,7 @@ impl Case {
         match self {
             Self::LineDelta => line::deltas(),
             Self::LineTool => line::tool_outputs(),
+            Self::AcpDelta => acp::deltas(),
             Self::ApplyShort => apply::work(0),
             Self::ApplyLong => apply::work(10_000),
             Self::Append1 => append::sqlite(1),

@@ -26,6 +26,10 @@ pub enum Command {
     StandIn {
         #[arg(long, default_value = "127.0.0.1:0")]
         listen: SocketAddr,
+        /// Be an ACP agent on the standard input and output, which must be pipes. Only the bench's own requests are served on the
+        /// address.
+        #[arg(long)]
+        acp: bool,
     },
     /// Run streams at a rate on a server that is already running, and print the results.
     Drive(Drive),

@@ -1,5 +1,6 @@
 //! What is measured: one file per question.
 
+mod acp;
 mod flood;
 mod length;
 mod overload;
@@ -28,6 +29,7 @@ pub enum Phase {
     Streams,
     Fast,
     Length,
+    Acp,
     Stalled,
     Overload,
     Flood,
@@ -54,6 +56,7 @@ impl Phase {
             Self::Streams => (205, 212),
             Self::Fast => (27, 62),
             Self::Length => (150, 120),
+            Self::Acp => (145, 0),
             Self::Stalled => (140, 0),
             Self::Overload => (180, 0),
             Self::Flood => (560, 0),
@@ -81,6 +84,7 @@ impl Phase {
             Self::Streams => (found.streams, found.v03) = (Vec::new(), None),
             Self::Fast => found.fast = None,
             Self::Length => found.length.clear(),
+            Self::Acp => found.acp = None,
             Self::Stalled => found.stalled = None,
             Self::Overload => found.overload = None,
             Self::Flood => found.flood.clear(),
@@ -97,6 +101,7 @@ impl Phase {
             Self::Streams => streams::run(bench, kind, found).await?,
             Self::Fast => found.fast = Some(streams::fast(bench, kind).await?),
             Self::Length => length::run(bench, kind, &mut found.length).await?,
+            Self::Acp => found.acp = Some(acp::run(bench).await?),
             Self::Stalled => found.stalled = Some(stalled::run(bench).await?),
             Self::Overload => found.overload = Some(overload::run(bench).await?),
             Self::Flood => flood::run(bench, &mut found.flood).await?,

@@ -48,6 +48,7 @@ pub struct Measured {
     /// The same as one point of the streams, with version 0.3.
     pub v03: Option<Streams>,
     pub length: Vec<Length>,
+    pub acp: Option<Acp>,
     pub stalled: Option<Stalled>,
     pub overload: Option<Overload>,
     pub flood: Vec<Flood>,
@@ -146,6 +147,16 @@ pub struct Length {
     pub completed: u64,
     pub equal: u64,
     pub costs: Costs,
+}
+
+/// Longshore before a stand-in for an ACP agent.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Acp {
+    /// The same streams in turns: over OpenCode's HTTP, and over ACP.
+    pub http: Vec<Streams>,
+    pub acp: Vec<Streams>,
+    /// Many sessions on one process.
+    pub sessions: Option<Streams>,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]

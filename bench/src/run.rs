@@ -33,9 +33,13 @@ pub async fn run(options: Run) -> Result<()> {
     let is_full = !options.quick && (options.only.is_empty() || options.resume);
     let kept = options.out.join(if is_full { FULL } else { PARTIAL });
     let mut results = if options.resume { read(&kept)? } else { Results::default() };
-    results.date.clone_from(&options.date);
-    results.commit.clone_from(&options.commit);
-    (results.machine, results.quick, results.full) = (machine(), options.quick, is_full);
+    // Phases that are measured again are named as those of another run.
+    if !options.resume || options.only.is_empty() {
+        results.date.clone_from(&options.date);
+        results.commit.clone_from(&options.commit);
+        results.machine = machine();
+    }
+    (results.quick, results.full) = (options.quick, is_full);
     results.instructions = count::read(&options.out);
     if programs.peer.is_some() {
         results.peer.get_or_insert_default();
@@ -186,7 +190,7 @@ mod tests {
     fn a_resumed_run_measures_missing_and_failed_phases() {
         let mut results = Results { peer: Some(Measured::default()), ..Results::default() };
         let all = steps(&options(&[]), &results);
-        assert_eq!(all.len(), 15);
+        assert_eq!(all.len(), 16);
         for (phase, kind) in all.iter().copied() {
             let found = if kind == Kind::Peer { results.peer.as_mut() } else { Some(&mut results.longshore) };
             found.unwrap().ran.insert(phase.name(), Ran::default());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::drive::{Connection, ProtocolVersion, Target, call};
+use crate::drive::{Connection, ProtocolVersion, Target, call, totals};
 use crate::process::{self, Owned};
 use crate::{clock, number};
 
@@ -62,6 +62,23 @@ pub enum Kind {
     Peer,
 }
 
+/// What Longshore speaks with its agent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AgentProtocol {
+    /// OpenCode's own HTTP API.
+    OpenCode,
+    Acp,
+}
+
+/// The agent behind a server.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Agent {
+    /// A stand-in for OpenCode, which runs at this address.
+    OpenCode(SocketAddr),
+    /// An ACP stand-in. Longshore starts it: it is this program, the bench.
+    Acp(PathBuf),
+}
+
 /// The limits of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Limits {
@@ -110,6 +127,10 @@ pub struct Server {
     home: PathBuf,
     pub address: SocketAddr,
     pub kind: Kind,
+    /// Where the stand-in behind it answers the bench.
+    pub stand_in: SocketAddr,
+    /// The process of the stand-in, if the server started it.
+    pub own_stand_in: Option<u32>,
     /// From its start to the first answer with its card.
     pub card_ms: f64,
 }
@@ -119,7 +140,7 @@ impl Server {
     pub async fn start(
         kind: Kind,
         programs: &Programs,
-        stand_in: SocketAddr,
+        agent: Agent,
         home: PathBuf,
         limits: Limits,
         more: &[(&str, &str)],
@@ -128,10 +149,24 @@ impl Server {
         std::fs::create_dir_all(&workspace).context("cannot create the directory of a server")?;
         let (home, workspace) = (home.canonicalize()?, workspace.canonicalize()?);
         let port = process::free_port()?;
+        let stand_in = match &agent {
+            Agent::OpenCode(address) => *address,
+            Agent::Acp(_) => SocketAddr::from(([127, 0, 0, 1], process::free_port()?)),
+        };
         let mut command = match kind {
-            Kind::Longshore => longshore(&programs.longshore, &home, &workspace, stand_in, port),
+            Kind::Longshore => longshore(&programs.longshore, &home, &workspace, port),
             Kind::Peer => peer(programs, &home, &workspace, stand_in, port)?,
         };
+        match (kind, &agent) {
+            (Kind::Peer, _) => {}
+            (Kind::Longshore, Agent::OpenCode(address)) => {
+                command.arg("--opencode-url").arg(format!("http://{address}"));
+            }
+            (Kind::Longshore, Agent::Acp(program)) => {
+                let program = program.display();
+                command.arg("--agent").arg(format!("'{program}' stand-in --acp --listen {stand_in}"));
+            }
+        }
         let settings: &[&[(&str, &str)]] = match (limits, kind) {
             (Limits::Off, Kind::Longshore) => &[UNLIMITED, OURS_ONLY],
             (Limits::Off, Kind::Peer) => &[UNLIMITED, PEER_ONLY],
@@ -157,7 +192,12 @@ impl Server {
             sleep(TRY_AGAIN).await;
         }
         let card_ms = number::float(clock::monotonic_ns() - begun) / 1e6;
-        Ok(Self { process, home, address, kind, card_ms })
+        // Longshore starts its agent before it serves.
+        let own_stand_in = match agent {
+            Agent::OpenCode(_) => None,
+            Agent::Acp(_) => Some(totals(stand_in).await?.pid),
+        };
+        Ok(Self { process, home, address, kind, stand_in, own_stand_in, card_ms })
     }
 
     pub fn pid(&self) -> u32 {
@@ -194,13 +234,11 @@ impl Server {
     }
 }
 
-fn longshore(program: &Path, home: &Path, workspace: &Path, stand_in: SocketAddr, port: u16) -> Command {
+fn longshore(program: &Path, home: &Path, workspace: &Path, port: u16) -> Command {
     let mut command = process::clean(program, home);
     command
         .args(["serve", "--store", "sqlite", "--log-level", "warning", "--host", "127.0.0.1", "--port"])
         .arg(port.to_string())
-        .arg("--opencode-url")
-        .arg(format!("http://{stand_in}"))
         .arg("--data-dir")
         .arg(home.join("data"))
         .arg("--workspace")

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot start fails with the error")]
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
@@ -50,6 +50,27 @@ impl Drop for Running {
 
 fn prompt(script: &Script) -> Value {
     json!({"parts": [{"type": "text", "text": script.to_string()}]})
+}
+
+#[tokio::test]
+async fn an_acp_agent_answers_on_its_output_and_ends_with_its_input() {
+    let port = longshore_bench::process::free_port().unwrap();
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut child = Command::new(env!("CARGO_BIN_EXE_longshore-bench"))
+        .args(["stand-in", "--acp", "--listen", &address.to_string()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    writeln!(input, "{}", json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}})).unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let answer: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!((&answer["id"], &answer["result"]["protocolVersion"]), (&json!(1), &json!(1)));
+    assert_eq!(totals(address).await.unwrap().pid, child.id());
+    drop(input);
+    assert!(child.wait().unwrap().success());
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ import pytest
 from a2a.client import A2ACardResolver
 
 import gateway as gateways
+from served_agent import served
 
 
 # No call takes longer, not even the first turn of an OpenCode that has just started.
@@ -14,7 +15,7 @@ TIMEOUT = 60.0
 
 @pytest.fixture(scope='session')
 def gateway(tmp_path_factory):
-    running = gateways.start(tmp_path_factory.mktemp('longshore'))
+    running = served() or gateways.start(tmp_path_factory.mktemp('longshore'))
     yield running
     running.stop()
 

@@ -46,6 +46,7 @@ pub(crate) fn config(plan: &Plan, agent: &AcpPlan) -> AcpConfig {
         mcp_servers: agent.mcp_servers.clone(),
         auth_method: agent.auth_method.clone(),
         mode: agent.mode.clone(),
+        pinned: agent.pinned.clone(),
         model: agent.model.clone(),
         idle_stop: agent.idle_stop,
         cancel_patience: CANCEL_PATIENCE,

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use longshore_agent_acp::schema::ConfigOption;
+use longshore_agent_acp::connection::Role;
 use longshore_agent_acp::{AcpAgent, AgentFacts, Capabilities};
 use longshore_engine::Tasks;
 use longshore_engine::port::{Agent as _, Input, NewSession, Session, TurnRequest};
@@ -58,7 +58,7 @@ fn row(preset: &Preset, context: &ProcessContext) -> [String; 4] {
     [
         preset.name.to_owned(),
         preset.command.join(" "),
-        preset.tested.as_str().to_owned(),
+        if preset.is_tested { "yes" } else { "no" }.to_owned(),
         match (found, preset.install) {
             (true, _) => "yes".to_owned(),
             (false, Some(command)) => format!("no; to install it, run `{command}`"),
@@ -121,21 +121,19 @@ async fn steps(plan: &Plan, agent: &AcpPlan, running: &AcpAgent) -> bool {
     let said = step("trial turn", "", turn(running, session)).await;
     // Agents tell their commands some time after a session was opened.
     let facts = running.facts();
-    let commands = facts.iter().flat_map(|facts| &facts.commands).map(|command| command.name.as_str());
-    fact("commands", listed(commands));
+    let session = facts.and_then(|facts| facts.session);
+    let commands = session.iter().flat_map(|session| &session.commands);
+    fact("commands", listed(commands.map(|command| command.name.as_str())));
     said.is_some()
 }
 
 fn offers(facts: &AgentFacts) {
-    let listed_modes =
-        facts.modes.iter().flat_map(|modes| &modes.available_modes).map(|mode| mode.id.as_str());
-    // Some agents have their modes in a config option only.
-    let is_mode =
-        |option: &&ConfigOption| facts.modes.is_none() && option.category.as_deref() == Some("mode");
-    let options = facts.config_options.iter().filter(is_mode).flat_map(|option| &option.choices);
-    fact("modes", listed(listed_modes.chain(options.map(|choice| choice.value.as_str()))));
-    fact("models", listed(facts.model_ids()));
-    fact("options", listed(facts.config_options.iter().map(|option| option.id.as_str())));
+    for (name, role) in [("modes", Role::Mode), ("models", Role::Model)] {
+        let choices = facts.choices(role);
+        fact(name, listed(choices.iter().map(|choice| choice.id.as_str())));
+    }
+    let options = facts.session.iter().flat_map(|session| &session.config_options);
+    fact("options", listed(options.map(|option| option.id.as_str())));
 }
 
 /// One short turn. Returns what the agent said.

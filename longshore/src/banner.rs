@@ -16,10 +16,12 @@ pub(crate) struct Banner<'a> {
     pub(crate) workspace: &'a Path,
     /// A description of the OpenCode that the gateway uses.
     pub(crate) agent: &'a str,
-    /// The URL for this machine.
-    pub(crate) local_url: &'a str,
-    /// The URL in the card.
-    pub(crate) public_url: &'a str,
+    /// The URL for this machine. `None`: the gateway listens on no port.
+    pub(crate) local_url: Option<&'a str>,
+    /// The URL in the card. `None`: the gateway has only the socket, and no other URL was configured.
+    pub(crate) public_url: Option<&'a str>,
+    /// The unix socket on which the gateway listens too.
+    pub(crate) socket: Option<&'a Path>,
     /// The token that Longshore generated, if no credential was configured.
     pub(crate) token: Option<GeneratedToken<'a>>,
     pub(crate) credentials: &'a [Credential],
@@ -65,8 +67,16 @@ impl Banner<'_> {
         } else {
             let _ = writeln!(text, "{READY}");
         }
-        let _ = writeln!(text, "  url        {}", self.public_url);
-        let _ = writeln!(text, "  card       {}/.well-known/agent-card.json", self.public_url);
+        if let Some(public) = self.public_url {
+            let _ = writeln!(text, "  url        {public}");
+            let _ = writeln!(text, "  card       {public}/.well-known/agent-card.json");
+        }
+        if let Some(local) = self.local_url.filter(|local| Some(*local) != self.public_url) {
+            let _ = writeln!(text, "  listener   {local}");
+        }
+        if let Some(socket) = self.socket {
+            let _ = writeln!(text, "  socket     {}", socket.display());
+        }
         let _ = writeln!(text, "  workspace  {}", self.workspace.display());
         let _ = writeln!(text, "  agent      {}", self.agent);
         if let Some(token) = self.token {
@@ -82,12 +92,22 @@ impl Banner<'_> {
         let (before, authorization) = self.authorization();
         format!(
             "{before}curl -sS {} {authorization} -H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d '{}'\n",
-            quoted(&format!("{}/", self.local_url)),
+            self.target(),
             format_args!(
                 r#"{{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":{{"message":{{"messageId":"{}","role":"ROLE_USER","parts":[{{"text":"Say hello."}}]}}}}}}"#,
                 self.message_id
             ),
         )
+    }
+
+    /// Where `curl` connects to. A certificate names the host of the public URL, so with TLS that URL is used.
+    fn target(&self) -> String {
+        if let (None, Some(socket)) = (self.local_url, self.socket) {
+            let socket = quoted(&socket.to_string_lossy());
+            return format!("--unix-socket {socket} {}", quoted("http://localhost/"));
+        }
+        let plain = self.local_url.filter(|local| !local.starts_with("https:"));
+        quoted(&format!("{}/", plain.or(self.public_url).unwrap_or_default()))
     }
 
     /// The line before the command, if one is needed, and the option of `curl` that authenticates.
@@ -98,6 +118,7 @@ impl Banner<'_> {
             (None, Some(Login::ApiKey { .. })) => {
                 ("API_KEY=your-api-key\n", "-H \"X-API-Key: $API_KEY\"".to_owned())
             }
+            (None, Some(Login::Certificate { .. })) => ("", "--cert client.pem --key client.key".to_owned()),
             (None, _) => ("TOKEN=your-token\n", "-H \"Authorization: Bearer $TOKEN\"".to_owned()),
         }
     }
@@ -113,8 +134,9 @@ mod tests {
         Banner {
             workspace: Path::new("/home/ada/project"),
             agent: "OpenCode (demo model)",
-            local_url: "http://127.0.0.1:8000",
-            public_url: "https://agent.example.com",
+            local_url: Some("http://127.0.0.1:8000"),
+            public_url: Some("https://agent.example.com"),
+            socket: None,
             token,
             credentials,
             message_id: "hello-1",

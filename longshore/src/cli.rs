@@ -1,5 +1,7 @@
 //! The command line. The flags of the settings come from the table of settings.
 
+pub mod client;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -23,6 +25,15 @@ Credentials (environment or file only, since other users can see a command line)
   OTEL_EXPORTER_OTLP_HEADERS   headers for --otlp-endpoint [file: trace.otlp_headers]
 
   With no credential set, a bearer token is generated on the first start, kept in the data directory, and shown on a terminal.
+
+Calls of other agents (`longshore call` and others; environment or file only):
+  A2A_CLIENT_BEARER_TOKEN                bearer token for an agent that is named by its URL [file: client.bearer_token]
+  A2A_CLIENT_BASIC_AUTH                  user:password for it, or the base64 of that [file: client.basic_auth]
+  A2A_CLIENT_API_KEY                     API key for it [file: client.api_key]
+  A2A_CLIENT_TIMEOUT_SECONDS             how long an agent may take to respond [default: 30] [file: client.timeout]
+  A2A_CLIENT_CARD_FETCH_TIMEOUT_SECONDS  the same for its card [default: 5] [file: client.card_timeout]
+  A2A_CLIENT_SUPPORTED_TRANSPORTS        bindings to use [default: JSONRPC,HTTP+JSON] [file: client.transports]
+  A2A_CLIENT_USE_CLIENT_PREFERENCE       use them in this order [default: false] [file: client.use_client_preference]
 
 docs/configuration.md, or `longshore settings`, describes every setting.";
 
@@ -55,6 +66,31 @@ pub enum Subcommands {
     /// Flags override the environment, and the environment overrides the file.
     #[command(after_long_help = SECRETS)]
     Serve(Serve),
+    /// Send a message to an agent, and show the answer as it comes.
+    ///
+    /// With one argument, the agent is the gateway that serves this directory. The answer goes to standard output, everything else
+    /// to standard error. On a terminal you can answer what the agent asks; Ctrl-C cancels the task, and Ctrl-C twice leaves it
+    /// running.
+    ///
+    /// Exit codes: 0: completed; 1: failed; 2: bad flags or configuration; 3: the agent waits for an answer; 4: canceled;
+    /// 5: rejected; 6: a credential is missing or wrong; 7: the agent cannot be reached; 130: interrupted, and the task goes on.
+    Call(client::Call),
+    /// List, read, cancel and follow tasks. The exit codes are those of `longshore call`.
+    Tasks(client::Tasks),
+    /// List and answer what agents ask you. The exit codes are those of `longshore call`.
+    Asks(client::Asks),
+    /// Print the card of an agent. The exit codes are those of `longshore call`.
+    Card(client::Card),
+    /// Open OpenCode's own terminal interface on the OpenCode of the gateway of a directory.
+    Attach(DataDirOptions),
+    /// Look for what prevents the gateway of a directory from working, and say what to do.
+    ///
+    /// Checks the configuration, the data directory, the store, the disk, the limits of the system, the clock, the gateway if it
+    /// runs, its public URL, and the agent: its version, its event stream, and whether it can use a model. Takes the flags of
+    /// `longshore serve`.
+    ///
+    /// Exit codes: 0: no problem; 1: there are problems; 2: bad flags or configuration.
+    Doctor(Doctor),
     /// Run only the demo model: an OpenAI-compatible server that is scripted by the words of the prompt.
     DemoModel(DemoModel),
     /// End the OpenCode that an earlier `longshore serve` left running.
@@ -94,6 +130,14 @@ pub struct Serve {
     /// the backup may have sent them since then.
     #[arg(long)]
     pub resume_restored: bool,
+    #[command(flatten)]
+    pub config: ConfigFile,
+    #[command(flatten)]
+    pub settings: SettingFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct Doctor {
     #[command(flatten)]
     pub config: ConfigFile,
     #[command(flatten)]

@@ -7,12 +7,14 @@
 
 mod agent_plan;
 pub mod agents;
+mod client;
 pub mod command_line;
 pub mod credentials;
 mod declared;
 pub mod environment;
 pub mod file;
 pub mod limits;
+pub mod listen;
 pub mod plan;
 pub mod presets;
 pub mod problem;
@@ -85,6 +87,24 @@ pub fn load(flags: &Flags, config: Option<&Path>, context: &ProcessContext) -> R
         }
         _ => Err(Problems(problems)),
     }
+}
+
+/// Reads only the settings for agents that are named by their URL, so that a problem with another setting does not matter.
+pub fn load_client(
+    config: Option<&Path>,
+    context: &ProcessContext,
+) -> Result<longshore_client::Settings, Problems> {
+    let mut problems = Vec::new();
+    let found = file::find(config, context).unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    });
+    let file = found.as_ref().map(|found| found.settings(&mut problems)).unwrap_or_default();
+    let flags = Flags::new();
+    let mut reader = read::Reader::new(&flags, &context.environment, &file, problems);
+    let settings = client::read(&mut reader);
+    let (problems, _) = reader.finish();
+    if problems.is_empty() { Ok(settings) } else { Err(Problems(problems)) }
 }
 
 #[cfg(test)]

@@ -26,6 +26,9 @@ const TOKEN_LENGTH: usize = 43;
 /// The file with the generated token.
 const TOKEN: &str = "token";
 
+/// The file with the URL at which this machine reaches the gateway that serves the directory, or last served it.
+const ADDRESS: &str = "address";
+
 /// The content of the file `kind` of a demo.
 const DEMO: &str = "demo";
 
@@ -33,7 +36,7 @@ const DEMO: &str = "demo";
 const STORE_NOTE: &str = "store";
 
 /// The files of the directory beside the store. Each is first written to a file with the extension `new`.
-const OWN_FILES: [&str; 6] = [STORE_NOTE, "kind", "workspace", "token", "lock", ".gitignore"];
+const OWN_FILES: [&str; 7] = [STORE_NOTE, "kind", "workspace", "token", "lock", ADDRESS, ".gitignore"];
 
 /// A data directory that this process holds locked until the value is dropped.
 #[derive(Debug)]
@@ -200,6 +203,14 @@ impl DataDir {
         }
     }
 
+    /// Writes down the URL of the gateway, for commands that call it. A failure does not prevent the start: the disk may be full,
+    /// and these commands take a URL too.
+    pub(crate) fn note_address(&self, url: &str) {
+        if let Err(error) = write_private(&self.path.join(ADDRESS), url) {
+            tracing::warn!(%error, "could not note the address of the gateway in the data directory");
+        }
+    }
+
     /// The path of the store. It is relative if the store is in the data directory, because the directory may be moved.
     fn store_name<'a>(&self, store: &'a Path) -> std::borrow::Cow<'a, str> {
         store.strip_prefix(&self.path).unwrap_or(store).to_string_lossy()
@@ -221,6 +232,11 @@ pub(crate) fn token(path: &Path) -> anyhow::Result<SecretString> {
 pub(crate) fn existing_token(path: &Path) -> anyhow::Result<Option<SecretString>> {
     let token = read(&path.join(TOKEN))?;
     Ok(token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()).map(Into::into))
+}
+
+/// The URL of the gateway that serves a data directory, or last served it. `None`: it was never served.
+pub(crate) fn address(path: &Path) -> anyhow::Result<Option<String>> {
+    read(&path.join(ADDRESS))
 }
 
 /// The default data directory of the same workspace with `--demo`, or without it if `path` is that of a demo. `None`: it was
@@ -421,7 +437,7 @@ mod tests {
     fn a_store_does_not_take_the_name_of_another_file_of_the_directory() {
         let parent = tempfile::tempdir().unwrap();
         let data_dir = DataDir::take(&parent.path().join("data")).unwrap();
-        for name in ["store", "store.new", "token", "lock", "kind", "workspace", ".gitignore"] {
+        for name in ["store", "store.new", "token", "lock", "kind", "workspace", "address", ".gitignore"] {
             let refused = data_dir.check_store(&data_dir.path().join(name)).unwrap_err().to_string();
             assert!(refused.contains("choose another name with --database"), "{name}: {refused}");
         }

@@ -7,19 +7,25 @@ pub mod config;
 
 mod acp_upstream;
 mod agents;
+mod attach;
 mod backup;
 mod banner;
+mod client;
 mod commands;
 mod data_dir;
 mod deployment;
 mod disk;
+mod doctor;
 mod limited;
 mod limits;
+mod listeners;
 mod output;
 mod repair;
 mod serve;
 mod signals;
 mod telemetry;
+mod tls;
+mod unix_socket;
 mod upstream;
 mod wire_up;
 
@@ -67,6 +73,19 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
             limits::raise_open_files();
             serve::serve(&plan, runtime(plan.listen.threads)?)
         }
+        Subcommands::Attach(options) => {
+            attach::attach(&plan(&options.settings.0, &options.config)?, &context()?)
+        }
+        Subcommands::Call(options) => return call(client::Command::Call(options)),
+        Subcommands::Tasks(options) => return call(client::Command::Tasks(options)),
+        Subcommands::Asks(options) => return call(client::Command::Asks(options)),
+        Subcommands::Card(options) => return call(client::Command::Card(options)),
+        Subcommands::Doctor(options) => {
+            let runtime = runtime(1)?;
+            let done = runtime.block_on(doctor::doctor(&options));
+            runtime.shutdown_background();
+            return done;
+        }
         Subcommands::DemoModel(options) => runtime(AUTOMATIC)?.block_on(commands::demo_model(&options)),
         Subcommands::Stop(options) => {
             let plan = plan(&options.settings.0, &options.config)?;
@@ -98,6 +117,15 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
         }
     };
     done.map(|()| ExitCode::SUCCESS)
+}
+
+/// Runs a command that calls an agent. One thread is enough for one stream.
+fn call(command: client::Command) -> anyhow::Result<ExitCode> {
+    let runtime = runtime(1)?;
+    let code = runtime.block_on(client::run(command));
+    // A thread may still wait for a line on standard input.
+    runtime.shutdown_background();
+    Ok(code)
 }
 
 fn check_agent(options: &CheckAgent) -> anyhow::Result<ExitCode> {

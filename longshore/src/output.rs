@@ -12,6 +12,18 @@ pub(crate) fn print(line: impl Display) {
     let _ = out.flush();
 }
 
+/// Writes a part of a result, without a line end. A closed standard output does not stop the program.
+pub(crate) fn write(text: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes());
+    let _ = out.flush();
+}
+
+/// Writes text that is not a part of the result, without a line end.
+pub(crate) fn write_aside(text: &str) {
+    eprint!("{text}");
+}
+
 /// Prints a warning directly, because the log may not have been started, or its level may hide warnings.
 pub(crate) fn warn(line: impl Display) {
     eprintln!("warning: {line}");

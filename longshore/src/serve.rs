@@ -13,10 +13,11 @@ use tokio_util::sync::CancellationToken;
 use crate::banner::{Banner, GeneratedToken, READY};
 use crate::config::Plan;
 use crate::data_dir::DataDir;
+use crate::listeners::OpenListeners;
 use crate::output;
 use crate::signals::{Ended, Signals};
 use crate::upstream::Upstream;
-use crate::wire_up::{self, Addresses, Gateway, PreparedGateway};
+use crate::wire_up::{self, Gateway, PreparedGateway};
 
 /// How long background tasks may take to end. Then the process ends anyway. No event is lost: the log of each task holds every
 /// event that a client has seen.
@@ -41,7 +42,7 @@ async fn start(plan: &Plan, locked: &mut Option<DataDir>) -> anyhow::Result<()> 
         data_dir = DataDir::take_for(plan) => locked.insert(data_dir?),
         _ = signals.next() => return Ok(()),
     };
-    let prepared = wire_up::prepare(plan, data_dir).await?;
+    let prepared = wire_up::prepare(plan, data_dir, &mut signals).await?;
     let upstream = tokio::select! {
         upstream = prepared.start_agent(plan) => upstream?,
         // Dropping the future terminates an OpenCode that is still starting.
@@ -71,13 +72,13 @@ async fn run(
             return Ok(ended);
         }
     };
-    let Gateway { edge, listener, addresses, token } = gateway;
+    let Gateway { edge, mut open, token } = gateway;
     let shutdown = CancellationToken::new();
-    let serving = edge.serve(listener, shutdown.clone());
+    let serving = edge.serve(std::mem::take(&mut open.listeners), shutdown.clone());
     tokio::pin!(serving);
     // The gateway serves from now on. Only the text that it is ready waits for OpenCode.
     let announcing = async {
-        announce(plan, &addresses, token.as_ref(), upstream).await;
+        announce(plan, &open, token.as_ref(), upstream).await;
         std::future::pending::<()>().await;
     };
     let ended = tokio::select! {
@@ -104,7 +105,7 @@ async fn run(
 }
 
 /// Prints the banner when OpenCode is ready.
-async fn announce(plan: &Plan, addresses: &Addresses, token: Option<&SecretString>, upstream: &Upstream) {
+async fn announce(plan: &Plan, open: &OpenListeners, token: Option<&SecretString>, upstream: &Upstream) {
     let random = Alphanumeric.sample_string(&mut rand::rng(), 8);
     let program = std::env::current_exe().unwrap_or_else(|_| "longshore".into());
     let token = token.map(|token| {
@@ -117,8 +118,9 @@ async fn announce(plan: &Plan, addresses: &Addresses, token: Option<&SecretStrin
     let banner = Banner {
         workspace: &plan.workspace,
         agent: upstream.description(),
-        local_url: &addresses.local,
-        public_url: &addresses.public,
+        local_url: open.addresses.local.as_deref(),
+        public_url: open.addresses.shown(),
+        socket: open.socket_path(),
         token,
         credentials: plan.credentials.as_deref().unwrap_or_default(),
         message_id: &format!("hello-{random}"),

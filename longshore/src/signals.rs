@@ -1,7 +1,11 @@
-//! Catches the signals that end the process.
+//! Catches the signals that end the process. With TLS, SIGHUP reads its files again.
+
+use std::io::IsTerminal as _;
+use std::sync::Arc;
 
 use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
 
 /// Makes a write beyond the file size limit fail with an error. By default SIGXFSZ would end the process.
 pub(crate) fn survive_file_limit() -> std::io::Result<()> {
@@ -32,6 +36,9 @@ pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
+    /// Notified by SIGHUP. `None`: SIGHUP ends the process.
+    reload: Option<Arc<Notify>>,
+    began_on_terminal: bool,
 }
 
 impl Signals {
@@ -41,17 +48,34 @@ impl Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
             hangup: signal(SignalKind::hangup())?,
+            reload: None,
+            began_on_terminal: is_on_terminal(),
         })
+    }
+
+    /// From now on SIGHUP notifies the returned value and does not end the process, unless the terminal was closed.
+    pub(crate) fn reload_on_hangup(&mut self) -> Arc<Notify> {
+        Arc::clone(self.reload.get_or_insert_default())
     }
 
     /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Ended {
-        tokio::select! {
-            _ = self.interrupt.recv() => Ended::ByPerson,
-            _ = self.terminate.recv() => Ended::BySystem,
-            _ = self.hangup.recv() => Ended::BySystem,
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return Ended::ByPerson,
+                _ = self.terminate.recv() => return Ended::BySystem,
+                _ = self.hangup.recv() => match &self.reload {
+                    // A terminal that was closed is not a terminal any more when the signal arrives.
+                    Some(reload) if self.began_on_terminal == is_on_terminal() => reload.notify_one(),
+                    _ => return Ended::BySystem,
+                }
+            }
         }
     }
+}
+
+fn is_on_terminal() -> bool {
+    std::io::stdin().is_terminal() || std::io::stdout().is_terminal() || std::io::stderr().is_terminal()
 }
 
 #[cfg(test)]

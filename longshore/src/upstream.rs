@@ -103,30 +103,7 @@ impl Upstream {
                 return Ok(Self { agent, description, warm_up: None, at_end: AtEnd::Leave, _model: None });
             }
         };
-        let config = OpenCodeConfig {
-            endpoint: connected.endpoint,
-            directory: plan.workspace.clone(),
-            control_timeout: plan.turns.control_timeout,
-            long_timeout: plan.turns.timeout,
-            stream_silence: plan.stream_silence,
-            rules: rules(plan),
-            allow_directory_override: plan.allow_directory_override,
-            protected: Arc::new(plan.protected_paths()),
-            watchdog: Watchdog {
-                silence: plan.turns.silence,
-                max_steps: plan.turns.max_steps,
-                ..Watchdog::default()
-            },
-            written_files: plan.output.written_files,
-            upstream_calls: plan.limits.upstream_calls.unwrap_or(0),
-            watch_directories: plan.control.watch_directories,
-            directories: DirectoryLimits {
-                total: plan.limits.directories.unwrap_or(0),
-                per_principal: plan.limits.directories_per_principal.unwrap_or(0),
-                idle: plan.limits.directory_idle,
-            },
-            metrics: Arc::clone(metrics),
-        };
+        let config = opencode_config(plan, connected.endpoint, metrics);
         let agent = OpenCode::new(config, Arc::clone(clock), tasks.clone())?;
         let agent = UpstreamAgent::OpenCode(Arc::new(agent.with_roots(plan.allowed_roots.clone())));
         let (description, model) = (connected.description, connected.model);
@@ -204,6 +181,34 @@ impl Upstream {
     }
 }
 
+/// The settings of an OpenCode at this address.
+pub(crate) fn opencode_config(plan: &Plan, endpoint: Endpoint, metrics: &Arc<Metrics>) -> OpenCodeConfig {
+    OpenCodeConfig {
+        endpoint,
+        directory: plan.workspace.clone(),
+        control_timeout: plan.turns.control_timeout,
+        long_timeout: plan.turns.timeout,
+        stream_silence: plan.stream_silence,
+        rules: rules(plan),
+        allow_directory_override: plan.allow_directory_override,
+        protected: Arc::new(plan.protected_paths()),
+        watchdog: Watchdog {
+            silence: plan.turns.silence,
+            max_steps: plan.turns.max_steps,
+            ..Watchdog::default()
+        },
+        written_files: plan.output.written_files,
+        upstream_calls: plan.limits.upstream_calls.unwrap_or(0),
+        watch_directories: plan.control.watch_directories,
+        directories: DirectoryLimits {
+            total: plan.limits.directories.unwrap_or(0),
+            per_principal: plan.limits.directories_per_principal.unwrap_or(0),
+            idle: plan.limits.directory_idle,
+        },
+        metrics: Arc::clone(metrics),
+    }
+}
+
 impl AtEnd {
     fn new(plan: &Plan) -> Self {
         match plan.agent {
@@ -270,18 +275,25 @@ async fn manage(config: ManagedConfig, tasks: &Tasks, model: Option<DemoModel>) 
 }
 
 fn warn_if_untested(version: &str) {
-    if !TESTED_OPENCODE.contains(&version) {
-        output::warn(format_args!(
+    if let Some(warning) = untested(version) {
+        output::warn(warning);
+    }
+}
+
+/// The warning about an OpenCode that this version was not tested with.
+pub(crate) fn untested(version: &str) -> Option<String> {
+    (!TESTED_OPENCODE.contains(&version)).then(|| {
+        format!(
             "OpenCode {version} may work, but this version of Longshore was tested with OpenCode {} only; to install that one, \
              run `{}`",
             TESTED_OPENCODE.join(", "),
             install_command()
-        ));
-    }
+        )
+    })
 }
 
 /// Installs an OpenCode that was tested.
-fn install_command() -> String {
+pub(crate) fn install_command() -> String {
     format!("npm install -g opencode-ai@{}", TESTED_OPENCODE[0])
 }
 
@@ -330,6 +342,7 @@ fn rules(plan: &Plan) -> PromptRules {
     let shell = plan.control.session_shell && !plan.environment.is_read_only();
     let plan = &plan.prompt;
     let defaults = PromptOptions {
+        mode: None,
         agent: plan.agent.clone(),
         system: plan.system.clone(),
         variant: plan.variant.clone(),

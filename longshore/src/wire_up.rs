@@ -1,6 +1,5 @@
 //! Builds the gateway from the plan. Only this module chooses implementations.
 
-use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -14,12 +13,13 @@ use longshore_meter::Metrics;
 use longshore_otlp::{Otlp, OtlpConfig};
 use longshore_store::{DiskRules, Durability, SqliteOptions};
 use secrecy::SecretString;
-use tokio::net::TcpListener;
 
 use crate::config::credentials::{Credential, Login};
 use crate::config::plan::{AgentPlan, Asks, Plan, StorePlan};
 use crate::config::traces::Traces;
 use crate::data_dir::{self, DataDir};
+use crate::listeners::OpenListeners;
+use crate::signals::Signals;
 use crate::upstream::Upstream;
 use crate::{deployment, disk, limited, limits, output};
 
@@ -27,8 +27,7 @@ use crate::{deployment, disk, limited, limits, output};
 #[derive(Debug)]
 pub(crate) struct Gateway {
     pub(crate) edge: Edge,
-    pub(crate) listener: TcpListener,
-    pub(crate) addresses: Addresses,
+    pub(crate) open: OpenListeners,
     /// The token that Longshore generated, if no credential was configured.
     pub(crate) token: Option<SecretString>,
 }
@@ -37,8 +36,7 @@ pub(crate) struct Gateway {
 /// once.
 #[derive(Debug)]
 pub(crate) struct PreparedGateway {
-    listener: TcpListener,
-    addresses: Addresses,
+    open: OpenListeners,
     credentials: Credentials,
     token: Option<SecretString>,
     store: Arc<dyn Store>,
@@ -51,27 +49,22 @@ pub(crate) struct PreparedGateway {
     pub(crate) reporting: Tasks,
 }
 
-/// The URLs of the gateway.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Addresses {
-    /// The URL for clients on this machine.
-    pub(crate) local: String,
-    /// The URL in the card.
-    pub(crate) public: String,
-}
-
-/// Binds the port, and opens the store of the data directory. The data directory must stay locked until everything that is
+/// Opens the listeners, and the store of the data directory. The data directory must stay locked until everything that is
 /// built from the result has ended.
-///
-/// From here on connections wait in the kernel's queue, so a client that connects while the agent starts waits instead of failing.
-pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<PreparedGateway> {
-    let listener = bind(&plan.listen.host, plan.listen.port).await?;
-    let bound = listener.local_addr()?;
-    let addresses = addresses(bound, plan);
+pub(crate) async fn prepare(
+    plan: &Plan,
+    data_dir: &DataDir,
+    signals: &mut Signals,
+) -> anyhow::Result<PreparedGateway> {
+    let mut open = OpenListeners::open(plan).await?;
+    if let Some(local) = &open.addresses.local {
+        data_dir.note_address(local);
+    }
     let (connections, lowered) = limits::connections(plan.limits.connections, limits::open_files());
-    let edge_limits = limited::edge_limits(plan, bound.ip(), connections);
-    let warnings = edge_limits.warnings(&addresses.public, bound);
-    for warning in warnings.into_iter().chain(limited::warning(plan, bound.ip())).chain(lowered) {
+    let edge_limits = limited::edge_limits(plan, open.address(), connections);
+    let warnings = open.bound.map(|bound| edge_limits.warnings(&open.addresses.public, bound));
+    let warnings = warnings.unwrap_or_default().into_iter();
+    for warning in warnings.chain(limited::warning(plan, open.address())).chain(lowered) {
         output::warn(warning);
     }
     let token = match plan.credentials {
@@ -80,13 +73,15 @@ pub(crate) async fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<P
     };
     let credentials = credentials(plan, token.as_ref())?;
     let (clock, tasks) = (Arc::new(SystemClock), Tasks::new());
+    if let Some(files) = open.tls_files.take() {
+        tasks.spawn("TLS files", files.follow(signals.reload_on_hangup(), tasks.stopping().clone()));
+    }
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
     let store = store(plan, data_dir, &metrics)?;
     let reporting = Tasks::new();
     let spans = spans(plan, &metrics, &reporting)?;
     Ok(PreparedGateway {
-        listener,
-        addresses,
+        open,
         credentials,
         token,
         store,
@@ -132,7 +127,7 @@ impl PreparedGateway {
                 task_bytes: plan.limits.task_bytes,
                 asks: ask_config(&plan.turns.asks, plan.control.always_scope),
                 intake: intake_rules(plan),
-                files: file_rules(plan, &self.addresses.public),
+                files: file_rules(plan, &self.open.addresses.public),
                 retention: RetentionRules {
                     fold_after: plan.retention.fold_after,
                     keep_tasks: plan.retention.keep_tasks,
@@ -161,7 +156,7 @@ impl PreparedGateway {
         }
         engine.begin_store_check();
         engine.start_retention();
-        let deployment = deployment::deployment(plan, &self.addresses.public);
+        let deployment = deployment::deployment(plan, &self.open.addresses.public);
         let mut config = EdgeConfig::new(deployment, self.credentials);
         config.max_body_bytes = plan.listen.max_body_bytes;
         config.gzip_minimum = plan.listen.gzip_minimum;
@@ -171,12 +166,7 @@ impl PreparedGateway {
         config.limits = self.edge_limits;
         config.payload_log = PayloadLog { enabled: plan.log.payloads, body_limit: plan.log.body_limit };
         config.metrics = self.metrics;
-        Ok(Gateway {
-            edge: Edge::new(engine, config, self.tasks),
-            listener: self.listener,
-            addresses: self.addresses,
-            token: self.token,
-        })
+        Ok(Gateway { edge: Edge::new(engine, config, self.tasks), open: self.open, token: self.token })
     }
 }
 
@@ -240,36 +230,6 @@ fn file_rules(plan: &Plan, public_url: &str) -> FileRules {
     }
 }
 
-async fn bind(host: &str, port: u16) -> anyhow::Result<TcpListener> {
-    TcpListener::bind((host, port)).await.map_err(|error| {
-        let why = match error.kind() {
-            std::io::ErrorKind::AddrInUse => "another program uses this port; end that program, or".to_owned(),
-            _ => format!("{error};"),
-        };
-        anyhow::anyhow!(
-            "cannot listen on {host} port {port}: {why} choose another port with --port (0 takes a free one), or another \
-             address with --host"
-        )
-    })
-}
-
-fn addresses(bound: SocketAddr, plan: &Plan) -> Addresses {
-    let reachable = match bound.ip() {
-        ip if !ip.is_unspecified() => ip,
-        IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
-        IpAddr::V6(_) => IpAddr::from(std::net::Ipv6Addr::LOCALHOST),
-    };
-    let local = format!("http://{}", SocketAddr::new(reachable, bound.port()));
-    let configured = plan.listen.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
-    if configured.is_none() && bound.ip().is_unspecified() {
-        output::warn(format_args!(
-            "the agent card says {local}, which only this machine can reach; set --public-url (A2A_PUBLIC_URL)"
-        ));
-    }
-    let public = configured.unwrap_or_else(|| local.clone());
-    Addresses { local, public }
-}
-
 fn credentials(plan: &Plan, made: Option<&SecretString>) -> anyhow::Result<Credentials> {
     let made = made.map(|token| Credential::of_owner(token.clone()));
     let mut builder = Credentials::builder();
@@ -278,8 +238,14 @@ fn credentials(plan: &Plan, made: Option<&SecretString>) -> anyhow::Result<Crede
             Login::Bearer { token, principal } => edge::Credential::bearer(token, principal),
             Login::Basic { username, password } => edge::Credential::basic(username, password),
             Login::ApiKey { key, principal } => edge::Credential::api_key(key, principal),
+            Login::Certificate { certificate, principal } => {
+                edge::Credential::certificate(&certificate, principal)
+            }
         };
         builder = builder.with(credential.with_rights(rights));
+    }
+    if let Some(principal) = plan.listen.unix.as_ref().and_then(|unix| unix.principal.as_deref()) {
+        builder = builder.local_user(rustix::process::geteuid().as_raw(), principal);
     }
     builder.build().context("the credentials cannot be used")
 }

@@ -19,6 +19,9 @@ pub struct SentText {
 
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Totals {
+    /// The process. Older results have none.
+    #[serde(default)]
+    pub pid: u32,
     pub sessions: u64,
     pub running: u64,
     pub readers: u64,

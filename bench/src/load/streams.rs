@@ -48,7 +48,7 @@ pub struct StreamLoad {
 
 pub async fn streams(bench: &Bench, server: &Server, load: &StreamLoad) -> Result<Streams> {
     let rest = Memory::of(server.pid())?;
-    totals(bench.stand_in_address()).await?;
+    totals(server.stand_in).await?;
     let begin = clock::monotonic_ns();
     let step = 1_000_000_000 / load.starts.max(1);
     let from_ns = begin + load.streams * step + nanoseconds(load.settle);
@@ -73,9 +73,9 @@ pub async fn streams(bench: &Bench, server: &Server, load: &StreamLoad) -> Resul
     let costs = bench.meter(server)?.since(&before);
     let (live, open_files) = held(server.pid(), window.to_ns).await?;
     let outcomes = ends(clients, load.drain).await;
-    let source = totals(bench.stand_in_address()).await?;
+    let source = totals(server.stand_in).await?;
     let counts = tally.lock().clone();
-    let checked = check(bench, server, load.version, &outcomes).await?;
+    let checked = check(server, load.version, &outcomes).await?;
     Ok(Streams {
         streams: load.streams,
         rate: load.rate,
@@ -176,13 +176,12 @@ pub struct Checked {
 
 /// Compares the text that clients received with the text that the stand-in sent, and for some tasks the text that the server stores.
 pub async fn check(
-    bench: &Bench,
     server: &Server,
     version: ProtocolVersion,
     outcomes: &[Option<Outcome>],
 ) -> Result<Checked> {
     let mut checked = Checked::default();
-    let mut source = Connection::open(bench.stand_in_address()).await?;
+    let mut source = Connection::open(server.stand_in).await?;
     let mut keeper = Connection::open(server.address).await?;
     let target = server.target(version);
     for outcome in outcomes {

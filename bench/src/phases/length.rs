@@ -76,7 +76,7 @@ async fn measure(bench: &Bench, server: &Server, work: &Work) -> Result<Length> 
     tally.lock().window.to_ns = 0;
     let samples = watch.await?;
     let counts = tally.lock().clone();
-    let checked = check(bench, server, ProtocolVersion::V1, &outcomes).await?;
+    let checked = check(server, ProtocolVersion::V1, &outcomes).await?;
     let all = counts.deltas.max(1);
     let tenth = |from: u64, to: u64| (work.waves == 1).then(|| between(&samples, from, to));
     Ok(Length {

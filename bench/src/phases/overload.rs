@@ -87,7 +87,7 @@ async fn measure(bench: &Bench, server: &Server) -> Result<Overload> {
     let took = float(clock::monotonic_ns() - begin) / 1e9;
     let answers = std::mem::take(&mut *answers.lock().unwrap_or_else(PoisonError::into_inner));
     let accepted = u64::try_from(answers.accepted.len())?;
-    let settled = settle(bench, server, answers.accepted).await?;
+    let settled = settle(server, answers.accepted).await?;
     let settled_s = over.elapsed().as_secs_f64();
     // A minute later, or when all accepted turns are checked.
     sleep_until(over + bench.seconds(60, 2)).await;
@@ -163,10 +163,10 @@ impl Answers {
 }
 
 /// Waits until all tasks have ended, and compares their texts with the texts that the stand-in sent.
-async fn settle(bench: &Bench, server: &Server, mut tasks: VecDeque<Accepted>) -> Result<Settled> {
+async fn settle(server: &Server, mut tasks: VecDeque<Accepted>) -> Result<Settled> {
     let target = server.target(ProtocolVersion::V1);
     let mut connection = Connection::open(server.address).await?;
-    let mut source = Connection::open(bench.stand_in_address()).await?;
+    let mut source = Connection::open(server.stand_in).await?;
     let mut settled = Settled::default();
     let deadline = Instant::now() + PATIENCE;
     while let Some(accepted) = tasks.pop_front() {

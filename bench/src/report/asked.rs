@@ -4,7 +4,7 @@ use super::rows::{Row, row};
 use crate::results::Results;
 
 /// The key, the name and the budget of every row with a budget.
-pub(super) const ASKED: [(&str, &str, &str); 26] = [
+pub(super) const ASKED: [(&str, &str, &str); 28] = [
     ("unary", "unary turns per second", "≥ 50×"),
     ("cpu", "CPU per delta, 32 streams of 10/s (µs)", "≥ 200×"),
     ("delay-p50", "delay of a delta, 32 streams, p50 (ms)", "< 1 ms"),
@@ -17,6 +17,8 @@ pub(super) const ASKED: [(&str, &str, &str); 26] = [
     ("delay-1000", "delay of a delta, 1 000 streams, p50 / p99 (ms)", "< 1 / < 10 ms"),
     ("cpu-length", "CPU per delta, 10 000 deltas a task (µs)", "≤ 1.2× that at 100"),
     ("cpu-within", "CPU per delta, first and last tenth of these (µs)", "≤ 1.2×"),
+    ("acp-cpu", "CPU per delta over ACP and over HTTP, 32 streams of 10/s (µs)", "≤ 1.5× that over HTTP"),
+    ("acp-sessions", "200 sessions on one ACP process, 10/s each", "all"),
     ("stalled-memory", "memory growth, 1 000 readers stuck", "flat (≤ 10 %)"),
     ("stalled-delay", "delay of other readers without and with them, p50 / p99 (ms)", "unchanged (≤ 1.5×)"),
     ("overload-offered", "overload: turns offered", "5× its capacity"),

@@ -234,6 +234,12 @@ fn numbers(text: &mut String, who: &str, measured: &Measured) {
     points.extend(
         measured.fast.as_ref().map(|point| (format!("{} of {}/s", point.streams, point.rate), point)),
     );
+    if let Some(acp) = &measured.acp {
+        points
+            .extend(acp.http.iter().map(|point| (format!("{} over HTTP, beside ACP", point.streams), point)));
+        points.extend(acp.acp.iter().map(|point| (format!("{} over ACP", point.streams), point)));
+        points.extend(acp.sessions.iter().map(|point| (format!("{} over ACP", point.streams), point)));
+    }
     if !points.is_empty() {
         text.push_str(
             "| streams | delivered of expected | CPU per delta (µs) | p50 (ms) | p99 (ms) | max (ms) | frames per delta | complete | equal | memory (KB) | CPU of clients and stand-in (%) |\n\

@@ -4,7 +4,7 @@ use super::asked;
 use super::sound::{self, Sound};
 use crate::histogram::Delays;
 use crate::number::{float, median, short};
-use crate::results::{Flood, Length, Measured, Overload, Results, SoakSample, Stalled, Streams, Unary};
+use crate::results::{Acp, Flood, Length, Measured, Overload, Results, SoakSample, Stalled, Streams, Unary};
 
 /// A row of the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,6 +43,7 @@ pub fn rows(results: &Results) -> Vec<Row> {
     rows.extend(deltas(ours, peer));
     rows.extend(at_rest(ours, peer));
     rows.extend(flatness(ours));
+    rows.extend(ours.acp.as_ref().map(acp).into_iter().flatten());
     rows.extend(steadiness(ours));
     asked::complete(&mut rows, results);
     rows
@@ -227,6 +228,33 @@ fn within(long: &Length) -> Option<Row> {
             .budget("≤ 1.2×", Some(ratio <= 1.2))
             .if_sound(sound::length(long)),
     )
+}
+
+fn acp(acp: &Acp) -> Vec<Row> {
+    let cost =
+        |points: &[Streams]| median(&points.iter().map(|point| point.cpu_us_per_delta).collect::<Vec<_>>());
+    let mut rows = Vec::new();
+    if !acp.http.is_empty() && !acp.acp.is_empty() {
+        let (http, own) = (cost(&acp.http), cost(&acp.acp));
+        let ratio = own / http;
+        let all = acp.http.iter().chain(&acp.acp).try_for_each(sound::streams);
+        let what = format!("CPU per delta over ACP and over HTTP, {COMPARED} streams of 10/s (µs)");
+        rows.push(
+            row("acp-cpu", what, format!("{} and {}", short(own), short(http)))
+                .ratio(Some(ratio))
+                .budget("≤ 1.5× that over HTTP", Some(ratio <= 1.5))
+                .if_sound(all),
+        );
+    }
+    if let Some(point) = &acp.sessions {
+        let cell = format!("{} complete, {} equal", point.completed, point.equal);
+        rows.push(
+            row("acp-sessions", format!("{} sessions on one ACP process, 10/s each", point.streams), cell)
+                .budget("all", Some(true))
+                .if_sound(sound::streams(point)),
+        );
+    }
+    rows
 }
 
 fn steadiness(ours: &Measured) -> Vec<Row> {

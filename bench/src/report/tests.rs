@@ -5,7 +5,7 @@ use crate::histogram::Delays;
 use crate::phases::Flooded;
 use crate::proc::Memory;
 use crate::results::{
-    Costs, Flood, Length, Machine, Measured, Overload, Quiet, Ran, Scrape, SoakSample, Stalled, Start,
+    Acp, Costs, Flood, Length, Machine, Measured, Overload, Quiet, Ran, Scrape, SoakSample, Stalled, Start,
     Streams, Unary,
 };
 
@@ -127,6 +127,11 @@ fn results() -> Results {
             fast: Some(Streams { rate: 100, ..streams(32, 20.0) }),
             v03: Some(streams(32, 47.0)),
             length: vec![length(100, 60.0), length(10_000, 50.0)],
+            acp: Some(Acp {
+                http: vec![streams(32, 60.0), streams(32, 50.0), streams(32, 49.0)],
+                acp: vec![streams(32, 55.0), streams(32, 54.0), streams(32, 90.0)],
+                sessions: Some(streams(200, 52.0)),
+            }),
             stalled: Some(Stalled {
                 readers: 1000,
                 healthy: 32,
@@ -261,6 +266,7 @@ fn unmeasured_rows_miss_their_budgets() {
         ["stalled-memory", "stalled-delay"].map(none)
     );
     assert_eq!(missed(|results| results.longshore.length[1].last_tenth_us = None), [none("cpu-within")]);
+    assert_eq!(missed(|results| results.longshore.acp = None), ["acp-cpu", "acp-sessions"].map(none));
     let peer_failed: fn(&mut Results) = |results| results.peer.as_mut().unwrap().unary.clear();
     assert_eq!(missed(peer_failed), [("unary", "1 200".to_owned())]);
     let partly: fn(&mut Results) = |results| {
@@ -366,6 +372,17 @@ fn missing_data_meets_no_budget() {
     assert_eq!(missed_by(|results| results.peer.as_mut().unwrap().unary[0].wrong = 1000), ["unary"]);
     assert_eq!(missed_by(|results| results.longshore.length[1].equal = 9), ["cpu-length", "cpu-within"]);
     assert_eq!(missed_by(|results| results.longshore.length[0].completed = 9), ["cpu-length"]);
+}
+
+#[test]
+fn acp_is_compared_by_the_median_of_complete_runs() {
+    let acp =
+        |change: fn(&mut Acp)| missed_by(move |results| change(results.longshore.acp.as_mut().unwrap()));
+    assert_eq!(acp(|acp| acp.acp[0].cpu_us_per_delta = 74.0), [""; 0]);
+    assert_eq!(acp(|acp| acp.acp[0].cpu_us_per_delta = 76.0), ["acp-cpu"]);
+    assert_eq!(acp(|acp| acp.acp[2].equal = 31), ["acp-cpu"]);
+    assert_eq!(acp(|acp| acp.http[2].completed = 31), ["acp-cpu"]);
+    assert_eq!(acp(|acp| acp.sessions.as_mut().unwrap().kept_equal = 31), ["acp-sessions"]);
 }
 
 #[test]

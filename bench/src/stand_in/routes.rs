@@ -132,7 +132,7 @@ fn totals(shared: &Shared) -> Answer {
     let world = shared.lock();
     let totals = &world.totals;
     json(json!({
-        "sessions": world.session_count(), "running": world.running(), "readers": world.bus.all_readers(),
+        "pid": std::process::id(), "sessions": world.session_count(), "running": world.running(), "readers": world.bus.all_readers(),
         "cut_readers": world.bus.dropped_readers(), "turns": totals.turns, "ended": totals.ended,
         "deltas": totals.deltas, "lag": totals.lag.delays(),
     }))

@@ -6,6 +6,7 @@ use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
 use longshore_opencode_shapes::{Message, NamedError, Part, Properties, Status};
 use tokio::sync::oneshot;
 
+use super::acp;
 use super::bus::Bus;
 use super::session::{Session, json};
 use crate::clock;
@@ -27,6 +28,8 @@ const MAX_SENT_TEXTS: usize = 300_000;
 #[derive(Debug, Default)]
 pub(super) struct World {
     pub(super) bus: Bus,
+    /// The client of an ACP agent. Then nobody reads the bus.
+    pub(super) client: Option<acp::Client>,
     sessions: HashMap<String, Session>,
     /// In the order of creation.
     order: VecDeque<String>,
@@ -66,6 +69,11 @@ pub(super) struct Totals {
 }
 
 impl World {
+    /// The world of an ACP agent.
+    pub(super) fn of_acp() -> Self {
+        Self { client: Some(acp::Client::default()), ..Self::default() }
+    }
+
     /// Creates a session and returns it as JSON.
     pub(super) fn make_session(&mut self, directory: &str, title: Option<&str>) -> String {
         let session = Session::new(directory, title);
@@ -182,7 +190,10 @@ impl World {
         let interval = turn.script.interval_ns();
         while turn.sent < turn.script.deltas && turn.due_ns <= now {
             let start = turn.add_delta();
-            self.bus.emit_delta(session, &turn.assistant, &turn.text_part, &turn.text[start..]);
+            match &mut self.client {
+                Some(client) => client.delta(id, &turn.assistant, &turn.text[start..]),
+                None => self.bus.emit_delta(session, &turn.assistant, &turn.text_part, &turn.text[start..]),
+            }
             self.totals.deltas += 1;
             if interval > 0 {
                 self.totals.lag.record(now - turn.due_ns);
@@ -231,6 +242,9 @@ impl World {
             }
         }
         finish(&mut self.bus, session);
+        if let Some(client) = &mut self.client {
+            client.end(id, is_aborted);
+        }
         if let Some(callers) = self.callers.remove(id) {
             let answer = session.turns.last().map(|turn| turn.answer(session)).unwrap_or_default();
             for caller in callers {

@@ -68,6 +68,7 @@ fn config(directory: &str, command: &str) -> AcpConfig {
         auth_method: None,
         mode: None,
         model: None,
+        pinned: Vec::new(),
         idle_stop: None,
         cancel_patience: Duration::from_secs(10),
     }

@@ -1,6 +1,7 @@
 //! An ACP agent as the engine sees it: one process for all sessions, which is started when it is needed.
 
 mod admit;
+mod choose;
 mod drive;
 mod facts;
 mod host;
@@ -12,17 +13,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, Description, NewSession, Session, Turn, TurnRecord, TurnRequest,
-    UnfollowedTurns,
+    Admission, Admitted, Agent, BoxFuture, Description, NewSession, Session, SessionChoices, Turn,
+    TurnRecord, TurnRequest, UnfollowedTurns,
 };
 use longshore_engine::{ProtectedPaths, Tasks};
-use longshore_model::{Answer, Ask, Error, Result, SessionId};
+use longshore_model::{Answer, Ask, Choices, Error, Result, SessionId};
 
 use self::admit::Workspace;
+use self::choose::Defaults;
 use self::drive::Turns;
 pub use self::facts::{AgentFacts, Capabilities};
 use self::host::{Host, HostConfig, Source};
-use crate::connection::Limits;
+use crate::connection::{Limits, Role};
 use crate::process::ProcessConfig;
 use crate::schema::McpServer;
 
@@ -42,10 +44,12 @@ pub struct AcpConfig {
     pub mcp_servers: Vec<McpServer>,
     /// The method to log in with after each start of the agent. `None`: the agent needs no login, or has one already.
     pub auth_method: Option<String>,
-    /// The mode of new sessions. `None`: the agent's own.
+    /// The mode of turns whose message names none. `None`: the one that the agent gave the session when it was opened.
     pub mode: Option<String>,
-    /// The model of sessions whose caller requested no other. `None`: the agent's own.
+    /// The model of turns whose message names none. `None`: the one that the agent gave the session when it was opened.
     pub model: Option<String>,
+    /// What callers may not choose.
+    pub pinned: Vec<Role>,
     /// How long the agent may be idle before its process is stopped. `None`: it runs on.
     pub idle_stop: Option<Duration>,
     /// How long the agent may take to end a turn that was canceled. Then the process is ended.
@@ -59,6 +63,7 @@ pub struct AcpAgent {
     workspace: Workspace,
     host: Arc<Host>,
     turns: Arc<Turns>,
+    defaults: Defaults,
     tasks: Tasks,
 }
 
@@ -84,6 +89,7 @@ impl AcpAgent {
             ),
             host: Host::new(host, tasks),
             turns: Arc::default(),
+            defaults: Defaults::default(),
             tasks: tasks.clone(),
             config,
         }
@@ -113,7 +119,14 @@ impl Agent for AcpAgent {
     }
 
     fn admit<'a>(&'a self, request: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
-        Box::pin(self.workspace.admit(request, self.facts()))
+        Box::pin(async move {
+            choose::refuse_pinned(request.options, &self.config.pinned)?;
+            let admitted = self.workspace.admit(request).await?;
+            if let Some(session) = self.facts().and_then(|facts| facts.session) {
+                self.check_known(request.options, &session, &admitted.directory)?;
+            }
+            Ok(admitted)
+        })
     }
 
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
@@ -166,6 +179,18 @@ impl Agent for AcpAgent {
 
     fn unfollowed_turns(&self) -> Option<&dyn UnfollowedTurns> {
         Some(self)
+    }
+
+    fn session_choices(&self) -> Option<&dyn SessionChoices> {
+        Some(self)
+    }
+}
+
+/// Those of the session that was opened last.
+impl SessionChoices for AcpAgent {
+    fn known(&self) -> Option<Choices> {
+        let session = self.facts()?.session?;
+        Some(session.offered(&self.defaults_of(&session)))
     }
 }
 

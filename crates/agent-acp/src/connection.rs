@@ -5,9 +5,11 @@
 //! agent and all its sessions wait. Nothing is lost, and memory stays bounded. A reader that waits for an answer of the agent must
 //! therefore go on reading the events of its turn meanwhile.
 
+mod choose;
 mod dispatch;
 mod driver;
 mod error;
+mod facts;
 mod sessions;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -28,7 +30,8 @@ use self::dispatch::EarlyUpdates;
 pub use self::driver::Driver;
 pub(crate) use self::driver::OUTPUT_ENDED;
 pub use self::error::CallError;
-pub use self::sessions::{OpenedSession, Role, SessionFacts};
+pub use self::facts::{Chosen, Role, SessionFacts};
+pub use self::sessions::OpenedSession;
 use crate::frame::{self, AgentRequestId, RpcError};
 use crate::permission::Choice;
 use crate::schema::{
@@ -46,7 +49,7 @@ const TURN_EVENTS: usize = 256;
 /// How much text that is no message is kept to explain a failure, in bytes. Later text is dropped.
 const MAX_NOISE: usize = 2048;
 
-/// How many different names of things that are counted. Others count as one.
+/// How many different names, such as those of unknown updates, get a count of their own. All further names share one count.
 const MAX_COUNTED: usize = 64;
 
 /// The bounds of a connection.

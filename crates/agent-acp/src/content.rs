@@ -69,7 +69,8 @@ pub fn needed_files<'a>(inputs: &'a [Input], takes: PromptCapabilities) -> Vec<&
     inputs.iter().filter_map(needed).collect()
 }
 
-/// The blocks of a prompt. `read`: the files that [`needed_files`] names; one that could not be read is only described.
+/// Builds the content blocks of a prompt. `read` holds the content of the files that [`needed_files`] names. A file that could not be
+/// read is described in the prompt by its name and type.
 pub fn blocks(
     inputs: &[Input],
     directory: &Path,

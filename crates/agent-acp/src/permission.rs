@@ -2,8 +2,8 @@
 
 use longshore_model::redact;
 use longshore_model::{
-    Answer, Ask, AskKind, AskOption, AskOptions, Error, ErrorKind, Json, OptionKind, PermissionRequest,
-    RequestId, Result, SessionId,
+    Answer, Ask, AskKind, AskOption, AskOptions, Error, ErrorKind, Json, OptionKind, PermissionReply,
+    PermissionRequest, RequestId, Result, SessionId,
 };
 use serde_json::json;
 
@@ -25,6 +25,12 @@ impl<'a> Choice<'a> {
     /// The choice of a caller. Fails for an option that the agent does not offer.
     pub fn of(answer: &Answer, options: &'a AskOptions) -> Result<Self> {
         match answer {
+            // The gateway rejects at a deadline too, also if the agent offers no option for that.
+            Answer::Permission { reply: PermissionReply::Reject, .. } => Ok(options
+                .choose(PermissionReply::Reject)
+                .ok()
+                .flatten()
+                .map_or(Self::Cancelled, Self::Selected)),
             Answer::Permission { reply, .. } => {
                 Ok(options.choose(*reply)?.map_or(Self::Cancelled, Self::Selected))
             }
@@ -87,6 +93,7 @@ pub(crate) fn ask(id: RequestId, session: SessionId, call: &CallFacts<'_>, optio
         ("kind", call.kind),
         ("title", call.title),
         ("command", call.command.as_deref()),
+        ("directory", call.directory.as_deref()),
         ("diff", call.diff.as_deref()),
     ];
     for (name, fact) in facts {
@@ -110,11 +117,17 @@ pub(crate) fn ask(id: RequestId, session: SessionId, call: &CallFacts<'_>, optio
     }
 }
 
-/// What the request asks for. `always` covers the same command or the same files again. If the call shows neither, `always` covers
+/// What the request asks for. `always` covers the same command in the same directory, or the same files again. If the call shows neither, `always` covers
 /// other calls of the same tool only if the tool changes nothing; else it covers nothing, because nobody saw what was approved.
 fn requested(call: &CallFacts<'_>) -> PermissionRequest {
     let (patterns, always) = match &call.command {
-        Some(command) => (vec![command.clone()], vec![command.clone()]),
+        Some(command) => {
+            let command = match &call.directory {
+                Some(directory) => format!("{command} (in {directory})"),
+                None => command.clone(),
+            };
+            (vec![command.clone()], vec![command])
+        }
         None if !call.paths.is_empty() => (call.paths.clone(), call.paths.clone()),
         None if call.is_tool_named && matches!(call.kind, Some("read" | "search" | "fetch" | "think")) => {
             (vec![call.title.unwrap_or(call.tool).to_owned()], vec!["*".to_owned()])
@@ -145,6 +158,7 @@ mod tests {
             raw("more", "", "ask_more"),
         ]);
         let odd = read_options(&[raw("y", "Yes", "allow_once")]);
+        let for_ever = read_options(&[raw("y", "Yes", "allow_once"), raw("n", "Never", "reject_always")]);
         let selected = |id: &str| json!({"outcome": {"outcome": "selected", "optionId": id}});
         let cancelled = json!({"outcome": {"outcome": "cancelled"}});
         for (options, text, outcome, is_rejection) in [
@@ -154,7 +168,8 @@ mod tests {
             (&vibe, "deny", Ok(selected("reject_once")), true),
             (&vibe, "more", Ok(selected("more")), false),
             (&vibe, "perhaps", Err(ErrorKind::InvalidParams), false),
-            (&odd, "reject", Ok(cancelled), true),
+            (&odd, "reject", Ok(cancelled.clone()), true),
+            (&for_ever, "reject", Ok(cancelled), true),
             (&odd, "always", Err(ErrorKind::InvalidParams), false),
         ] {
             let answer = Answer::permission(text, None);
@@ -175,11 +190,18 @@ mod tests {
             kind: Some("execute"),
             title: Some("a title"),
             command: command.map(str::to_owned),
+            directory: None,
             paths: paths.iter().map(|path| (*path).to_owned()).collect(),
             diff: None,
         };
         for (call, patterns, always) in [
             (call(Some("touch a"), &["/w"], true), vec!["touch a"], vec!["touch a"]),
+            // The same command does something else in another directory.
+            (
+                CallFacts { directory: Some("/w/d".to_owned()), ..call(Some("make"), &[], true) },
+                vec!["make (in /w/d)"],
+                vec!["make (in /w/d)"],
+            ),
             // As a pattern, this would cover every command that begins with `rm`.
             (call(Some("rm *"), &[], true), vec!["rm *"], vec![]),
             (call(None, &["/w/a", "/w/b"], true), vec!["/w/a", "/w/b"], vec!["/w/a", "/w/b"]),

@@ -12,8 +12,8 @@ use std::fmt;
 use longshore_model::{Json, redact};
 use serde::{Deserialize, Serialize};
 
-use self::lenient::{advertised, list, or_default};
-pub use self::options::{ConfigChoice, ConfigOption, Mode, Model, Models, Modes, model_ids, option_for};
+use self::lenient::{advertised, choices, list, or_default};
+pub use self::options::{ConfigChoice, ConfigOption, Mode, Model, Models, Modes, option_for};
 pub use self::update::{
     Chunk, Command, ContentBlock, Location, PlanEntry, Resource, ToolContent, ToolUpdate, Update, UsageUpdate,
 };
@@ -125,7 +125,7 @@ pub struct SessionAnswer {
     pub modes: Option<Modes>,
     #[serde(deserialize_with = "or_default")]
     pub models: Option<Models>,
-    #[serde(deserialize_with = "list")]
+    #[serde(deserialize_with = "choices")]
     pub config_options: Vec<ConfigOption>,
 }
 
@@ -133,7 +133,7 @@ pub struct SessionAnswer {
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigAnswer {
-    #[serde(deserialize_with = "list")]
+    #[serde(deserialize_with = "choices")]
     pub config_options: Vec<ConfigOption>,
 }
 

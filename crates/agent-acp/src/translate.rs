@@ -6,6 +6,7 @@
 mod diff;
 mod outcome;
 mod replay;
+mod settings;
 mod sub_agent;
 mod tool;
 mod usage;
@@ -23,6 +24,7 @@ use serde_json::json;
 
 pub use self::outcome::TurnEnd;
 pub use self::replay::{LastTurn, Replay};
+pub use self::settings::Settings;
 pub use self::sub_agent::SubAgent;
 pub(crate) use self::tool::CallFacts;
 use self::tool::{Calls, Source};
@@ -55,6 +57,7 @@ pub struct Translator {
     usage: TurnUsage,
     todos: Option<Json>,
     title: Option<String>,
+    settings: Settings,
     files: usize,
     unmapped: BTreeMap<String, u64>,
     /// An update could not be read.
@@ -108,6 +111,7 @@ impl Translator {
             usage: TurnUsage::new(totals),
             todos: None,
             title: None,
+            settings: Settings::default(),
             files: 0,
             unmapped: BTreeMap::new(),
             has_lost: false,
@@ -115,6 +119,12 @@ impl Translator {
             is_over: false,
             out: Vec::new(),
         }
+    }
+
+    /// Sets the settings of the session at the start of the turn. Only changes of them are reported.
+    #[must_use]
+    pub fn with_settings(self, settings: Settings) -> Self {
+        Self { settings, ..self }
     }
 
     /// The events since the last call.
@@ -149,8 +159,10 @@ impl Translator {
             Update::Plan(entries) => self.plan(entries),
             Update::Title(title) => self.title(title.as_deref()),
             Update::Usage(update) => self.usage.update(update),
-            // One agent repeats each prompt. Commands, modes and options belong to the session, which the connection keeps.
-            Update::UserMessage(_) | Update::Commands(_) | Update::Mode(_) | Update::ConfigOptions(_) => {}
+            Update::Mode(mode) => self.out.extend(self.settings.mode_changed(mode)),
+            Update::ConfigOptions(options) => self.out.extend(self.settings.options_changed(options)),
+            // One agent repeats each prompt. Commands belong to the session, which the connection keeps.
+            Update::UserMessage(_) | Update::Commands(_) => {}
             Update::Unknown(name) => self.count(if name.is_empty() { "update without a kind" } else { name }),
         }
         self.report_usage(None);

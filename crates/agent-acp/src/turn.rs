@@ -11,10 +11,10 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::connection::{CallError, Connection, Queued, TurnEvent};
+use crate::connection::{CallError, Connection, Queued, Role, TurnEvent};
 use crate::frame::AgentRequestId;
 use crate::permission::{self, Choice};
-use crate::translate::{Translator, TurnEnd};
+use crate::translate::{Settings, Translator, TurnEnd};
 
 /// A turn that runs. Dropping it does not stop the agent.
 #[derive(Debug)]
@@ -41,7 +41,9 @@ impl Turn {
     ) -> std::result::Result<Self, CallError> {
         let facts = connection.facts(session.as_str()).ok_or(CallError::NoSession)?;
         let events = connection.prompt(session.as_str(), content)?;
-        let translator = Translator::new(session.clone(), prompt, facts.totals);
+        let settings =
+            Settings::new(facts.current(Role::Mode), facts.current(Role::Model), &facts.config_options);
+        let translator = Translator::new(session.clone(), prompt, facts.totals).with_settings(settings);
         let (connection, asks) = (connection.clone(), HashMap::new());
         Ok(Self { connection, session, translator, events, asks, epitaph: None, is_over: false })
     }

@@ -73,6 +73,7 @@ fn gateway(root: &Path, loads: bool, store: Arc<dyn Store>) -> Gateway {
         auth_method: None,
         mode: None,
         model: None,
+        pinned: Vec::new(),
         idle_stop: None,
         cancel_patience: Duration::from_secs(30),
     };

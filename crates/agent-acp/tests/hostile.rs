@@ -237,6 +237,7 @@ async fn served(script: &str, tasks: &Tasks) -> (std::sync::Arc<AcpAgent>, port:
         auth_method: None,
         mode: None,
         model: None,
+        pinned: Vec::new(),
         idle_stop: None,
         cancel_patience: Duration::from_millis(100),
     };

@@ -22,6 +22,7 @@ pub mod measure;
 mod outage;
 mod outcome;
 mod preview;
+mod probe;
 mod prompt;
 mod reader;
 mod reconcile;

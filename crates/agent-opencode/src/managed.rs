@@ -135,6 +135,17 @@ impl Managed {
     }
 }
 
+/// The OpenCode of a data directory, if it is running.
+pub fn running(data_dir: &Path) -> Option<Endpoint> {
+    let record = Record::read(data_dir)?;
+    record.running_process()?;
+    Some(Endpoint {
+        base_url: Address::supervised(record.base_url()),
+        username: USERNAME.to_owned(),
+        password: Some(SecretString::from(record.password)),
+    })
+}
+
 /// Terminates the OpenCode of a data directory with every tool that it left running, and returns the number of processes; 0 if
 /// there is none. Fails when the record cannot be read. A supervisor does not start OpenCode again afterwards (the command line
 /// refuses to stop OpenCode while a gateway runs).

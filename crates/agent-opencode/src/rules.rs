@@ -65,6 +65,15 @@ impl PromptRules {
 
     /// Refuses options that the operator does not let callers choose.
     pub(crate) fn check(&self, requested: &PromptOptions, fields: Fields<'_>) -> Result<()> {
+        if requested.mode.is_some() {
+            let text =
+                "OpenCode has no modes; name one of its agents in metadata.opencode.agent, such as plan.";
+            return Err(Error::invalid("metadata.shared.mode", text));
+        }
+        if requested.model.as_ref().is_some_and(|model| model.provider.is_empty()) {
+            let text = "is required together with modelID: a model of OpenCode is named by both";
+            return Err(Error::invalid("metadata.shared.model.providerID", text));
+        }
         if let Some(model) = &requested.model {
             self.check_model(model, fields.model)?;
         }
@@ -170,6 +179,7 @@ mod tests {
             agent: text(agent),
             variant: text(variant),
             system: text(system),
+            ..PromptOptions::default()
         }
     }
 

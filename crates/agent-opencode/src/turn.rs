@@ -320,8 +320,8 @@ impl Driver {
         self.must_read = self.must_read.max(Some(depth));
     }
 
-    /// Reports all new events, and makes the reads that are needed. Returns an outcome if the turn ends by that, such as when
-    /// OpenCode no longer has the session.
+    /// Reports all new events. If an event shows that more is needed, such as the messages of a session, fetches that from OpenCode.
+    /// Returns an outcome if the turn has ended, for example because OpenCode no longer has the session.
     async fn catch_up(&mut self) -> Result<Option<Outcome>, Closed> {
         // Reporting may need reads too: before a sub-agent is called again, the driver reads how its previous call ended.
         self.caught_up_at = Instant::now();

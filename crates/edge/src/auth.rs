@@ -5,8 +5,10 @@
 //!
 //! A request with `Authorization` is judged by that header alone, whether its credential is right or wrong. `X-API-Key` counts
 //! only in a request without `Authorization`. So a request with `Authorization` never acts for a principal that this header
-//! does not name.
+//! does not name. What the connection authenticates, a client certificate or the user at the other end of a unix socket, counts
+//! only for requests without either header.
 
+mod certificate;
 mod rights;
 
 use std::collections::{BTreeSet, HashMap};
@@ -24,6 +26,7 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+pub use certificate::CertificateMatch;
 pub use rights::{Capabilities, Capability, Rights};
 
 /// All credentials of the gateway. Holds no secret.
@@ -31,6 +34,8 @@ pub use rights::{Capabilities, Capability, Rights};
 pub struct Credentials {
     by_prefix: HashMap<[u8; PREFIX], Vec<Known>>,
     schemes: BTreeSet<AuthScheme>,
+    /// The user of this machine, by id, whose processes need no other credential on a unix socket.
+    local_user: Option<(u32, Arc<Caller>)>,
 }
 
 /// The first bytes of a digest select the bucket in which it is looked up: this many. With eight bytes, two secrets in one bucket
@@ -84,6 +89,12 @@ impl Credentials {
         })
     }
 
+    /// The caller that a process of this user is on a unix socket.
+    pub(crate) fn of_local_user(&self, user: u32) -> Option<Arc<Caller>> {
+        let (known, caller) = self.local_user.as_ref()?;
+        (*known == user).then(|| Arc::clone(caller))
+    }
+
     fn find(&self, digest: &[u8; 32]) -> Option<Arc<Caller>> {
         let bucket = self.by_prefix.get(&prefix(digest))?;
         let known = bucket.iter().find(|known| bool::from(known.digest.ct_eq(digest)))?;
@@ -105,7 +116,7 @@ impl fmt::Debug for Credentials {
 #[derive(Clone)]
 pub struct Credential {
     scheme: AuthScheme,
-    /// Empty unless the scheme is `Basic`.
+    /// The user name for `Basic`, the kind of match for `MutualTls`, and otherwise empty.
     username: String,
     secret: SecretString,
     principal: String,
@@ -125,6 +136,12 @@ impl Credential {
 
     pub fn api_key(key: SecretString, principal: impl Into<String>) -> Self {
         Self::new(AuthScheme::ApiKey, String::new(), key, principal.into())
+    }
+
+    /// A client certificate. Counts only on a listener that asks for certificates.
+    pub fn certificate(certificate: &CertificateMatch, principal: impl Into<String>) -> Self {
+        let (kind, value) = certificate.parts();
+        Self::new(AuthScheme::MutualTls, kind.to_owned(), value.into(), principal.into())
     }
 
     /// Replaces the default rights of the scheme.
@@ -152,6 +169,7 @@ impl fmt::Debug for Credential {
 #[derive(Default)]
 pub struct CredentialsBuilder {
     given: Vec<Credential>,
+    local_user: Option<(u32, Arc<Caller>)>,
 }
 
 impl CredentialsBuilder {
@@ -176,13 +194,22 @@ impl CredentialsBuilder {
         self.with(Credential::api_key(key, principal))
     }
 
+    /// On a unix socket, processes of this user (by id) act for the principal, with the rights of the gateway's owner.
+    #[must_use]
+    pub fn local_user(mut self, user: u32, principal: &str) -> Self {
+        let caller = Caller { principal: Principal::new(principal), rights: Rights::of_owner() };
+        self.local_user = Some((user, Arc::new(caller)));
+        self
+    }
+
     pub fn is_empty(&self) -> bool {
         self.given.is_empty()
     }
 
     pub fn build(self) -> Result<Credentials, CredentialsError> {
-        let mut credentials = Credentials { by_prefix: HashMap::new(), schemes: BTreeSet::new() };
-        for (index, given) in self.given.into_iter().enumerate() {
+        let Self { given, local_user } = self;
+        let mut credentials = Credentials { by_prefix: HashMap::new(), schemes: BTreeSet::new(), local_user };
+        for (index, given) in given.into_iter().enumerate() {
             let refused = |what| CredentialsError::new(format!("credential {}", index + 1), what);
             check(&given).map_err(refused)?;
             let digest = digest(given.scheme, &given.username, given.secret.expose_secret().as_bytes());
@@ -244,6 +271,7 @@ fn challenge(scheme: AuthScheme) -> &'static str {
         AuthScheme::Bearer => "Bearer",
         AuthScheme::Basic => "Basic realm=\"longshore\"",
         AuthScheme::ApiKey => "ApiKey",
+        AuthScheme::MutualTls => "ClientCertificate",
     }
 }
 
@@ -266,12 +294,12 @@ fn check(given: &Credential) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The digest of the secret that the request presents. `None`: there is no secret, or the header is malformed.
-/// Whether a request has no credential at all.
+/// Whether the headers of a request hold no credential at all.
 pub(crate) fn has_none(headers: &HeaderMap) -> bool {
     !headers.contains_key(AUTHORIZATION) && !headers.contains_key(API_KEY_HEADER)
 }
 
+/// The digest of the secret that the request presents. `None`: there is no secret, or the header is malformed.
 fn presented(headers: &HeaderMap) -> Option<[u8; 32]> {
     if headers.contains_key(AUTHORIZATION) {
         return presented_authorization(single(headers, AUTHORIZATION.as_str())?);
@@ -314,6 +342,7 @@ fn digest(scheme: AuthScheme, username: &str, secret: &[u8]) -> [u8; 32] {
         AuthScheme::Bearer => b"bearer\0",
         AuthScheme::Basic => b"basic\0",
         AuthScheme::ApiKey => b"api_key\0",
+        AuthScheme::MutualTls => b"certificate\0",
     };
     let mut hash = Sha256::new();
     hash.update(tag);

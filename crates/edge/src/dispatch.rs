@@ -5,7 +5,7 @@
 //! required extensions. So a caller without a credential learns nothing about paths. Files, health and documents are the same
 //! for every protocol version.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -34,6 +34,7 @@ use crate::documents::Documents;
 use crate::extensions;
 use crate::file;
 use crate::gate::Gate;
+use crate::guard::Bound;
 use crate::incoming::{Incoming, verbs};
 use crate::jsonrpc;
 use crate::limits::{Bodies, OpenRequest, Slots};
@@ -62,11 +63,10 @@ pub(crate) struct Dispatcher {
 }
 
 impl Dispatcher {
-    /// `bound`: the address that the gateway listens on.
     pub(crate) fn new(
         engine: Engine,
         mut config: EdgeConfig,
-        bound: SocketAddr,
+        bound: Bound,
         closing: CancellationToken,
         tasks: Tasks,
     ) -> Self {
@@ -162,7 +162,7 @@ impl Dispatcher {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let caller = match self.gate.admit(&incoming.arrival()) {
+        let caller = match self.gate.admit(&incoming.head()) {
             Ok(caller) => caller,
             Err(error) => {
                 self.gate.delay(&error).await;

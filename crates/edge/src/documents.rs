@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use http::request::Parts;
 use longshore_engine::Engine;
-use longshore_model::Offers;
+use longshore_model::{Choices, Offers};
 use longshore_wire::contract::{self, Audience, Base, Deployment};
 use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::v03::Dialect;
@@ -69,6 +69,7 @@ struct Extended {
 pub(crate) struct ExtendedCards {
     /// The offers that the cards were built with.
     offers: Arc<Offers>,
+    choices: Option<Choices>,
     v1: PerBase,
     v03: PerBase,
     /// The response of `/v1/card`.
@@ -97,7 +98,7 @@ impl Documents {
                 deployment: deployment.clone(),
                 engine: engine.clone(),
                 gzip_minimum: config.gzip_minimum,
-                last: Mutex::new(Arc::new(ExtendedCards::new(deployment, Arc::default(), &builder))),
+                last: Mutex::new(Arc::new(ExtendedCards::new(deployment, Arc::default(), None, &builder))),
             },
             openapi: OpenApi::new(deployment, &builder),
             health: Health::new(deployment.clone(), engine, closing),
@@ -148,25 +149,36 @@ impl PublicCards {
 
 impl Extended {
     async fn current(&self) -> Arc<ExtendedCards> {
-        let offers = self.engine.offers().await;
+        let (offers, choices) = (self.engine.offers().await, self.engine.choices());
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.offers != offers {
+        if last.offers != offers || last.choices != choices {
             let builder = DocumentBuilder { started: self.engine.now(), gzip_minimum: self.gzip_minimum };
-            *last = Arc::new(ExtendedCards::new(&self.deployment, offers, &builder));
+            *last = Arc::new(ExtendedCards::new(&self.deployment, offers, choices, &builder));
         }
         Arc::clone(&last)
     }
 }
 
 impl ExtendedCards {
-    fn new(deployment: &Deployment, offers: Arc<Offers>, builder: &DocumentBuilder) -> Self {
-        let card = |version, base| contract::extended_card(deployment, version, base, &offers);
+    fn new(
+        deployment: &Deployment,
+        offers: Arc<Offers>,
+        choices: Option<Choices>,
+        builder: &DocumentBuilder,
+    ) -> Self {
+        let card = |version, base| {
+            let mut card = contract::extended_card(deployment, version, base, &offers);
+            if let Some(choices) = &choices {
+                contract::add_choices(&mut card, choices);
+            }
+            card
+        };
         let prepared = |bytes| builder.build(bytes, CacheScope::Private);
         let old = |dialect, base| prepared(v03::card::encode(&card(ProtocolVersion::V03, base), dialect));
         let v1 = PerBase::new(|base| prepared(v1::card::encode(&card(ProtocolVersion::V1, base))));
         let v03 = PerBase::new(|base| old(Dialect::Rpc, base));
         let v03_rest = PerBase::new(|base| old(Dialect::Rest, base));
-        Self { offers, v1, v03, v03_rest }
+        Self { offers, choices, v1, v03, v03_rest }
     }
 
     pub(crate) fn answer(&self, request: &DocumentRequest<'_>) -> Response {

@@ -3,6 +3,9 @@
 //! Browsers send requests on behalf of any open page, and the page can choose a host name that resolves to this gateway.
 //! `Origin` names the site of the page; `Host`, or the authority of the URI, names the host that the client called. Programs
 //! send no `Origin`. The gateway never sends a CORS header that would let a page read a response.
+//!
+//! On a unix socket only the origin is checked. No name resolves to the socket, so the host says nothing; but a proxy may pass on
+//! what browsers send.
 
 mod name;
 
@@ -19,6 +22,7 @@ use longshore_model::{Error, ErrorKind, Result};
 
 use self::name::{AllowedHost, HostPort, canonical_origin};
 use crate::Limits;
+use crate::arrival::Arrival;
 
 #[derive(Debug)]
 pub(crate) struct Guard {
@@ -28,15 +32,29 @@ pub(crate) struct Guard {
     hosts: Option<Vec<AllowedHost>>,
     /// A request must name its host, because the operator listed the hosts.
     requires_host: bool,
-    /// The port of a gateway that listens on a loopback address.
-    loopback: Option<u16>,
+    /// The listener of a gateway that listens on a loopback address.
+    loopback: Option<LoopbackSite>,
     metrics: Arc<Metrics>,
 }
 
+/// Where the gateway listens on TCP.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bound {
+    /// `None`: nowhere.
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) has_tls: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct LoopbackSite {
+    port: u16,
+    has_tls: bool,
+}
+
 impl Guard {
-    /// `bound`: the address that the gateway listens on.
-    pub(crate) fn new(limits: &Limits, public_url: &str, bound: SocketAddr, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(limits: &Limits, public_url: &str, bound: Bound, metrics: Arc<Metrics>) -> Self {
         let own = own_origin(public_url);
+        let loopback = bound.address.filter(|address| is_loopback(*address));
         Self {
             origins: limits
                 .allowed_origins
@@ -46,7 +64,7 @@ impl Guard {
                 .collect(),
             hosts: if !limits.allowed_hosts.is_empty() {
                 Some(limits.allowed_hosts.iter().filter_map(|host| AllowedHost::parse(host)).collect())
-            } else if is_loopback(bound) {
+            } else if loopback.is_some() {
                 // A page can let any name of its own resolve to a loopback address. One loopback name stands for all.
                 Some(
                     [AllowedHost::parse("localhost"), public_host(public_url)]
@@ -58,13 +76,14 @@ impl Guard {
                 None
             },
             requires_host: !limits.allowed_hosts.is_empty(),
-            loopback: is_loopback(bound).then_some(bound.port()),
+            loopback: loopback.map(|address| LoopbackSite { port: address.port(), has_tls: bound.has_tls }),
             metrics,
         }
     }
 
     pub(crate) fn check(&self, parts: &Parts) -> Result<()> {
-        if !self.is_host_allowed(parts) {
+        let is_on_unix_socket = Arrival::of(parts).is_some_and(|arrival| arrival.is_on_unix_socket);
+        if !is_on_unix_socket && !self.is_host_allowed(parts) {
             self.metrics.refused.of(Limit::AllowedHosts).increment();
             return Err(refusal(
                 "Host not allowed; call the gateway by the host of its public URL or one of its allowed hosts. The operator \
@@ -95,8 +114,11 @@ impl Guard {
 
     /// On a loopback address all names of this machine are one site, because no other machine can reach the port.
     fn is_loopback_origin(&self, origin: &str) -> bool {
-        let (Some(port), Some(site)) = (self.loopback, origin.strip_prefix("http://")) else { return false };
-        HostPort::parse(site).is_some_and(|named| named.is_loopback() && named.port.unwrap_or(80) == port)
+        let Some(LoopbackSite { port, has_tls }) = self.loopback else { return false };
+        let (scheme, implied) = if has_tls { ("https://", 443) } else { ("http://", 80) };
+        let Some(site) = origin.strip_prefix(scheme) else { return false };
+        HostPort::parse(site)
+            .is_some_and(|named| named.is_loopback() && named.port.unwrap_or(implied) == port)
     }
 
     fn is_host_allowed(&self, parts: &Parts) -> bool {

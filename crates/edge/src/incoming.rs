@@ -14,7 +14,7 @@ use tracing::Span;
 
 use crate::auth::Caller;
 use crate::documents::DocumentRequest;
-use crate::gate::Arrival;
+use crate::gate::RequestHead;
 use crate::limits::OpenRequest;
 use crate::page;
 use crate::reply::{self, Response};
@@ -52,13 +52,13 @@ impl Incoming<'_> {
     }
 
     /// What the gate needs to know. The page for browsers needs no credential.
-    pub(crate) fn arrival(&self) -> Arrival<'_> {
+    pub(crate) fn head(&self) -> RequestHead<'_> {
         let access = match self.route() {
             _ if page::is_wanted(self.parts) => Access::Anybody,
             Some(route) => route.access(),
             None => Access::Credential,
         };
-        Arrival {
+        RequestHead {
             peer: self.peer,
             parts: self.parts,
             access,

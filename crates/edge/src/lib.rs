@@ -9,6 +9,7 @@
 //!
 //! Errors are encoded in the format of the binding and logged once, in `reply`. `request_line` logs each request once.
 
+mod arrival;
 mod audit;
 pub mod auth;
 mod binding;
@@ -60,13 +61,14 @@ use longshore_engine::{Engine, Tasks, WireNames};
 use longshore_meter::Metrics;
 use longshore_wire::contract::Deployment;
 use longshore_wire::names::{CONTEXT_PREFIX, DIRECTORY_FIELD};
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 pub use auth::{
-    Caller, Capabilities, Capability, Credential, Credentials, CredentialsBuilder, CredentialsError, Rights,
+    Caller, Capabilities, Capability, CertificateMatch, Credential, Credentials, CredentialsBuilder,
+    CredentialsError, Rights,
 };
 pub use limits::{Limits, Rate};
+pub use listen::{ClientAuthority, Listeners, Tls, TlsError, TlsParts};
 pub use longshore_wire::agent::AgentSurface;
 pub use longshore_wire::contract;
 pub use longshore_wire::extension::{Exposure, Extension};
@@ -144,7 +146,7 @@ impl Edge {
     }
 
     /// Serves until `shutdown`, then stops accepting, ends open streams, and lets requests finish within the grace period.
-    pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
-        listen::run(self, listener, shutdown).await
+    pub async fn serve(self, listeners: impl Into<Listeners>, shutdown: CancellationToken) -> io::Result<()> {
+        listen::run(self, listeners.into(), shutdown).await
     }
 }

@@ -1,10 +1,15 @@
-//! Accepts connections and serves HTTP/1.1 and HTTP/2 (with prior knowledge) on each.
+//! Serves HTTP/1.1 and HTTP/2 on each connection. A client of HTTP/2 chooses it in the TLS handshake or, without TLS, by prior
+//! knowledge.
 
+mod accept;
 mod bare_refusal;
 mod http2;
 mod protocol;
+mod raw_socket;
 mod socket;
 mod stream;
+mod tls;
+mod transport;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -25,17 +30,22 @@ use hyper_util::rt::TokioTimer;
 use hyper_util::server::graceful::GracefulConnection;
 use longshore_engine::Tasks;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use crate::Edge;
+use crate::Credentials;
+use crate::arrival::Arrival;
 use crate::dispatch::Dispatcher;
-use crate::limits::{Connection, OpenRequest, Places};
+use crate::limits::{Connection, OpenRequest};
 use crate::reply;
+pub use accept::Listeners;
+pub(crate) use accept::run;
 use http2::{Flow, FlowBody, RequestExecutor};
 use protocol::{Protocol, SniffedStream, sniff};
+use raw_socket::RawSocket;
 use socket::{SlowClients, Socket, WriteState};
 use stream::{HandedStream, Handover, RequestFacts};
+pub use tls::{ClientAuthority, Tls, TlsError, TlsParts};
+use transport::Transport;
 
 /// The maximum that hyper buffers for one connection: the memory that a stalled reader costs, and the longest request head. hyper
 /// may exceed it by one batch of events. Other servers also limit heads to 16 KB.
@@ -54,101 +64,50 @@ const LINGER_BYTES: usize = 64 * 1024 * 1024;
 /// The longest time for that.
 const LINGER_FOR: Duration = Duration::from_secs(2);
 
-/// The pause after a failed accept (mostly: out of file descriptors), in which other connections may close.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
-pub(crate) async fn run(edge: Edge, listener: TcpListener, shutdown: CancellationToken) -> io::Result<()> {
-    let Edge { engine, config, tasks } = edge;
-    let places = Places::new(&config.limits, Arc::clone(&config.metrics));
-    let cut = CancellationToken::new();
-    let clients =
-        SlowClients::new(config.write_timeout, config.limits.stream_duration, Arc::clone(&config.metrics));
-    let connections = Connections {
-        protocols: Protocols::new(&tasks, &cut, config.header_timeout, &clients),
-        clients,
-        idle_timeout: config.header_timeout,
-        shutdown: shutdown.clone(),
-    };
-    let connections = Arc::new(connections);
-    let grace = config.shutdown_grace;
-    let dispatcher = Dispatcher::new(engine, config, listener.local_addr()?, shutdown.clone(), tasks.clone());
-    let dispatcher = Arc::new(dispatcher);
-
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => break,
-            accepted = listener.accept() => accepted,
-        };
-        let (stream, peer) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                if !affects_one_connection_only(&error) {
-                    tracing::warn!(%error, "cannot accept connections");
-                    let _ = shutdown.run_until_cancelled(tokio::time::sleep(ACCEPT_PAUSE)).await;
-                }
-                continue;
-            }
-        };
-        // On a dual-stack socket an IPv4 client has a mapped IPv6 address.
-        let peer = peer.ip().to_canonical();
-        let place = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => break,
-            place = places.take(peer, &cut) => place,
-        };
-        let Some(place) = place else { continue };
-        let (connections, dispatcher) = (Arc::clone(&connections), Arc::clone(&dispatcher));
-        // In a box, because the spawned task would otherwise hold this large future twice: as an argument, and while it runs.
-        let connection = Box::pin(async move {
-            connections.serve(stream, peer, dispatcher, &place.connection).await;
-            drop(place);
-        });
-        tasks.spawn("connection", connection);
-    }
-
-    // The listener is closed first, so that new clients are refused at once.
-    drop(listener);
-    if let Err(open) = places.wait_until_empty(grace).await {
-        tracing::info!(open, "connections closed at the end of the shutdown grace period");
-        cut.cancel();
-        // Each connection ends as soon as it sees the canceled token.
-        places.wait_until_empty(Duration::MAX).await.ok();
-    }
-    Ok(())
-}
-
 struct Connections {
     protocols: Protocols,
     clients: Arc<SlowClients>,
-    /// A connection without an open request is closed after this long.
+    /// Encrypts TCP connections.
+    tls: Option<Tls>,
+    /// Recognizes client certificates and users of the unix socket.
+    credentials: Credentials,
+    /// A connection without an open request is closed after this long. This includes the TLS handshake.
     idle_timeout: Duration,
     shutdown: CancellationToken,
+}
+
+/// A connection whose protocol is known.
+struct Opened {
+    protocol: Protocol,
+    stream: SniffedStream<Transport>,
+    /// Facts that each request inherits.
+    arrival: Option<Arc<Arrival>>,
 }
 
 impl Connections {
     async fn serve(
         &self,
-        stream: TcpStream,
+        socket: RawSocket,
         peer: IpAddr,
         dispatcher: Arc<Dispatcher>,
         connection: &Arc<Connection>,
     ) {
-        // Events are small and must not wait for each other. If the option cannot be set, the stream is only slower.
-        let _ = stream.set_nodelay(true);
+        // Events are small and must not wait for each other.
+        socket.send_at_once();
         let writes = WriteState::default();
-        let stream = Socket::new(stream, &self.clients, &writes);
+        let socket = Socket::new(socket, &self.clients, &writes);
         // A child token, because each connection polls its token whenever it wakes, and would contend for a shared lock.
         let shutdown = self.shutdown.child_token();
-        // hyper has a timeout for HTTP/1 only, which starts once the protocol is known. Up to 24 bytes must arrive before.
-        let sniffed = tokio::select! {
-            sniffed = sniff(stream) => sniffed,
+        // hyper has a timeout for HTTP/1 only, which starts once the protocol is known. Up to 24 bytes must arrive before, and
+        // the TLS handshake.
+        let opened = tokio::select! {
+            opened = self.open(socket) => opened,
             () = tokio::time::sleep(self.idle_timeout) => return,
             () = shutdown.cancelled() => return,
             () = connection.cut.cancelled() => return,
         };
-        let (protocol, stream) = match sniffed {
-            Ok(Some(sniffed)) => sniffed,
+        let Opened { protocol, stream, arrival } = match opened {
+            Ok(Some(opened)) => opened,
             Ok(None) => return,
             Err(error) => {
                 tracing::debug!(%error, "connection ended");
@@ -157,12 +116,17 @@ impl Connections {
         };
         let watch = ConnectionWatch { connection, writes, idle_timeout: self.idle_timeout, shutdown };
         match protocol {
-            Protocol::Http1 => self.serve_http1(stream, peer, &dispatcher, watch).await,
+            Protocol::Http1 => {
+                let client = Client { peer, arrival };
+                self.serve_http1(stream, &client, &dispatcher, watch).await;
+            }
             // In a box, because this future is larger than that of HTTP/1, and HTTP/2 is rare.
             Protocol::Http2 => {
                 let (owner, clients) = (Arc::clone(connection), Arc::clone(&self.clients));
-                let service = service_fn(move |request| {
+                let client = Client { peer, arrival };
+                let service = service_fn(move |mut request| {
                     let open = OpenRequest::begin(&owner);
+                    client.mark(&mut request);
                     let (dispatcher, clients) = (Arc::clone(&dispatcher), Arc::clone(&clients));
                     async move {
                         let answer = dispatcher.answer(peer, Some(&open), request).await;
@@ -181,16 +145,39 @@ impl Connections {
         }
     }
 
+    /// Does the TLS handshake, if the listener has TLS, and detects the protocol. `None`: the client closed the connection.
+    async fn open(&self, socket: Socket) -> io::Result<Option<Opened>> {
+        let (transport, arrival) = match (&self.tls, socket.raw()) {
+            (_, RawSocket::Unix(stream)) => {
+                // The user whose process opened the other end.
+                let user = stream.peer_cred().ok().map(|peer| peer.uid());
+                let caller = user.and_then(|user| self.credentials.of_local_user(user));
+                (Transport::Plain(socket), Some(Arrival { caller, is_on_unix_socket: true }))
+            }
+            (None, RawSocket::Tcp(_)) => (Transport::Plain(socket), None),
+            (Some(tls), RawSocket::Tcp(_)) => {
+                // In a box, because it is large, and other connections need none.
+                let stream = Box::pin(tls.accept(socket)).await?;
+                let certificate = tls::client_certificate(&stream);
+                let caller = certificate.and_then(|certificate| self.credentials.of_certificate(certificate));
+                let arrival = caller.map(|caller| Arrival { caller: Some(caller), is_on_unix_socket: false });
+                (Transport::Tls(stream), arrival)
+            }
+        };
+        let arrival = arrival.map(Arc::new);
+        Ok(sniff(transport).await?.map(|(protocol, stream)| Opened { protocol, stream, arrival }))
+    }
+
     async fn serve_http1(
         &self,
-        mut stream: SniffedStream<Socket>,
-        peer: IpAddr,
+        mut stream: SniffedStream<Transport>,
+        client: &Client,
         dispatcher: &Arc<Dispatcher>,
         watch: ConnectionWatch<'_>,
     ) {
         loop {
             // In a box, so that nothing of hyper stays in memory while a stream is written.
-            let served = Box::pin(self.serve_until_stream(stream, peer, dispatcher, &watch)).await;
+            let served = Box::pin(self.serve_until_stream(stream, client, dispatcher, &watch)).await;
             let (handed, mut socket, read) = match served {
                 Served::Stream(handed, socket, read) => (handed, socket, read),
                 Served::Unread(socket) => return Box::pin(linger(socket, &watch)).await,
@@ -218,18 +205,19 @@ impl Connections {
     /// Serves requests until one is answered with a stream. Then hyper returns the connection.
     async fn serve_until_stream(
         &self,
-        mut stream: SniffedStream<Socket>,
-        peer: IpAddr,
+        mut stream: SniffedStream<Transport>,
+        client: &Client,
         dispatcher: &Arc<Dispatcher>,
         watch: &ConnectionWatch<'_>,
     ) -> Served {
         let handover = Arc::new(Handover::default());
         stream.set_handover(&handover);
         // In a box, because hyper reserves room for the future of a request as long as the connection is open.
-        let service = service_fn(|request| {
+        let service = service_fn(|mut request| {
             let open = OpenRequest::begin(watch.connection);
             handover.note_request();
-            let (dispatcher, handover) = (Arc::clone(dispatcher), Arc::clone(&handover));
+            client.mark(&mut request);
+            let (peer, dispatcher, handover) = (client.peer, Arc::clone(dispatcher), Arc::clone(&handover));
             Box::pin(async move {
                 let (facts, request) = RequestFacts::inspect(request);
                 let answer = dispatcher.answer(peer, Some(&open), request).await;
@@ -256,14 +244,29 @@ impl Connections {
 /// How hyper left a connection.
 enum Served {
     /// A stream takes over. With the bytes that were read after its request.
-    Stream(HandedStream, Socket, Bytes),
+    Stream(HandedStream, Transport, Bytes),
     /// The last response is written, and the client may still send the rest of its request.
-    Unread(Socket),
+    Unread(Transport),
     Ended,
 }
 
+/// The other end of a connection.
+struct Client {
+    peer: IpAddr,
+    arrival: Option<Arc<Arrival>>,
+}
+
+impl Client {
+    /// Adds the facts that a request inherits from its connection.
+    fn mark<B>(&self, request: &mut http::Request<B>) {
+        if let Some(arrival) = &self.arrival {
+            request.extensions_mut().insert(Arc::clone(arrival));
+        }
+    }
+}
+
 /// Reads what the client still sends, until the client closes the connection or a limit is reached.
-async fn linger(mut socket: Socket, watch: &ConnectionWatch<'_>) {
+async fn linger(mut socket: Transport, watch: &ConnectionWatch<'_>) {
     let discard = async {
         let (mut buffer, mut left) = ([0; 4096], LINGER_BYTES);
         while let Ok(read) = socket.read(&mut buffer).await
@@ -419,14 +422,6 @@ impl Protocols {
     }
 }
 
-/// Whether an accept failed only because this client closed its connection too early. The next accept is not affected.
-fn affects_one_connection_only(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -435,9 +430,12 @@ mod tests {
     use hyper::body::Incoming;
     use longshore_wire::contract::Deployment;
     use tokio::io::{AsyncWriteExt, DuplexStream};
+    use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::{Credentials, EdgeConfig, Limits, test_engine};
+    use crate::guard::Bound;
+    use crate::limits::Places;
+    use crate::{EdgeConfig, Limits, test_engine};
 
     /// The capacity of the pipe that replaces the kernel's buffers in these tests.
     const PIPE: usize = 1024;
@@ -512,20 +510,23 @@ mod tests {
         let (tasks, cut) = (Tasks::new(), CancellationToken::new());
         let engine = test_engine::echoing();
         let credentials = Credentials::builder().api_key("key".into(), "ada").build().unwrap();
-        let config = EdgeConfig::new(Deployment::default(), credentials);
+        let config = EdgeConfig::new(Deployment::default(), credentials.clone());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let dispatcher = Arc::new(Dispatcher::new(engine, config, address, cut.clone(), tasks.clone()));
-        let stream = TcpStream::connect(address).await.unwrap();
+        let bound = Bound { address: Some(address), has_tls: false };
+        let dispatcher = Arc::new(Dispatcher::new(engine, config, bound, cut.clone(), tasks.clone()));
+        let socket = RawSocket::Tcp(TcpStream::connect(address).await.unwrap());
         let clients = SlowClients::new(Duration::from_secs(30), None, Arc::default());
         let connections = Connections {
             protocols: Protocols::new(&tasks, &cut, Duration::from_secs(30), &clients),
             clients,
+            tls: None,
+            credentials,
             idle_timeout: Duration::from_secs(30),
             shutdown: cut.clone(),
         };
         let place = Places::new(&Limits::default(), Arc::default()).take(address.ip(), &cut).await.unwrap();
-        let size = size_of_val(&connections.serve(stream, address.ip(), dispatcher, &place.connection));
+        let size = size_of_val(&connections.serve(socket, address.ip(), dispatcher, &place.connection));
         assert!(size <= MAX_SIZE, "{size}");
     }
 }

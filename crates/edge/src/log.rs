@@ -1,6 +1,6 @@
-//! Turns the log of a task into the events of a stream, in the spelling of one protocol version.
+//! Converts the log of a task to the events of a stream, in the format of one protocol version.
 //!
-//! An event is encoded once, and all readers with the same view of it share the bytes.
+//! An event is encoded once, and all readers with the same version and extensions share the bytes.
 
 use std::time::Instant;
 

@@ -41,13 +41,13 @@ pub(crate) fn fit(ask: &Ask, answer: Answer, scope: AlwaysScope) -> Result<Answe
             let word = PermissionReply::parse(&option.id).filter(|word| option.kind == kind_of(*word));
             match word {
                 Some(reply) => Answer::Permission { reply, message },
-                None if option.kind.is_always() && scope == AlwaysScope::Session => {
+                None if option.kind.may_be_kept() && scope == AlwaysScope::Session => {
+                    let would = if option.kind.is_always() { "would" } else { "might" };
                     return Err(format!(
-                        "The agent would keep the answer {}, perhaps also for other sessions and callers. This gateway passes \
-                         such an answer on only if control.always_scope is agent. Answer always: the gateway keeps that for you \
-                         and this session. Or answer once or reject, or name one of: {}.",
+                        "The agent {would} keep the answer {}, perhaps also for other sessions and callers. This gateway passes \
+                         such an answer on only if control.always_scope is agent. {}",
                         option.id,
-                        list_options(ask, scope)
+                        how_to_choose(ask, scope)
                     ));
                 }
                 None => Answer::PermissionOption { option: option.id.clone(), message },
@@ -71,8 +71,22 @@ fn kind_of(word: PermissionReply) -> OptionKind {
 
 /// The options of an ask that a caller may name, for people.
 pub(crate) fn list_options(ask: &Ask, scope: AlwaysScope) -> String {
-    let may_be_named = |option: &&AskOption| scope == AlwaysScope::Agent || !option.kind.is_always();
+    let may_be_named = |option: &&AskOption| scope == AlwaysScope::Agent || !option.kind.may_be_kept();
     ask_options::list(ask.options.iter().filter(may_be_named))
+}
+
+/// How to answer a permission request whose agent has options of its own.
+pub(crate) fn how_to_choose(ask: &Ask, scope: AlwaysScope) -> String {
+    let is_offered = |reply: &PermissionReply| ask.options.choose(sent_reply(*reply, scope)).is_ok();
+    let words: Vec<_> =
+        PermissionReply::ALL.into_iter().filter(is_offered).map(PermissionReply::as_str).collect();
+    let (words, options) = (words.join(", "), list_options(ask, scope));
+    let or = if options.is_empty() { String::new() } else { format!(", or name an option: {options}") };
+    let always = match scope {
+        AlwaysScope::Session => "always: for this session and its sub-agents, until revoked.",
+        AlwaysScope::Agent => "The agent keeps an always, perhaps also for other sessions and callers.",
+    };
+    format!("Answer with a message on this task: {words}{or}. {always}")
 }
 
 /// The word that the agent gets. `always` stays in the gateway, unless the agent is to keep it.
@@ -114,6 +128,13 @@ pub(crate) fn form(message: &Message) -> Option<AnswerForm> {
     let is_sentence = words.trim()[word.len()..].starts_with(' ');
     let is_rejection = reply == PermissionReply::Reject && !is_sentence;
     (reason.is_empty() || is_rejection).then_some(AnswerForm::Text)
+}
+
+/// The text of a message that has no other content and could be the name of an option.
+pub(crate) fn short_text(message: &Message) -> Option<String> {
+    let words: Option<Vec<&str>> = message.parts.iter().map(|part| part.as_text()).collect();
+    let text = words?.join("\n").trim().to_owned();
+    (text.len() <= 4 * ask_options::MAX_OPTION_NAME_CHARS).then_some(text)
 }
 
 #[derive(Deserialize)]

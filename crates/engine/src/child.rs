@@ -27,6 +27,7 @@ use crate::writer::Writer;
 #[derive(Debug)]
 pub(crate) enum ChildReport {
     Working(PromptId),
+    Model(String),
     Report(AgentEvent),
     Ask(AskChangeForChild),
     /// The actor replies once all earlier reports are in its log.
@@ -151,6 +152,10 @@ impl ChildActor {
                 self.writer.take(AgentEvent::Ended(Outcome::Failed(failure)));
             }
             ChildReport::Report(report) => self.writer.take(report),
+            ChildReport::Model(model) => {
+                let event = lifecycle::sub_agent_model(self.writer.task(), model);
+                self.writer.push(event);
+            }
             ChildReport::Ask(AskChangeForChild::Asked(ask)) => {
                 let scope = self.ctx.config.asks.always;
                 let event = lifecycle::asked(self.writer.task(), now, &ask, scope);

@@ -112,6 +112,10 @@ impl Children {
                 self.report(&session, ChildReport::Working(prompt)).await;
                 Ok(())
             }
+            ChildEvent::Model(model) => {
+                self.report(&session, ChildReport::Model(short(&model))).await;
+                Ok(())
+            }
             ChildEvent::Report(report) => {
                 self.report(&session, ChildReport::Report(report)).await;
                 Ok(())

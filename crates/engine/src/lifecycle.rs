@@ -54,6 +54,11 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: impl FnOnce() -> Times
     })
 }
 
+/// The model of the sub-agent that works on the task has become known.
+pub(crate) fn sub_agent_model(task: &Task, model: String) -> TaskEvent {
+    noted(task, Notes { sub_agent_model: Some(model), ..Notes::default() })
+}
+
 /// The agent asks: the task waits for its user.
 pub(crate) fn asked(task: &Task, now: Timestamp, ask: &Ask, scope: AlwaysScope) -> TaskEvent {
     let mut update = StatusUpdate::new(TaskStatus {
@@ -379,7 +384,7 @@ fn noted(task: &Task, notes: Notes) -> TaskEvent {
 /// The question and how to answer it, for people.
 fn question(task: &Task, ask: &Ask, scope: AlwaysScope) -> Message {
     let how = match ask.kind {
-        AskKind::Permission if !ask.options.are_words() => &how_to_choose(ask, scope),
+        AskKind::Permission if !ask.options.are_words() => &answer::how_to_choose(ask, scope),
         AskKind::Permission if scope == AlwaysScope::Session => {
             "Answer with a message on this task: once, always, or reject (with a reason behind it, if you like). \
              always: for this session and its sub-agents, until revoked."
@@ -398,20 +403,6 @@ fn question(task: &Task, ask: &Ask, scope: AlwaysScope) -> Message {
     let id = MessageId::parse(&format!("{}.{}", task.id, ask.request_id))
         .unwrap_or_else(|_| MessageId::parse("ask").expect("letters are an id"));
     agent_message(task, id, format!("{}\n{how}", ask.summary))
-}
-
-/// How to answer a permission request whose agent has options of its own.
-fn how_to_choose(ask: &Ask, scope: AlwaysScope) -> String {
-    let is_offered = |reply: &PermissionReply| ask.options.choose(answer::sent_reply(*reply, scope)).is_ok();
-    let words: Vec<_> =
-        PermissionReply::ALL.into_iter().filter(is_offered).map(PermissionReply::as_str).collect();
-    let (words, options) = (words.join(", "), answer::list_options(ask, scope));
-    let or = if options.is_empty() { String::new() } else { format!(", or name an option: {options}") };
-    let always = match scope {
-        AlwaysScope::Session => "always: for this session and its sub-agents, until revoked.",
-        AlwaysScope::Agent => "The agent keeps an always, perhaps also for other sessions and callers.",
-    };
-    format!("Answer with a message on this task: {words}{or}. {always}")
 }
 
 /// The agent's message about a state. A task enters a terminal state once, so the state makes the id unique. A task may

@@ -9,8 +9,8 @@ mod store;
 
 pub use agent::{
     Admission, Admitted, Agent, ContentFacts, Description, FileSource, Input, InputFile, MAX_STEERING,
-    NewSession, Prompting, Resume, ResumedChild, ResumedChildState, Session, SessionFinder, Steering, Turn,
-    TurnRequest, UnfollowedTurns,
+    NewSession, Prompting, Resume, ResumedChild, ResumedChildState, Session, SessionChoices, SessionFinder,
+    Steering, Turn, TurnRequest, UnfollowedTurns,
 };
 pub use caller::{caller, caller_trace, with_caller, with_caller_trace};
 pub use clock::{Clock, SystemClock};

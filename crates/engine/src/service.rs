@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use longshore_meter::label::AbortOutcome;
 use longshore_model::{
-    Answer, Approval, AskKind, Closed, Error, ErrorKind, EventId, FileId, Interrupt, Principal, RequestId,
-    Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp, TraceContext,
+    Answer, Approval, AskKind, Choices, Closed, Error, ErrorKind, EventId, FileId, Interrupt, Principal,
+    RequestId, Resolution, Result, Seq, Task, TaskEvent, TaskId, Timestamp, TraceContext,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -297,6 +297,11 @@ impl Engine {
             }
         }
         self.get(caller, reader.task_id()).await
+    }
+
+    /// The modes, models and commands of the agent that a message can choose. `None`: not known yet, or the agent has none.
+    pub fn choices(&self) -> Option<Choices> {
+        self.ctx.ports.agent.session_choices()?.known()
     }
 
     pub(crate) fn ctx(&self) -> &EngineContext {

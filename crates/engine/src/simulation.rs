@@ -23,7 +23,7 @@ pub enum Flaw {
     NoTerminalGuard,
 }
 
-/// Decides what is left to chance outside of a simulation.
+/// In a simulation, makes the choices that are otherwise left to chance.
 #[cfg(feature = "simulation")]
 pub trait Simulation: Send + Sync + std::fmt::Debug {
     /// A number for a task that is about to be spawned.

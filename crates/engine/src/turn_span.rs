@@ -133,7 +133,7 @@ impl TurnSpan {
                 let (position, task) = (position.clone(), task.clone());
                 self.take_tool(&position, &task, call, now, is_live);
             }
-            ChildEvent::Working(_) | ChildEvent::Report(_) => {}
+            ChildEvent::Working(_) | ChildEvent::Model(_) | ChildEvent::Report(_) => {}
         }
     }
 

@@ -138,7 +138,7 @@ impl Unfinished {
         self.count_locked(&mut self.lock(), owner, context, bytes)
     }
 
-    /// Counts the bytes of a sub-agent's task, which takes no slot.
+    /// Counts the bytes of a sub-agent's task for its owner. Such a task does not count towards the number of unfinished tasks.
     pub(crate) fn count_bytes(&self, owner: &Principal, bytes: usize) -> Arc<CountedBytes> {
         let of_principal = self.lock().of_principal.get(owner).map(|own| Arc::clone(&own.bytes));
         self.counted(of_principal.unwrap_or_default(), bytes)

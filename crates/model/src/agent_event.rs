@@ -83,6 +83,8 @@ pub enum ChildEvent {
     Started(ChildStart),
     /// The sub-agent accepted this prompt.
     Working(PromptId),
+    /// The model of the sub-agent, as `provider/model`, if it was not known at the start.
+    Model(String),
     /// Any report except those of other sub-agents and of asks, which the turn itself reports.
     Report(AgentEvent),
 }
@@ -97,7 +99,7 @@ pub struct ChildStart {
     pub title: Option<String>,
     /// The type of the sub-agent, such as `general`.
     pub kind: Option<String>,
-    /// The model of the sub-agent, as `provider/model`.
+    /// The model of the sub-agent, as `provider/model`. `None`: not known yet.
     pub model: Option<String>,
 }
 

@@ -52,6 +52,11 @@ impl OptionKind {
     pub fn is_always(self) -> bool {
         matches!(self, Self::AllowAlways | Self::RejectAlways)
     }
+
+    /// Whether the agent may keep the answer for later requests. With a kind that is not known, it may.
+    pub fn may_be_kept(self) -> bool {
+        self.is_always() || self == Self::Other
+    }
 }
 
 /// One of the answers that the agent offers.
@@ -130,8 +135,8 @@ impl AskOptions {
 
     /// The option for one of the three words. `None`: the word is `reject`, and no option rejects.
     ///
-    /// Fails if the agent offers nothing that allows once, or not exactly one option that allows always: an option that
-    /// allows more than was said must be named.
+    /// Fails if the agent offers nothing that allows once, or not exactly one option that allows always, or rejects only for
+    /// ever: an option that decides more than was said must be named.
     pub fn choose(&self, reply: PermissionReply) -> Result<Option<&AskOption>> {
         let of_kind = |kind| self.offered().iter().filter(move |option| option.kind == kind);
         match reply {
@@ -146,9 +151,10 @@ impl AskOptions {
                     _ => Err(self.not_offered(reply.as_str())),
                 }
             }
-            PermissionReply::Reject => {
-                Ok(of_kind(OptionKind::RejectOnce).chain(of_kind(OptionKind::RejectAlways)).next())
-            }
+            PermissionReply::Reject => match of_kind(OptionKind::RejectOnce).next() {
+                None if of_kind(OptionKind::RejectAlways).next().is_some() => Err(self.rejects_for_ever()),
+                option => Ok(option),
+            },
         }
     }
 
@@ -164,6 +170,15 @@ impl AskOptions {
             (Some(option), None) => Ok(option),
             _ => Err(self.not_offered(text)),
         }
+    }
+
+    fn rejects_for_ever(&self) -> Error {
+        let list = list(self.iter());
+        let text = format!(
+            "The agent offers no option that rejects this request only, so `reject` chooses none. Name one of: {list}. Or cancel \
+             the task."
+        );
+        Error::new(ErrorKind::InvalidParams, text)
     }
 
     fn not_offered(&self, text: &str) -> Error {
@@ -265,13 +280,15 @@ mod tests {
     }
 
     #[test]
-    fn once_never_becomes_an_option_that_allows_more() {
+    fn a_word_never_becomes_an_option_that_decides_more() {
         let only_always = options(&[("y", "Yes", "allow_always"), ("x", "Odd", "maybe")]);
         let refused = chosen(&only_always, PermissionReply::Once);
         assert!(refused.contains("Name one of: y (Yes), x (Odd)."), "{refused}");
         assert_eq!(chosen(&only_always, PermissionReply::Always), "y");
         assert_eq!(chosen(&only_always, PermissionReply::Reject), "(none)");
-        assert_eq!(chosen(&options(&[("n", "", "reject_always")]), PermissionReply::Reject), "n");
+        let for_ever = options(&[("y", "Yes", "allow_once"), ("n", "Never", "reject_always")]);
+        let refused = chosen(&for_ever, PermissionReply::Reject);
+        assert!(refused.contains("Name one of: y (Yes), n (Never). Or cancel the task."), "{refused}");
     }
 
     #[test]

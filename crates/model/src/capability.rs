@@ -46,14 +46,14 @@ impl Capabilities {
         Capability::ALL.into_iter().collect()
     }
 
-    /// The capabilities of a credential that names none. A user with a password counts as a person at the console, a token
-    /// or a key as a program.
+    /// The capabilities of a credential that names none. A user with a password counts as a person at the console, a token,
+    /// a key or a certificate as a program.
     pub fn default_for_scheme(scheme: AuthScheme) -> Self {
         match scheme {
             AuthScheme::Basic => {
                 [Capability::SessionShell, Capability::WorkspaceMutation].into_iter().collect()
             }
-            AuthScheme::Bearer | AuthScheme::ApiKey => Self::NONE,
+            AuthScheme::Bearer | AuthScheme::ApiKey | AuthScheme::MutualTls => Self::NONE,
         }
     }
 

@@ -58,6 +58,8 @@ pub enum AuthScheme {
     Bearer,
     Basic,
     ApiKey,
+    /// A client certificate.
+    MutualTls,
 }
 
 /// An extension of the protocol that callers may use.

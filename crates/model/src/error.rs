@@ -151,7 +151,7 @@ struct Inner {
 }
 
 impl Error {
-    /// `message` is public: what failed, for what input, and what to do. It has no path and no secret.
+    /// `message` is shown to callers: what failed, for what input, and what to do. It must contain no path and no secret.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,

@@ -12,6 +12,7 @@ pub mod artifact;
 pub mod ask_options;
 pub mod capability;
 pub mod card;
+pub mod choices;
 pub mod command;
 pub mod control;
 pub mod error;
@@ -38,6 +39,7 @@ pub use approval::{Approval, PermissionRequest};
 pub use artifact::{Artifact, ArtifactUpdate, BlockKind};
 pub use ask_options::{AskOption, AskOptions, OptionKind};
 pub use capability::{Capabilities, Capability};
+pub use choices::{Choice, ChoiceList, Choices, SessionOption};
 pub use command::{CancelTask, GetTask, ListTasks, SendConfig, SendMessage, SubscribeToTask};
 pub use control::{
     Catalog, Control, ControlCommand, ControlQuery, ControlRequest, ControlResult, FileDiff, ModelInfo,

@@ -19,6 +19,9 @@ pub struct Notes {
     pub progress: Option<Progress>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupt: Option<InterruptNote>,
+    /// The model of the sub-agent that works on the task, when it becomes known only now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sub_agent_model: Option<String>,
 }
 
 impl Notes {
@@ -92,7 +95,8 @@ impl Cost {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Progress {
     pub kind: ProgressKind,
-    /// A JSON object: the reason why a step ended, the attempt and next time of a retry, or the list of todos.
+    /// A JSON object: the reason why a step ended, the attempt and next time of a retry, the list of todos, or the settings
+    /// that changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Json>,
 }
@@ -105,6 +109,8 @@ pub enum ProgressKind {
     Retry,
     Compaction,
     Todos,
+    /// The mode, the model or another setting of the session changed.
+    Settings,
 }
 
 /// An ask was opened or closed.

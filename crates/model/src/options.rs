@@ -83,6 +83,9 @@ impl TaskOptions {
 pub struct PromptOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelName>,
+    /// The mode of the agent, such as `plan`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -98,8 +101,8 @@ impl PromptOptions {
 
     pub(crate) fn weight(&self) -> usize {
         let model = self.model.as_ref().map_or(0, |name| name.provider.len() + name.model.len());
-        [&self.agent, &self.variant, &self.system].into_iter().flatten().map(String::len).sum::<usize>()
-            + model
+        let texts = [&self.mode, &self.agent, &self.variant, &self.system];
+        texts.into_iter().flatten().map(String::len).sum::<usize>() + model
     }
 
     /// These options, with the gaps filled from `defaults`.
@@ -107,6 +110,7 @@ impl PromptOptions {
     pub fn or(&self, defaults: &Self) -> Self {
         Self {
             model: self.model.clone().or_else(|| defaults.model.clone()),
+            mode: self.mode.clone().or_else(|| defaults.mode.clone()),
             agent: self.agent.clone().or_else(|| defaults.agent.clone()),
             variant: self.variant.clone().or_else(|| defaults.variant.clone()),
             system: self.system.clone().or_else(|| defaults.system.clone()),
@@ -117,6 +121,7 @@ impl PromptOptions {
 /// A model, written `provider/model`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct ModelName {
+    /// Empty: the caller named the model by an id alone. Not every agent takes that.
     pub provider: String,
     pub model: String,
 }
@@ -127,6 +132,18 @@ impl ModelName {
         let (provider, model) = text.split_once('/')?;
         let has_both = !provider.is_empty() && !model.is_empty();
         has_both.then(|| Self { provider: provider.to_owned(), model: model.to_owned() })
+    }
+
+    /// A model that is named by an id alone.
+    pub fn plain(id: impl Into<String>) -> Self {
+        Self { provider: String::new(), model: id.into() }
+    }
+}
+
+impl std::fmt::Display for ModelName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { provider, model } = self;
+        if provider.is_empty() { f.write_str(model) } else { write!(f, "{provider}/{model}") }
     }
 }
 

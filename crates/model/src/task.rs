@@ -180,9 +180,12 @@ impl Task {
         if let Some(prompt) = &update.prompt {
             self.options.prompt = prompt.as_ref().clone();
         }
-        let Notes { session, usage, interrupt, progress: _ } = &update.notes;
+        let Notes { session, usage, interrupt, sub_agent_model, progress: _ } = &update.notes;
         self.session = session.clone().or(self.session.take());
         self.usage = usage.or(self.usage);
+        if let Some((parent, model)) = self.parent.as_mut().zip(sub_agent_model.as_ref()) {
+            parent.model = Some(model.clone());
+        }
         if let Some(note) = interrupt {
             self.open_asks.retain(|open| open.request_id != note.request_id);
             if note.phase == InterruptPhase::Asked {

@@ -63,7 +63,7 @@ fn encoded(config: &OtlpConfig, span: &Span) -> Value {
 
 fn of_turn(config: &OtlpConfig, facts: &TurnAttributes) -> (String, u8, Vec<Value>) {
     let agent = facts.agent.as_deref().unwrap_or(&config.agent);
-    let requested = facts.model.as_ref().map(|model| format!("{}/{}", model.provider, model.model));
+    let requested = facts.model.as_ref().map(ToString::to_string);
     let mut attributes = vec![
         text("gen_ai.operation.name", "invoke_agent"),
         text("gen_ai.provider.name", "opencode"),

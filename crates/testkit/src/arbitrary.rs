@@ -140,8 +140,16 @@ pub fn status_update(states: Vec<TaskState>) -> impl Strategy<Value = StatusUpda
 pub fn notes() -> impl Strategy<Value = Notes> {
     let session = (session_id(), option::of(text())).prop_map(|(id, title)| SessionNote { id, title });
     let progress = (progress_kind(), rarely(object())).prop_map(|(kind, details)| Progress { kind, details });
-    (rarely(session), rarely(usage()), rarely(progress), option::of(interrupt_note()))
-        .prop_map(|(session, usage, progress, interrupt)| Notes { session, usage, progress, interrupt })
+    let status = (rarely(session), rarely(usage()), rarely(progress));
+    (status, option::of(interrupt_note()), rarely(text())).prop_map(
+        |((session, usage, progress), interrupt, sub_agent_model)| Notes {
+            session,
+            usage,
+            progress,
+            interrupt,
+            sub_agent_model,
+        },
+    )
 }
 
 pub fn usage() -> impl Strategy<Value = Usage> {
@@ -230,8 +238,8 @@ pub fn ask_kind() -> impl Strategy<Value = AskKind> {
 }
 
 fn progress_kind() -> impl Strategy<Value = ProgressKind> {
-    use ProgressKind::{Compaction, Retry, StepFinished, StepStarted, Todos};
-    select(vec![StepStarted, StepFinished, Retry, Compaction, Todos])
+    use ProgressKind::{Compaction, Retry, Settings, StepFinished, StepStarted, Todos};
+    select(vec![StepStarted, StepFinished, Retry, Compaction, Todos, Settings])
 }
 
 pub fn artifact() -> impl Strategy<Value = Artifact> {
@@ -318,8 +326,9 @@ pub fn output_modes() -> impl Strategy<Value = OutputModes> {
 }
 
 pub fn prompt_options() -> impl Strategy<Value = PromptOptions> {
-    (rarely(model_name()), rarely(text()), rarely(text()), rarely(text()))
-        .prop_map(|(model, agent, variant, system)| PromptOptions { model, agent, variant, system })
+    (rarely(model_name()), rarely(text()), rarely(text()), rarely(text()), rarely(text())).prop_map(
+        |(model, mode, agent, variant, system)| PromptOptions { model, mode, agent, variant, system },
+    )
 }
 
 pub fn parent() -> impl Strategy<Value = Parent> {

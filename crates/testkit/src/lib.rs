@@ -2,6 +2,7 @@
 
 pub mod agent_suite;
 pub mod arbitrary;
+pub mod certificates;
 pub mod chaos;
 pub mod external_turns;
 pub mod fake_acp;
@@ -13,3 +14,5 @@ pub mod raw;
 pub mod scripted_agent;
 pub mod scripted_control;
 pub mod store_suite;
+pub mod stub_agent;
+pub mod terminal;

@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use longshore_engine::port::{
     Admission, Admitted, Agent, BoxFuture, Description, Input, MAX_STEERING, NewSession, Session,
-    SessionFinder, Steering, Turn, TurnRecord, TurnRequest, UnfollowedTurns, caller_trace,
+    SessionChoices, SessionFinder, Steering, Turn, TurnRecord, TurnRequest, UnfollowedTurns, caller_trace,
 };
 use longshore_engine::queue;
 use longshore_model::{
     AgentEvent, AgentFile, Answer, ArtifactId, Ask, AskKind, AskOptions, BlockKind, BlockRef, ChildEvent,
-    ChildStart, Error, ErrorKind, Json, Outcome, PromptId, RequestId, Result, SessionId, TraceContext,
+    ChildStart, Choices, Error, ErrorKind, Json, Outcome, PromptId, RequestId, Result, SessionId,
+    TraceContext,
 };
 use tokio::sync::{Notify, Semaphore, mpsc};
 
@@ -44,6 +45,8 @@ pub struct ScriptedAgent {
     back: Notify,
     /// The gateway starts the agent again when it is down.
     pub is_restarted: AtomicBool,
+    /// The modes, models and commands that the agent has told.
+    pub choices: Mutex<Option<Choices>>,
 }
 
 /// What an agent does with prompts, answers and cancels.
@@ -436,6 +439,16 @@ impl Agent for ScriptedAgent {
 
     fn unfollowed_turns(&self) -> Option<&dyn UnfollowedTurns> {
         (!self.is_plain).then_some(self)
+    }
+
+    fn session_choices(&self) -> Option<&dyn SessionChoices> {
+        (!self.is_plain).then_some(self)
+    }
+}
+
+impl SessionChoices for ScriptedAgent {
+    fn known(&self) -> Option<Choices> {
+        self.choices.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -57,7 +57,15 @@ impl AgentSurface {
         params: |_, _, _, _| json!({}),
         model_selection: || {
             json!({
-                "notes": ["The choice is for one message. Without one the agent uses the model of the session, or its default."],
+                "message_fields": {"mode": "metadata.shared.mode"},
+                "notes": [
+                    "metadata.shared.model may be the id of a model alone. Instead of an object it may be a string with the id.",
+                    "message_fields need no activation. mode is a mode of the agent, such as plan.",
+                    "The choice is for one message. Without one the turn has the default mode and model: the configured ones, or those \
+                     that the agent gives to a new session.",
+                    "modes, models and config_options are those of the session that was opened last, and are there once a session was \
+                     opened. A message cannot choose config_options.",
+                ],
             })
         },
         location_note: |_| names::DIRECTORY_NOTE,

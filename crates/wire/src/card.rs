@@ -123,7 +123,8 @@ fn binding_name(binding: Binding) -> &'static str {
     }
 }
 
-/// Writes the extensions. A card for both versions lists an extension under its URI in each version.
+/// Writes the extensions. An extension can have a different URI in each protocol version; a card for both versions then lists the
+/// extension twice, once with each URI.
 fn write_extensions(object: &mut ObjectWriter<'_>, extensions: &[CardExtension], versions: CardVersions) {
     let is_for_v1 = versions.has_v1();
     let newer = extensions.iter().filter(|_| is_for_v1).cloned();
@@ -191,6 +192,7 @@ pub(crate) fn scheme_name(scheme: AuthScheme) -> &'static str {
         AuthScheme::Bearer => "bearerAuth",
         AuthScheme::Basic => "basicAuth",
         AuthScheme::ApiKey => "apiKeyAuth",
+        AuthScheme::MutualTls => "mutualTlsAuth",
     }
 }
 
@@ -215,6 +217,10 @@ pub(crate) fn scheme_fields(scheme: AuthScheme) -> &'static [(&'static str, &'st
             ("name", API_KEY_HEADER),
             ("description", "A key that the operator of this agent gave you."),
         ],
+        AuthScheme::MutualTls => &[
+            ("type", "mutualTLS"),
+            ("description", "A client certificate that the operator of this agent has registered."),
+        ],
     }
 }
 
@@ -229,6 +235,7 @@ fn write_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
     let kind = match scheme {
         AuthScheme::Bearer | AuthScheme::Basic => "httpAuthSecurityScheme",
         AuthScheme::ApiKey => "apiKeySecurityScheme",
+        AuthScheme::MutualTls => "mtlsSecurityScheme",
     };
     object.object(kind, |object| {
         for (name, value) in scheme_fields(scheme) {

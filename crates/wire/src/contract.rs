@@ -6,6 +6,7 @@
 
 mod behavior;
 mod card;
+mod choices;
 mod compatibility;
 mod deployment;
 mod environment;
@@ -20,6 +21,8 @@ mod wire_contract;
 
 pub use behavior::service_behaviors;
 pub use card::{Audience, Base, card, extended_card, extensions, merged_card, public_extensions};
+pub use choices::add_choices;
+pub(crate) use choices::description;
 pub use compatibility::compatibility_profile;
 pub use deployment::{DEFAULT_TITLE, Deployment, MissingVersion};
 pub use environment::{

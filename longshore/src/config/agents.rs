@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use longshore_agent_acp::connection::Role;
 use longshore_agent_acp::process;
 use longshore_agent_acp::schema::{McpServer, NamedValue, RemoteKind};
 use longshore_model::nearest::did_you_mean;
@@ -34,6 +35,8 @@ pub struct AcpPlan {
     pub auth_method: Option<String>,
     pub mode: Option<String>,
     pub model: Option<String>,
+    /// What callers may not choose.
+    pub pinned: Vec<Role>,
     /// `None`: the agent runs as long as the gateway.
     pub idle_stop: Option<Duration>,
 }
@@ -166,6 +169,7 @@ impl Command {
             auth_method: None,
             mode: None,
             model: None,
+            pinned: Vec::new(),
             idle_stop: None,
         }
     }
@@ -178,7 +182,7 @@ fn is_of_name(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
 }
 
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 12] = [
     "name",
     "kind",
     "command",
@@ -188,6 +192,7 @@ const FIELDS: [&str; 11] = [
     "auth_method",
     "mode",
     "model",
+    "pin",
     "idle_stop",
     "mcp_servers",
 ];
@@ -231,11 +236,20 @@ impl Table<'_, '_> {
         let variables = self.variables(&context.environment);
         let workspace = self.text("workspace").map(PathBuf::from);
         let (auth_method, mode, model) = (self.text("auth_method"), self.text("mode"), self.text("model"));
+        let pinned = self.pinned();
         let idle_stop = self.idle_stop();
         let mcp_servers = self.mcp_servers(&context.directory);
         let mut plan = command?.plan(&context.environment, &variables?);
         plan.name = name?;
-        plan = AcpPlan { auth_method, mode, model, idle_stop, mcp_servers: mcp_servers?, ..plan };
+        plan = AcpPlan {
+            auth_method,
+            mode,
+            model,
+            pinned: pinned?,
+            idle_stop,
+            mcp_servers: mcp_servers?,
+            ..plan
+        };
         Some(Configured { source: self.written.source.clone(), plan, workspace })
     }
 
@@ -266,6 +280,17 @@ impl Table<'_, '_> {
             .collect();
         variables.extend(values?);
         Some(variables)
+    }
+
+    fn pinned(&mut self) -> Option<Vec<Role>> {
+        let roles = [Role::Mode, Role::Model];
+        let words = self.words("pin")?;
+        let pinned: Option<Vec<Role>> =
+            words.iter().map(|word| roles.into_iter().find(|role| role.as_str() == word)).collect();
+        if pinned.is_none() {
+            self.wrong("pin", "must be a list of the words mode and model");
+        }
+        pinned
     }
 
     fn idle_stop(&mut self) -> Option<Duration> {

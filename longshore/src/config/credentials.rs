@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use longshore_edge::{Capabilities, Capability, Exposure, Rights};
+use longshore_edge::{Capabilities, Capability, CertificateMatch, Exposure, Rights};
 use longshore_model::card::AuthScheme;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 
 use super::problem::Problem;
 use super::read::{Reader, Written};
-use super::table::CREDENTIALS;
+use super::table::{CREDENTIALS, TLS_CLIENT_CA};
 
 /// The principal of a bearer token without a principal, and of the token that Longshore generates.
 /// It never changes, so that tasks stay visible when the token does.
@@ -28,6 +28,7 @@ pub enum Login {
     Bearer { token: SecretString, principal: String },
     Basic { username: String, password: SecretString },
     ApiKey { key: SecretString, principal: String },
+    Certificate { certificate: CertificateMatch, principal: String },
 }
 
 impl Credential {
@@ -51,6 +52,10 @@ impl Credential {
                 (("user name and password", username, password.expose_secret()), username)
             }
             Login::ApiKey { key, principal } => (("API key", "", key.expose_secret()), principal),
+            Login::Certificate { certificate, principal } => {
+                let (kind, value) = certificate.parts();
+                (("client certificate", kind, value), principal)
+            }
         }
     }
 }
@@ -61,17 +66,20 @@ impl Login {
             Self::Bearer { .. } => AuthScheme::Bearer,
             Self::Basic { .. } => AuthScheme::Basic,
             Self::ApiKey { .. } => AuthScheme::ApiKey,
+            Self::Certificate { .. } => AuthScheme::MutualTls,
         }
     }
 }
 
 /// All fields of an entry.
-const FIELDS: [&str; 10] = [
+const FIELDS: [&str; 12] = [
     "scheme",
     "token",
     "key",
     "username",
     "password",
+    "fingerprint",
+    "san",
     "principal",
     "credential_id",
     "capabilities",
@@ -134,6 +142,17 @@ pub fn ambiguous(credentials: &[Credential]) -> Option<String> {
     })
 }
 
+/// Why a credential can never be presented, if no client is asked for a certificate.
+pub fn unusable_certificate(credentials: &[Credential]) -> Option<String> {
+    let is_certificate = |credential: &Credential| matches!(credential.login, Login::Certificate { .. });
+    credentials.iter().any(is_certificate).then(|| {
+        let setting = TLS_CLIENT_CA.key;
+        format!(
+            "an entry names a client certificate, but clients are not asked for certificates; set {setting}"
+        )
+    })
+}
+
 /// The allowed values of an exposure, for error messages.
 pub const EXPOSURES: &str = "must be none, all, or a list of raw_thinking, tool_trace";
 
@@ -189,8 +208,9 @@ impl Entry<'_, '_> {
             Some("bearer") => self.bearer(fields),
             Some("basic") => self.basic(fields),
             Some("api_key") => self.api_key(fields),
+            Some("mtls") => self.certificate(fields),
             Some(_) => {
-                self.wrong("scheme", "must be bearer, basic or api_key");
+                self.wrong("scheme", "must be bearer, basic, api_key or mtls");
                 None
             }
             None => {
@@ -241,13 +261,13 @@ impl Entry<'_, '_> {
     }
 
     fn bearer(&mut self, fields: &Map<String, Value>) -> Option<Login> {
-        self.refuse(fields, "bearer", &["username", "password", "key"]);
+        self.refuse(fields, "bearer", &["username", "password", "key", "fingerprint", "san"]);
         let (token, principal) = (self.required(fields, "token"), self.required(fields, "principal"));
         Some(Login::Bearer { token: token?.into(), principal: principal? })
     }
 
     fn basic(&mut self, fields: &Map<String, Value>) -> Option<Login> {
-        self.refuse(fields, "basic", &["token", "key"]);
+        self.refuse(fields, "basic", &["token", "key", "fingerprint", "san"]);
         if self.text(fields, "principal").is_some() {
             self.wrong("principal", "must not be given for basic: it is the username");
         }
@@ -263,9 +283,39 @@ impl Entry<'_, '_> {
     }
 
     fn api_key(&mut self, fields: &Map<String, Value>) -> Option<Login> {
-        self.refuse(fields, "api_key", &["username", "password", "token"]);
+        self.refuse(fields, "api_key", &["username", "password", "token", "fingerprint", "san"]);
         let (key, principal) = (self.required(fields, "key"), self.required(fields, "principal"));
         Some(Login::ApiKey { key: key?.into(), principal: principal? })
+    }
+
+    fn certificate(&mut self, fields: &Map<String, Value>) -> Option<Login> {
+        self.refuse(fields, "mtls", &["username", "password", "token", "key"]);
+        let certificate = match (self.text(fields, "fingerprint"), self.text(fields, "san")) {
+            (Some(text), None) => {
+                let fingerprint = CertificateMatch::fingerprint(&text);
+                if fingerprint.is_none() {
+                    self.wrong("fingerprint", "must be the SHA-256 of a certificate: 64 hexadecimal digits");
+                }
+                fingerprint
+            }
+            (None, Some(text)) => {
+                let name = CertificateMatch::name(&text);
+                if name.is_none() {
+                    self.wrong("san", "must be a DNS name or a URI");
+                }
+                name
+            }
+            (Some(_), Some(_)) => {
+                self.wrong("san", "must not be given together with fingerprint; keep one of them");
+                None
+            }
+            (None, None) => {
+                self.wrong("fingerprint", "is required, or san");
+                None
+            }
+        };
+        let principal = self.required(fields, "principal");
+        Some(Login::Certificate { certificate: certificate?, principal: principal? })
     }
 
     fn refuse(&mut self, fields: &Map<String, Value>, scheme: &str, names: &[&str]) {

@@ -103,7 +103,7 @@ impl Found {
 
 /// Why others can change the file or read a secret in it, if they can. `user`: who runs this process. `secret`: the key of a
 /// secret in the file.
-fn exposed(user: u32, owner: u32, mode: u32, secret: Option<&str>) -> Option<String> {
+pub(crate) fn exposed(user: u32, owner: u32, mode: u32, secret: Option<&str>) -> Option<String> {
     const ROOT: u32 = 0;
     if owner != user && owner != ROOT {
         return Some(format!(
@@ -227,6 +227,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
     match (kind, value.get_ref()) {
         (
             Kind::Port
+            | Kind::FileMode
             | Kind::Bytes
             | Kind::Threshold
             | Kind::Size
@@ -252,6 +253,8 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
             Kind::Text
             | Kind::Secret
             | Kind::Host
+            | Kind::Port
+            | Kind::FileMode
             | Kind::BaseUrl
             | Kind::Link
             | Kind::Path

@@ -12,12 +12,14 @@ use url::Url;
 pub use super::agent_plan::AgentPlan;
 use super::credentials::{self, Credential};
 use super::limits::{self, Limits};
+pub use super::listen::Listen;
+use super::listen::{self, names};
 use super::placement::Reach;
 use super::problem::{self, Problem, Source};
 use super::read::{Reader, Written};
 use super::setting::Setting;
 use super::traces::{self, Traces};
-use super::{ProcessContext, agent_plan, agents, callers, declared, paths, placement, table};
+use super::{ProcessContext, agent_plan, agents, client, declared, paths, placement, table};
 
 /// The checked configuration.
 #[derive(Clone, Debug)]
@@ -69,28 +71,8 @@ pub struct Plan {
     pub metrics: bool,
     /// `None`: no traces are sent.
     pub traces: Option<Traces>,
-}
-
-#[derive(Clone, Debug)]
-pub struct Listen {
-    pub host: String,
-    pub port: u16,
-    /// `None`: the address of the listener.
-    pub public_url: Option<Url>,
-    /// Sites whose pages may call, in the form that browsers use.
-    pub allowed_origins: Vec<String>,
-    /// In lower case. Empty: requests may name any host.
-    pub allowed_hosts: Vec<String>,
-    /// 0: no limit.
-    pub max_body_bytes: usize,
-    /// The minimum size of a response that is compressed.
-    pub gzip_minimum: usize,
-    /// How long open requests may take to end after SIGTERM.
-    pub shutdown_grace: Duration,
-    pub body_timeout: Duration,
-    pub write_timeout: Duration,
-    /// 0: by the number of cores.
-    pub threads: usize,
+    /// For the commands that call an agent.
+    pub client: longshore_client::Settings,
 }
 
 /// Options of every prompt whose sender gives none, and what senders may choose.
@@ -224,6 +206,7 @@ impl Plan {
         let mut paths = self.agent_secrets.clone();
         paths.push(self.data_dir.clone());
         paths.extend(self.config_file.clone());
+        paths.extend(self.listen.tls.as_ref().map(|tls| tls.key.clone()));
         if let StorePlan::Sqlite { path, .. } = &self.store {
             // SQLite keeps recent writes in further files next to the database. The gateway keeps its disk reserve there too.
             paths.extend(["", "-wal", "-shm", "-journal", "-reserve", "-reserve-new"].map(|end| {
@@ -249,8 +232,8 @@ impl Plan {
 
 /// Builds the plan. `None` only when a problem was added to the reader.
 pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option<Plan> {
-    let listen = listen(reader);
-    let credentials = credentials(reader);
+    let listen = listen::read(reader, &context.directory);
+    let credentials = credentials(reader, listen.as_ref());
     let credential_sources = credential_sources(reader);
     let configured = agents::read(reader, context);
     let workspace = workspace(reader, &context.directory, configured.as_ref());
@@ -281,6 +264,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
     let log = log(reader);
     let metrics = reader.switch(&table::METRICS);
     let traces = traces::read(reader);
+    let client = client::read(reader);
     Some(Plan {
         config_file: None,
         listen: listen?,
@@ -313,70 +297,20 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         log: log?,
         metrics,
         traces,
+        client,
     })
 }
 
-fn listen(reader: &mut Reader<'_>) -> Option<Listen> {
-    let host = reader.host(&table::HOST);
-    let port = reader.port(&table::PORT);
-    let public_url = reader.url(&table::PUBLIC_URL);
-    let allowed_origins = names(
-        reader,
-        &table::ALLOWED_ORIGINS,
-        callers::origin,
-        "is not a site such as https://app.example.com or http://localhost:3000; list each site, without a path",
-    );
-    let allowed_hosts = names(
-        reader,
-        &table::ALLOWED_HOSTS,
-        callers::host,
-        "is not a host such as example.com, example.com:8000, 127.0.0.1 or *.example.com",
-    );
-    let max_body_bytes = reader.bytes(&table::MAX_BODY);
-    let gzip_minimum = reader.bytes(&table::GZIP_MINIMUM);
-    let shutdown_grace = reader.seconds(&table::SHUTDOWN_GRACE);
-    let body_timeout = reader.seconds(&table::BODY_TIMEOUT);
-    let write_timeout = reader.seconds(&table::WRITE_TIMEOUT);
-    let threads = reader.threads(&table::THREADS);
-    Some(Listen {
-        host: host?,
-        port: port?,
-        public_url,
-        allowed_origins,
-        allowed_hosts,
-        max_body_bytes: max_body_bytes?,
-        gzip_minimum: gzip_minimum?,
-        shutdown_grace: shutdown_grace?,
-        body_timeout: body_timeout?,
-        write_timeout: write_timeout?,
-        threads: threads?,
-    })
-}
-
-/// A list of names in the form that `parse` returns. The first invalid name is a problem.
-fn names(
-    reader: &mut Reader<'_>,
-    setting: &Setting,
-    parse: fn(&str) -> Option<String>,
-    reason: &str,
-) -> Vec<String> {
-    let words = reader.list(setting);
-    if let Some(wrong) = words.iter().find(|word| parse(word).is_none())
-        && let Some(written) = reader.written(setting)
-    {
-        reader.problem(Problem::rule(&written.source, setting, format!("{wrong:?} {reason}")));
-    }
-    words.iter().filter_map(|word| parse(word)).collect()
-}
-
-fn credentials(reader: &mut Reader<'_>) -> Option<Vec<Credential>> {
-    let listed = credentials::read(reader);
+fn credentials(reader: &mut Reader<'_>, listen: Option<&Listen>) -> Option<Vec<Credential>> {
+    let entries = credentials::read(reader);
     let token = reader.secret(&table::BEARER_TOKEN);
     let key = reader.secret(&table::API_KEY);
     let mut all: Vec<Credential> = token.map(Credential::of_owner).into_iter().collect();
     all.extend(key.map(Credential::of_owner_with_key));
-    all.extend(listed);
-    if let Some(reason) = credentials::ambiguous(&all)
+    all.extend(entries);
+    let lacks_authority = listen.is_some_and(|listen| !listen.asks_for_certificates());
+    let unusable = || credentials::unusable_certificate(&all).filter(|_| lacks_authority);
+    if let Some(reason) = credentials::ambiguous(&all).or_else(unusable)
         && let Some(written) = reader.written(&table::CREDENTIALS)
     {
         reader.problem(Problem::rule(&written.source, &table::CREDENTIALS, reason));

@@ -15,27 +15,8 @@ pub struct Preset {
     pub private: &'static [&'static str],
     /// The command that installs the agent, if it was tried.
     pub install: Option<&'static str>,
-    /// How the tests of Longshore use this agent.
-    pub tested: Tested,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tested {
-    /// The tests drive the real agent.
-    EndToEnd,
-    /// The tests replay recordings of the real agent.
-    Recordings,
-    No,
-}
-
-impl Tested {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::EndToEnd => "yes",
-            Self::Recordings => "recordings",
-            Self::No => "no",
-        }
-    }
+    /// The tests of Longshore drive the real agent.
+    pub is_tested: bool,
 }
 
 impl Preset {
@@ -71,7 +52,7 @@ pub const ALL: &[Preset] = &[
         ],
         private: &[".local/share/opencode"],
         install: Some("npm install -g opencode-ai"),
-        tested: Tested::EndToEnd,
+        is_tested: true,
     },
     Preset {
         name: "qwen",
@@ -80,7 +61,7 @@ pub const ALL: &[Preset] = &[
         variables: &["OPENAI_*", "QWEN_*", "DASHSCOPE_*", "BAILIAN_*"],
         private: &[".qwen"],
         install: Some("npm install -g @qwen-code/qwen-code"),
-        tested: Tested::EndToEnd,
+        is_tested: true,
     },
     Preset {
         name: "claude",
@@ -95,7 +76,7 @@ pub const ALL: &[Preset] = &[
         ],
         private: &[".claude", ".claude.json"],
         install: Some("npm install -g @agentclientprotocol/claude-agent-acp"),
-        tested: Tested::EndToEnd,
+        is_tested: true,
     },
     Preset {
         name: "vibe",
@@ -104,7 +85,7 @@ pub const ALL: &[Preset] = &[
         variables: &["MISTRAL_*", "VIBE_*"],
         private: &[".vibe"],
         install: Some("pip install mistral-vibe"),
-        tested: Tested::Recordings,
+        is_tested: true,
     },
     Preset {
         name: "gemini",
@@ -113,7 +94,7 @@ pub const ALL: &[Preset] = &[
         variables: &["GEMINI_*", "GOOGLE_*"],
         private: &[".gemini"],
         install: None,
-        tested: Tested::No,
+        is_tested: false,
     },
     Preset {
         name: "codex",
@@ -122,7 +103,7 @@ pub const ALL: &[Preset] = &[
         variables: &["CODEX_*", "OPENAI_*"],
         private: &[".codex"],
         install: None,
-        tested: Tested::No,
+        is_tested: false,
     },
     Preset {
         name: "goose",
@@ -131,7 +112,7 @@ pub const ALL: &[Preset] = &[
         variables: &["GOOSE_*", "ANTHROPIC_*", "GOOGLE_*", "OPENAI_*"],
         private: &[".config/goose", ".local/share/goose"],
         install: None,
-        tested: Tested::No,
+        is_tested: false,
     },
 ];
 

@@ -28,6 +28,14 @@ pub struct Reader<'a> {
     read_keys: BTreeSet<&'static str>,
 }
 
+/// The port of a listener.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Port {
+    /// There is no listener.
+    Off,
+    Number(u16),
+}
+
 /// A value as it was written in its source.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Written {
@@ -97,8 +105,20 @@ impl<'a> Reader<'a> {
         self.parsed(setting, parse_host)
     }
 
-    pub fn port(&mut self, setting: &Setting) -> Option<u16> {
-        self.parsed(setting, |text| text.trim().parse().ok())
+    pub fn port(&mut self, setting: &Setting) -> Option<Port> {
+        self.parsed(setting, |text| {
+            if text.trim().eq_ignore_ascii_case("off") {
+                return Some(Port::Off);
+            }
+            text.trim().parse().ok().map(Port::Number)
+        })
+    }
+
+    /// Permissions with which the owner can read and write.
+    pub fn file_mode(&mut self, setting: &Setting) -> Option<u32> {
+        self.parsed(setting, |text| {
+            u32::from_str_radix(text.trim(), 8).ok().filter(|mode| *mode <= 0o777 && mode & 0o600 == 0o600)
+        })
     }
 
     pub fn url(&mut self, setting: &Setting) -> Option<Url> {

@@ -45,13 +45,18 @@ owns its tasks and contexts. Two credentials with the same principal share them,
 | `bearer` | `token`, `principal` | `Authorization: Bearer <token>` |
 | `basic` | `username`, `password` (the principal is the username) | `Authorization: Basic <base64 of username:password>` |
 | `api_key` | `key`, `principal` | `X-API-Key: <key>` |
+| `mtls` | `fingerprint` or `san`, `principal` | a client certificate, in the TLS handshake |
+
+An `mtls` credential counts only if `serve.tls_client_ca` is set. `fingerprint` is the SHA-256 of the certificate, as
+`openssl x509 -noout -fingerprint -sha256` prints it. `san` is one of its subject alternative names, a DNS name or a URI: a renewed
+certificate with the same name stays valid. If a request has an `Authorization` or `X-API-Key` header, only that header counts.
 
 `enabled = false` disables a credential. `credential_id` distinguishes the credentials of one principal.
 
 `capabilities` is a list of permissions that not every caller has: `session_shell`, `workspace_mutation`, `session_claim`
 (continue an OpenCode session that has no owner yet), `session_share`, `session_delete`, `operator` (has no effect yet; accepted
 so that lists may contain it). An empty list means none. Without the list, a `basic` credential has `session_shell` and `workspace_mutation`,
-and a `bearer` or `api_key` credential has none. `A2A_BEARER_TOKEN` and the generated token have all capabilities.
+and a `bearer`, `api_key` or `mtls` credential has none. `A2A_BEARER_TOKEN` and the generated token have all capabilities.
 
 `thinking_exposure` overrides the gateway's setting of the same name for one credential: a list of `raw_thinking` and
 `tool_trace`, or `none`, or `all`.
@@ -86,8 +91,9 @@ In the file the agent is one `[[agents]]` table. A second table is refused: more
 | `pass_env` | a list of variables that the agent gets from the gateway's environment |
 | `workspace` | the directory that the agent works in; a flag or variable of `opencode.workspace_root` overrides it |
 | `auth_method` | the id of the agent's method to log in with, after each start of the agent |
-| `mode` | the mode of new sessions |
-| `model` | the model of sessions whose caller names none |
+| `mode` | the mode of turns whose message names none |
+| `model` | the model of turns whose message names none |
+| `pin` | a list of what callers may not choose: `mode`, `model` |
 | `idle_stop` | seconds without a turn after which the agent is stopped; the next message starts it again (default: never) |
 | `mcp_servers` | tables of MCP servers for every session: `name` and `command` with `env`, or `name` and `url` with `headers` and `type` (`http` or `sse`) |
 

@@ -43,6 +43,7 @@ impl Setting {
             "card" => Group::Card,
             "environment" => Group::Environment,
             "log" | "metrics" | "trace" => Group::Log,
+            "client" => Group::Client,
             section => unreachable!("the section {section} has no group"),
         }
     }
@@ -75,10 +76,11 @@ pub enum Group {
     Card,
     Environment,
     Log,
+    Client,
 }
 
 impl Group {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Listener,
         Self::Auth,
         Self::Agent,
@@ -92,6 +94,7 @@ impl Group {
         Self::Card,
         Self::Environment,
         Self::Log,
+        Self::Client,
     ];
 
     pub fn heading(self) -> &'static str {
@@ -109,6 +112,7 @@ impl Group {
             Self::Card => "Agent card",
             Self::Environment => "Where the agent works (declared to callers, not enforced)",
             Self::Log => "Log, metrics and traces",
+            Self::Client => "Calls of other agents",
         }
     }
 }
@@ -120,12 +124,15 @@ pub enum Kind {
     /// Text that is never printed.
     Secret,
     Host,
+    /// A number, or `off`.
     Port,
     /// `http` or `https`, with a host. Paths are appended to it, so it must have no query and no fragment.
     BaseUrl,
     /// `http` or `https`, with a host, for people to open.
     Link,
     Path,
+    /// Permissions in octal.
+    FileMode,
     /// A path, or an SQLite URL of `SQLAlchemy` as `opencode-a2a` uses it.
     Database,
     /// `provider/model`.
@@ -170,12 +177,15 @@ impl Kind {
         match self {
             Self::Text | Self::Secret => "a text that is not empty".into(),
             Self::Host => "a host name or an IP address, without a port".into(),
-            Self::Port => "a whole number from 0 to 65535 (0: any free port)".into(),
+            Self::Port => "a whole number from 0 to 65535 (0: any free port), or off".into(),
             Self::BaseUrl => {
                 "an http or https URL without a user name or password, a query or a fragment".into()
             }
             Self::Link => "an http or https URL without a user name or password".into(),
             Self::Path => "a path".into(),
+            Self::FileMode => {
+                "permissions in octal that let the owner read and write, such as 600 or 660".into()
+            }
             Self::Database => {
                 "a path, or an SQLite URL like sqlite:///relative.db or sqlite:////absolute.db".into()
             }
@@ -213,6 +223,7 @@ impl Kind {
             Self::Port => "PORT",
             Self::BaseUrl | Self::Link => "URL",
             Self::Path => "PATH",
+            Self::FileMode => "MODE",
             Self::Database => "FILE",
             Self::Model => "MODEL",
             Self::Bytes | Self::Threshold | Self::Size | Self::TaskSize => "BYTES",

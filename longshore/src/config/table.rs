@@ -1,6 +1,7 @@
 //! The table of all settings. Flags, help, checks and `docs/configuration.md` are generated from these rows.
 
 mod agents;
+mod client;
 mod content;
 mod control;
 mod environment;
@@ -11,6 +12,7 @@ mod rest;
 mod turns;
 
 pub use agents::*;
+pub use client::*;
 pub use content::*;
 pub use control::*;
 pub use environment::*;
@@ -26,6 +28,14 @@ use super::setting::Setting;
 pub const ALL: &[&Setting] = &[
     &HOST,
     &PORT,
+    &TLS_CERTIFICATE,
+    &TLS_KEY,
+    &TLS_CLIENT_CA,
+    &TLS_CLIENT_CERTIFICATES,
+    &REQUIRE_TLS,
+    &UNIX_SOCKET,
+    &UNIX_SOCKET_MODE,
+    &UNIX_SOCKET_PRINCIPAL,
     &PUBLIC_URL,
     &ALLOWED_ORIGINS,
     &ALLOWED_HOSTS,
@@ -147,6 +157,13 @@ pub const ALL: &[&Setting] = &[
     &OTLP_HEADERS,
     &SERVICE_NAME,
     &SAMPLE_RATIO,
+    &CLIENT_TIMEOUT,
+    &CLIENT_CARD_TIMEOUT,
+    &CLIENT_BEARER_TOKEN,
+    &CLIENT_BASIC_AUTH,
+    &CLIENT_API_KEY,
+    &CLIENT_TRANSPORTS,
+    &CLIENT_OWN_ORDER,
 ];
 
 /// Further variables, each with the key of its setting. They count when the setting's own variable is not set.

@@ -20,6 +20,7 @@ use super::*;
 mod agents;
 mod aliases;
 mod limits;
+mod listeners;
 mod traces;
 
 /// The sources of one configuration.
@@ -74,7 +75,7 @@ fn file(file: &str) -> Vec<String> {
 #[test]
 fn with_nothing_set_the_plan_is_the_documented_default() {
     let plan = Sources::default().plan();
-    assert_eq!((plan.listen.host.as_str(), plan.listen.port), ("127.0.0.1", 8000));
+    assert_eq!((plan.listen.host.as_str(), plan.listen.port), ("127.0.0.1", Some(8000)));
     assert_eq!((plan.listen.max_body_bytes, plan.listen.gzip_minimum), (10_485_760, 8192));
     assert_eq!((plan.listen.shutdown_grace, plan.lock_wait), (Duration::from_secs(10), Duration::ZERO));
     assert_eq!(plan.listen.threads, 0);
@@ -167,7 +168,7 @@ fn a_flag_overrides_a_variable_and_a_variable_overrides_the_file() {
     let variables: &[_] = &[("A2A_PORT", "2"), ("A2A_HOST", "0.0.0.0")];
     let file = "[serve]\nport = 3\nhost = \"::1\"\n[card]\ntitle = \"From the file\"\n";
     let plan = Sources { flags, variables, file }.plan();
-    assert_eq!(plan.listen.port, 1);
+    assert_eq!(plan.listen.port, Some(1));
     assert_eq!(plan.listen.host, "0.0.0.0");
     assert_eq!(plan.card.title, "From the file");
 }
@@ -225,7 +226,7 @@ fn a_bad_value_is_refused_with_its_source_its_key_and_the_allowed_values() {
         ),
         (
             &[("A2A_PORT", "80000")],
-            "A2A_PORT (serve.port): \"80000\" is not allowed; it takes a whole number from 0 to 65535 (0: any free port)",
+            "A2A_PORT (serve.port): \"80000\" is not allowed; it takes a whole number from 0 to 65535 (0: any free port), or off",
         ),
         (
             &[("A2A_HOST", "127.0.0.1:8000")],
@@ -303,12 +304,12 @@ fn the_file_is_refused_with_the_line_and_the_key() {
         ("[server]\nport = 1\n", "longshore.toml line 1 (server): there is no such setting"),
         ("colour = true\n", "longshore.toml line 1 (colour): there is no such setting"),
         (
-            "[serve]\nport = \"8000\"\n",
-            "longshore.toml line 2 (serve.port): a string is not allowed here; it takes a whole number from 0 to 65535 (0: any free port)",
+            "[serve]\nwrite_timeout = \"30\"\n",
+            "longshore.toml line 2 (serve.write_timeout): a string is not allowed here; it takes a number of seconds above 0, at most 31622400 (366 days)",
         ),
         (
             "[serve]\nport = -1\n",
-            "longshore.toml line 2 (serve.port): \"-1\" is not allowed; it takes a whole number from 0 to 65535 (0: any free port)",
+            "longshore.toml line 2 (serve.port): \"-1\" is not allowed; it takes a whole number from 0 to 65535 (0: any free port), or off",
         ),
         ("serve = 1\n", "longshore.toml line 1 (serve): there is no such setting"),
         (
@@ -550,7 +551,7 @@ fn variables_without_effect_cause_a_warning() {
     let given = &[
         ("A2A_PROT", "1"),
         ("A2A_CLIENT_CACHE_MAXSIZE", "9"),
-        ("A2A_CLIENT_TIMEOUT_SECONDS", "1"),
+        ("A2A_CLIENT_POLLING_FALLBACK_ENABLED", "1"),
         ("OPENCODE_DISABLE_SHARE", "1"),
         ("LONGSHORE_ZZZ_TOP_SECRET", "1"),
         ("LONGSHORE_MANAGED", "as a tool of a managed OpenCode has it"),
@@ -562,7 +563,7 @@ fn variables_without_effect_cause_a_warning() {
         checked.warnings,
         [
             "A2A_CLIENT_CACHE_MAXSIZE is not supported by this version and has no effect",
-            "A2A_CLIENT_TIMEOUT_SECONDS is not supported by this version and has no effect",
+            "A2A_CLIENT_POLLING_FALLBACK_ENABLED is not supported by this version and has no effect",
             "A2A_PROT is not known and has no effect; did you mean A2A_PORT?",
             "LONGSHORE_ZZZ_TOP_SECRET is not known and has no effect",
         ]
@@ -607,7 +608,7 @@ fn no_limit_and_no_time_are_different_things() {
 fn an_empty_variable_counts_as_not_set() {
     let given = &[("A2A_PORT", ""), ("A2A_BEARER_TOKEN", " "), ("OPENCODE_BASE_URL", "")];
     let plan = Sources { variables: given, ..Sources::default() }.plan();
-    assert_eq!(plan.listen.port, 8000);
+    assert_eq!(plan.listen.port, Some(8000));
     assert!(plan.credentials.is_none());
     assert!(matches!(plan.agent, AgentPlan::Managed { .. }));
     // Only one setting gives the empty value a meaning.
@@ -726,6 +727,9 @@ fn described(plan: &Plan) -> Vec<(&'static str, &str, &str)> {
             Login::Bearer { token, principal } => ("bearer", principal.as_str(), token.expose_secret()),
             Login::Basic { username, password } => ("basic", username.as_str(), password.expose_secret()),
             Login::ApiKey { key, principal } => ("api_key", principal.as_str(), key.expose_secret()),
+            Login::Certificate { certificate, principal } => {
+                ("mtls", principal.as_str(), certificate.parts().1)
+            }
         })
         .collect()
 }
@@ -817,7 +821,7 @@ fn a_wrong_credential_is_refused_without_showing_its_secret() {
         ("[{\"s3cret\"", "(auth.credentials): is not JSON (line 1, column 10)"),
         ("[\"s3cret\"]", "(auth.credentials[0]): must be a table of fields"),
         (r#"[{"token": "s3cret"}]"#, "(auth.credentials[0].scheme): is required"),
-        (r#"[{"scheme": "s3cret"}]"#, "(auth.credentials[0].scheme): must be bearer, basic or api_key"),
+        (r#"[{"scheme": "s3cret"}]"#, "(auth.credentials[0].scheme): must be bearer, basic, api_key or mtls"),
         (r#"[{"scheme": "bearer", "token": "s3cret"}]"#, "(auth.credentials[0].principal): is required"),
         (
             r#"[{"scheme": "bearer", "token": 7, "principal": "p"}]"#,
@@ -834,7 +838,7 @@ fn a_wrong_credential_is_refused_without_showing_its_secret() {
         (
             r#"[{"scheme": "bearer", "tokne": "s3cret", "token": "s3cret", "principal": "p"}]"#,
             "(auth.credentials[0].tokne): is not a field of a credential; the fields are scheme, token, key, username, \
-             password, principal, credential_id, capabilities, thinking_exposure, enabled",
+             password, fingerprint, san, principal, credential_id, capabilities, thinking_exposure, enabled",
         ),
         (
             r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p", "enabled": false}]"#,

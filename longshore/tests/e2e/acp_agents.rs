@@ -1,128 +1,85 @@
 //! Real agents that speak ACP, offline, with a scripted model: one path for each.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::net::SocketAddr;
-use std::path::Path;
-
 use longshore_demo_model::DemoModel;
-use longshore_demo_model::home::demo_home;
-use longshore_engine::Tasks;
-use longshore_testkit::gateway::{Gateway, Setup, path_with_tools};
+use longshore_testkit::gateway::{Gateway, kill};
 use longshore_testkit::raw;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Stream, message, message_in, message_on};
-use crate::frames::{check_log, context_id, nth_text, state, state_of, task_id};
-use crate::harness::{LONGSHORE, scenario};
+use crate::frames::{check_log, context_id, explanation, nth_text, state, state_of, task_id};
+use crate::harness::scenario;
 use crate::official_client::sends_lists_and_cancels;
-
-/// An agent, and what differs between the agents.
-struct RealAgent {
-    preset: &'static str,
-    title: &'static str,
-    environment: BTreeMap<OsString, OsString>,
-    /// The directive with which the model runs a shell command that needs a permission.
-    shell: fn(&str) -> String,
-    /// How the task ends whose permission was rejected.
-    after_reject: &'static str,
-}
+use crate::real_agents::{self, RealAgent, prepare};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn opencode_over_acp_is_served() {
     let (root, model) = prepare().await;
-    let home = root.path().join("agent-home");
-    let environment = demo_home(&home, &model.base_url(), &path_with_tools()).expect("a home can be made");
-    let agent = RealAgent {
-        preset: "opencode-acp",
-        title: "OpenCode over ACP",
-        environment,
-        shell: |command| format!("scn:bash cmd=\"{command}\""),
-        after_reject: "COMPLETED",
-    };
+    let agent = real_agents::opencode(root.path(), &model);
     serve(root, agent, &model).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn qwen_code_is_served() {
     let (root, model) = prepare().await;
-    let home = root.path().join("agent-home");
-    let settings = json!({
-        "$version": 3,
-        "general": {"enableAutoUpdate": false, "disableAutoUpdate": true},
-        "privacy": {"usageStatisticsEnabled": false},
-        "telemetry": {"enabled": false},
-        "security": {"auth": {"selectedType": "openai"}},
-    });
-    write(&home.join(".qwen/settings.json"), &settings.to_string());
-    let agent = RealAgent {
-        preset: "qwen",
-        title: "Qwen Code",
-        environment: environment(
-            &home,
-            &[
-                ("OPENAI_BASE_URL", &model.base_url()),
-                ("OPENAI_API_KEY", "none-needed"),
-                ("OPENAI_MODEL", "demo"),
-            ],
-        ),
-        shell: |command| {
-            let args = json!({"command": command, "is_background": false});
-            format!("scn:tool name=run_shell_command args={args}")
-        },
-        after_reject: "COMPLETED",
-    };
+    let agent = real_agents::qwen(root.path(), &model);
     serve(root, agent, &model).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn claude_agent_is_served() {
     let (root, model) = prepare().await;
-    let home = root.path().join("agent-home");
-    let config = home.join("claude-config");
-    let agent = RealAgent {
-        preset: "claude",
-        title: "Claude Agent",
-        environment: environment(
-            &home,
-            &[
-                ("ANTHROPIC_BASE_URL", model.base_url().trim_end_matches("/v1")),
-                ("ANTHROPIC_API_KEY", "none-needed"),
-                ("CLAUDE_CONFIG_DIR", config.to_str().expect("a path of a test is UTF-8")),
-                ("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1"),
-                ("DISABLE_AUTOUPDATER", "1"),
-                ("DISABLE_TELEMETRY", "1"),
-                ("DISABLE_ERROR_REPORTING", "1"),
-            ],
-        ),
-        shell: |command| format!("scn:tool name=Bash args={}", json!({ "command": command })),
-        after_reject: "COMPLETED",
-    };
+    let agent = real_agents::claude(root.path(), &model);
     serve(root, agent, &model).await;
 }
 
-/// The environment of an agent that keeps everything in a home of its own.
-fn environment(home: &Path, variables: &[(&str, &str)]) -> BTreeMap<OsString, OsString> {
-    std::fs::create_dir_all(home).expect("a directory can be made");
-    let own = variables.iter().map(|(name, value)| ((*name).into(), (*value).into()));
-    own.chain([("HOME".into(), home.into())]).collect()
+#[tokio::test(flavor = "multi_thread")]
+async fn long_mistral_vibe_is_served() {
+    let (root, model) = prepare().await;
+    let agent = real_agents::vibe(root.path(), &model);
+    serve(root, agent, &model).await;
 }
 
-async fn prepare() -> (tempfile::TempDir, DemoModel) {
-    let model = DemoModel::start(SocketAddr::from(([127, 0, 0, 1], 0)), &Tasks::new()).await;
-    let root = tempfile::tempdir().expect("a test can make a temporary directory");
-    (root, model.expect("a free port on loopback"))
+/// Vibe goes on with a turn that broke off, inside `session/load`.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn long_vibe_that_goes_on_with_a_broken_off_turn_is_not_prompted_twice() {
+    let (root, model) = prepare().await;
+    let agent = real_agents::vibe(root.path(), &model);
+    let gateway = Gateway::start_in(root, agent.setup()).await;
+    let client = Client::of(&gateway);
+    let prompt = format!("{} scn:text n=2 text=\"Gone on.\"", (agent.shell)("touch broken-off"));
+    let asked = client.send(&message(&prompt)).await;
+    assert_eq!(state_of(&asked), "INPUT_REQUIRED", "{asked:#}");
+    let task = asked["id"].as_str().expect("a task has an id");
+    let context = asked["contextId"].as_str().expect("a task has a context");
+
+    let stream = client.subscribe(task).await;
+    kill(child_of(gateway.pid()));
+    let last = stream.rest().await;
+    assert_eq!(last.last().and_then(state), Some("FAILED"), "{last:#?}");
+    let next = client.send(&message_in(context, "scn:text n=2 text=\"the next turn\"")).await;
+    assert_eq!(state_of(&next), "COMPLETED", "{next:#}");
+    assert!(explanation(&next).contains("first went on with the turn before"), "{next:#}");
+    assert!(!next["artifacts"].to_string().contains("Gone on."), "a turn has only its own text: {next:#}");
+    assert!(!gateway.workspace().join("broken-off").exists(), "no one allowed the command");
+
+    let turns = model.journal().turns();
+    let prompts: Vec<_> = turns.iter().map(|turn| (turn.user_messages, turn.prompt.as_str())).collect();
+    let gone_on = turns.iter().filter(|turn| turn.prompt == prompt).count();
+    let (first, after) = (turns.first().expect("a first request"), turns.last().expect("a last request"));
+    assert_eq!(gone_on, 2, "the call of the tool, and the rest of the turn: {prompts:#?}");
+    assert_eq!(after.user_messages, first.user_messages + 1, "each prompt came once: {prompts:#?}");
 }
 
 /// Plays the whole path.
 async fn serve(root: tempfile::TempDir, agent: RealAgent, model: &DemoModel) {
-    let setup = Setup::acp(LONGSHORE, agent.preset, agent.environment.clone());
-    let mut gateway = Gateway::start_in(root, setup).await;
+    let mut gateway = Gateway::start_in(root, agent.setup()).await;
     let mut client = Client::of(&gateway);
     scenario("documents", documents_name_the_agent(&gateway, &client, agent.title)).await;
     scenario("official client", sends_lists_and_cancels(&gateway)).await;
     let mut context = String::new();
     scenario("send and stream", async { context = send_and_stream(&client).await }).await;
+    scenario("modes", modes(&gateway, &client, &agent)).await;
     scenario("permissions", permissions(&gateway, &client, &agent)).await;
     scenario("cancel", cancel(&client, &context)).await;
     scenario("second turn", next_turn(&client, &context, "the second")).await;
@@ -172,8 +129,37 @@ async fn send_and_stream(client: &Client) -> String {
     context_id(&frames[0])
 }
 
+/// Before the scenario of permissions, which shows that later turns have the default mode again.
+async fn modes(gateway: &Gateway, client: &Client, agent: &RealAgent) {
+    let extended = client.call("GetExtendedAgentCard", json!({})).await;
+    let extensions = extended["capabilities"]["extensions"].as_array().expect("a list").iter();
+    let offered: Vec<&Value> = extensions.filter_map(|entry| entry["params"].get("modes")).collect();
+    let [offered] = offered[..] else { panic!("one list of modes: {extended:#}") };
+    let ids = offered["choices"].as_array().expect("a list").iter().map(|mode| &mode["id"]);
+    assert!(ids.into_iter().any(|id| id == agent.other_mode), "{offered:#}");
+    assert!(offered["default"].is_string(), "{offered:#}");
+    assert!(extended["skills"].to_string().contains(r#""id":"command."#), "{:#}", extended["skills"]);
+
+    let in_mode = |mode: &str, prompt: &str| {
+        let mut message = message(prompt);
+        message["metadata"] = json!({"shared": {"mode": mode}});
+        message
+    };
+    let refused = client.try_send(&in_mode("no-such-mode", "Hello.")).await.expect_err("no such mode");
+    assert_eq!(refused.code, -32602, "{}", refused.body);
+    assert!(refused.body.to_string().contains("Choose one of: "), "{}", refused.body);
+    let planned = client.send(&in_mode(agent.other_mode, "scn:text n=2 text=\"A plan.\"")).await;
+    assert_eq!(state_of(&planned), "COMPLETED", "{planned:#}");
+    if let Some((mode, runs)) = agent.silent_mode {
+        let prompt = format!("{} scn:text n=2 text=\"Done.\"", (agent.shell)("touch silent"));
+        let task = client.send(&in_mode(mode, &prompt)).await;
+        assert_eq!(state_of(&task), "COMPLETED", "{mode}: {task:#}");
+        assert_eq!(gateway.workspace().join("silent").exists(), runs, "{mode}: {task:#}");
+    }
+}
+
 async fn permissions(gateway: &Gateway, client: &Client, agent: &RealAgent) {
-    for (word, file, end) in [("once", "allowed", "COMPLETED"), ("reject", "rejected", agent.after_reject)] {
+    for (word, file) in [("once", "allowed"), ("reject", "rejected")] {
         let prompt = format!("{} scn:text n=2 text=\"Done.\"", (agent.shell)(&format!("touch {file}")));
         let asked = client.send(&message(&prompt)).await;
         assert_eq!(state_of(&asked), "INPUT_REQUIRED", "{asked:#}");
@@ -181,7 +167,8 @@ async fn permissions(gateway: &Gateway, client: &Client, agent: &RealAgent) {
         assert!(!path.exists(), "the agent did not wait for the answer");
         let task = asked["id"].as_str().expect("a task has an id");
         let ended = client.send(&message_on(task, &json!({"text": word}))).await;
-        assert_eq!(state_of(&ended), end, "{word}: {ended:#}");
+        // A rejection does not end the turn.
+        assert_eq!(state_of(&ended), "COMPLETED", "{word}: {ended:#}");
         assert_eq!(path.exists(), word == "once", "{word}: {ended:#}");
     }
 }
@@ -201,8 +188,16 @@ async fn next_turn(client: &Client, context: &str, words: &str) {
     assert!(task["artifacts"].to_string().contains(words), "{task:#}");
 }
 
-/// Writes a file of an agent's home.
-fn write(path: &Path, text: &str) {
-    std::fs::create_dir_all(path.parent().expect("a file has a directory")).expect("a directory can be made");
-    std::fs::write(path, text).expect("a file can be written");
+/// The only child of a process.
+#[cfg(target_os = "linux")]
+fn child_of(pid: u32) -> u32 {
+    let processes = std::fs::read_dir("/proc").expect("Linux has /proc").flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |candidate: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{candidate}/status")).unwrap_or_default();
+        status
+            .lines()
+            .any(|line| line.strip_prefix("PPid:").is_some_and(|parent| parent.trim() == pid.to_string()))
+    };
+    pids.into_iter().find(is_child).expect("the gateway runs its agent")
 }

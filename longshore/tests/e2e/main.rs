@@ -6,12 +6,14 @@
 //! Tests whose name begins with `long_` take long: `make test` leaves them out, `make test-long` runs them.
 
 mod acp_agents;
+mod acp_matrix;
 mod approvals;
 mod ask_deadlines;
 mod ask_scenarios;
 mod asking;
 mod asks;
 mod broken_streams;
+mod call;
 mod client;
 mod configured_harness;
 mod control;
@@ -32,6 +34,7 @@ mod many_restarts;
 mod memory;
 mod model_log;
 mod official_client;
+mod real_agents;
 mod resume;
 mod seeds;
 mod shared_gateway;

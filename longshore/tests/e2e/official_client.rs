@@ -20,7 +20,7 @@ use longshore_testkit::gateway::{Gateway, Setup, TOKEN};
 /// No call takes longer, not even in the first turn of a new OpenCode.
 const PATIENCE: Duration = Duration::from_secs(45);
 
-type Client = A2AClient<Box<dyn Transport>>;
+pub(crate) type Client = A2AClient<Box<dyn Transport>>;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_official_client_uses_every_operation_over_both_bindings() {
@@ -61,7 +61,7 @@ pub(crate) async fn sends_lists_and_cancels(gateway: &Gateway) {
     subscribe_and_cancel(&client, TRANSPORT_PROTOCOL_JSONRPC).await;
 }
 
-async fn discover(gateway: &Gateway) -> (reqwest::Client, AgentCard) {
+pub(crate) async fn discover(gateway: &Gateway) -> (reqwest::Client, AgentCard) {
     let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build();
     let http = http.expect("a client without certificates");
     let card = AgentCardResolver::new(Some(http.clone())).resolve(gateway.url()).await;
@@ -166,7 +166,7 @@ async fn errors(client: &Client, binding: &str) {
     expect_code(binding, "a film", client.send_message(&film).await, error_code::CONTENT_TYPE_NOT_SUPPORTED);
 }
 
-async fn connect(http: &reqwest::Client, card: &AgentCard, binding: &str, token: &str) -> Client {
+pub(crate) async fn connect(http: &reqwest::Client, card: &AgentCard, binding: &str, token: &str) -> Client {
     let factory = A2AClientFactory::builder()
         .no_defaults()
         .register(Arc::new(JsonRpcTransportFactory::new(Some(http.clone()))))
@@ -179,11 +179,13 @@ async fn connect(http: &reqwest::Client, card: &AgentCard, binding: &str, token:
     client
 }
 
-async fn send(client: &Client, message: Message) -> Task {
+pub(crate) async fn send(client: &Client, message: Message) -> Task {
     task_of(ok("SendMessage", within(client.send_message(&request(message))).await))
 }
 
-async fn collect(mut events: BoxStream<'static, Result<StreamResponse, A2AError>>) -> Vec<StreamResponse> {
+pub(crate) async fn collect(
+    mut events: BoxStream<'static, Result<StreamResponse, A2AError>>,
+) -> Vec<StreamResponse> {
     let mut collected = Vec::new();
     while let Some(event) = within(events.next()).await {
         collected.push(ok("an event", event));
@@ -199,7 +201,7 @@ async fn first_event(
 }
 
 /// The result of a call that must succeed.
-fn ok<T>(what: &str, result: Result<T, A2AError>) -> T {
+pub(crate) fn ok<T>(what: &str, result: Result<T, A2AError>) -> T {
     result.unwrap_or_else(|error| panic!("{what} was refused: {error:#?}"))
 }
 
@@ -210,7 +212,7 @@ fn expect_code<T: std::fmt::Debug>(binding: &str, what: &str, result: Result<T, 
     }
 }
 
-fn fold(events: &[StreamResponse]) -> Task {
+pub(crate) fn fold(events: &[StreamResponse]) -> Task {
     let Some(StreamResponse::Task(first)) = events.first() else { panic!("no task first: {events:#?}") };
     let mut task = first.clone();
     for event in &events[1..] {
@@ -243,15 +245,15 @@ fn texts(task: &Task) -> Vec<String> {
     artifacts.map(|artifact| artifact.parts.iter().filter_map(Part::as_text).collect()).collect()
 }
 
-fn message(text: &str) -> Message {
+pub(crate) fn message(text: &str) -> Message {
     Message::new(Role::User, vec![Part::text(text)])
 }
 
-fn request(message: Message) -> SendMessageRequest {
+pub(crate) fn request(message: Message) -> SendMessageRequest {
     SendMessageRequest { message, configuration: None, metadata: None, tenant: None }
 }
 
-fn get(id: &str) -> GetTaskRequest {
+pub(crate) fn get(id: &str) -> GetTaskRequest {
     GetTaskRequest { id: id.to_owned(), history_length: None, tenant: None }
 }
 
@@ -268,13 +270,13 @@ fn list(context: &str) -> ListTasksRequest {
     }
 }
 
-fn task_of(response: SendMessageResponse) -> Task {
+pub(crate) fn task_of(response: SendMessageResponse) -> Task {
     match response {
         SendMessageResponse::Task(task) => task,
         SendMessageResponse::Message(message) => panic!("expected a task, got {message:#?}"),
     }
 }
 
-async fn within<T>(work: impl Future<Output = T>) -> T {
+pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, work).await.expect("an answer in time")
 }

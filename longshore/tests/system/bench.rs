@@ -1,4 +1,4 @@
-//! The bench works with the current gateway: the gateway accepts the stand-in of the bench as an OpenCode, and
+//! The bench works with the current gateway: the gateway accepts the stand-in of the bench as an OpenCode and as an ACP agent, and
 //! understands the clients of the bench.
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use longshore_bench::drive::{Connection, End, ProtocolVersion, Tally, call, sent_text};
 use longshore_bench::load::stream_once;
-use longshore_bench::servers::{Kind, Limits, Programs, Server};
+use longshore_bench::servers::{Agent, Kind, Limits, Programs, Server};
 use longshore_bench::stamp;
 use longshore_bench::stand_in::{self, Script};
 use longshore_engine::Tasks;
@@ -23,7 +23,9 @@ async fn the_bench_reads_whole_streams_and_turns_in_both_versions() {
     let place = tempfile::tempdir().unwrap();
     let programs = Programs { longshore: PathBuf::from(env!("CARGO_BIN_EXE_longshore")), peer: None };
     let home = place.path().join("server");
-    let server = Server::start(Kind::Longshore, &programs, source, home, Limits::Off, &[]).await.unwrap();
+    let server = Server::start(Kind::Longshore, &programs, Agent::OpenCode(source), home, Limits::Off, &[])
+        .await
+        .unwrap();
     let mut asking = Connection::open(source).await.unwrap();
 
     for (line, key) in [(ProtocolVersion::V1, "one"), (ProtocolVersion::V03, "two")] {
@@ -53,6 +55,26 @@ async fn the_bench_reads_whole_streams_and_turns_in_both_versions() {
     assert!(server.database_bytes() > 0);
     server.stop().await;
     stand_in.abort();
+}
+
+#[tokio::test]
+async fn the_bench_reads_whole_streams_of_an_acp_agent() {
+    let longshore = PathBuf::from(env!("CARGO_BIN_EXE_longshore"));
+    // The tests of the workspace build it too.
+    let bench = longshore.with_file_name("longshore-bench");
+    let place = tempfile::tempdir().unwrap();
+    let programs = Programs { longshore, peer: None };
+    let home = place.path().join("server");
+    let agent = Agent::Acp(bench);
+    let server = Server::start(Kind::Longshore, &programs, agent, home, Limits::Off, &[]).await.unwrap();
+    let mut asking = Connection::open(server.stand_in).await.unwrap();
+    let script = Script { key: "one".to_owned(), deltas: 50, rate: 200, ..Script::default() };
+    let target = server.target(ProtocolVersion::V1);
+    let outcome = stream_once(&target, &script, Arc::new(Tally::default())).await;
+    assert_eq!(outcome.end, End::Completed);
+    let told = sent_text(&mut asking, "one").await.unwrap().unwrap();
+    assert_eq!((outcome.deltas, outcome.gaps, outcome.sum.0), (told.deltas, 0, told.sum));
+    server.stop().await;
 }
 
 /// The numbers of the deltas in a task. In 0.3 the status repeats the whole text.

@@ -5,7 +5,9 @@ mod backup;
 mod control;
 mod limits;
 mod sandbox;
+mod tls;
 mod traces;
+mod unix_socket;
 mod words;
 
 use rustix::process::Signal;
@@ -47,7 +49,7 @@ fn a_bad_configuration_is_refused_as_a_whole_with_exit_code_2() {
         run.stderr,
         "error: the configuration cannot be used:\n  \
            longshore.toml line 2 (serve.prot): there is no such setting; did you mean serve.port?\n  \
-           --port (serve.port): \"80000\" is not allowed; it takes a whole number from 0 to 65535 (0: any free port)\n  \
+           --port (serve.port): \"80000\" is not allowed; it takes a whole number from 0 to 65535 (0: any free port), or off\n  \
            A2A_LOG_LEVEL (log.level): \"loud\" is not allowed; it takes one of critical, error, warning, info, debug, trace\n"
     );
 }

@@ -6,6 +6,7 @@
 mod bench;
 mod chaos;
 mod cli;
+mod client;
 mod common;
 mod control;
 #[cfg(target_os = "linux")]

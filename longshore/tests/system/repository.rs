@@ -21,6 +21,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     // The demo model needs only the task tracker of the engine.
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),
+    ("longshore-client", &["longshore-model", "longshore-wire"]),
     ("longshore-edge", &["longshore-engine", "longshore-meter", "longshore-model", "longshore-wire"]),
     // The JSON that both fakes of OpenCode write: that of the test kit and that of the bench.
     ("longshore-opencode-shapes", &[]),
@@ -32,6 +33,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     (
         "longshore-bench",
         &[
+            "longshore-agent-acp",
             "longshore-agent-opencode",
             "longshore-engine",
             "longshore-model",
@@ -45,6 +47,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         &[
             "longshore-agent-acp",
             "longshore-agent-opencode",
+            "longshore-client",
             "longshore-demo-model",
             "longshore-edge",
             "longshore-engine",
@@ -66,6 +69,7 @@ const BANNED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("longshore-agent-opencode", &["axum", "hyper", "rusqlite"]),
     ("longshore-agent-acp", &["axum", "hyper", "reqwest", "rusqlite"]),
     ("longshore-edge", &["reqwest", "rusqlite"]),
+    ("longshore-client", &["axum", "hyper", "rusqlite"]),
     ("longshore-otlp", &["axum", "hyper", "rusqlite"]),
 ];
 
@@ -78,6 +82,7 @@ const TESTS_ONLY: &[&str] = &[
     "a2a-client-lf",
     "criterion",
     "insta",
+    "rcgen",
     "tempfile",
 ];
 

@@ -8,14 +8,10 @@ use std::sync::Arc;
 
 use longshore_engine::ProtectedPaths;
 use longshore_engine::port::{Admission, Admitted};
-use longshore_model::{Error, PromptOptions, Result, redact};
-
-use super::facts::AgentFacts;
-use super::sessions::model_id;
+use longshore_model::{Error, PromptOptions, Result};
 
 const DIRECTORY: &str = "metadata.opencode.directory";
 const WORKSPACE: &str = "metadata.opencode.workspace.id";
-const MODEL: &str = "metadata.shared.model";
 
 /// The directory tree that callers may work in.
 #[derive(Debug)]
@@ -33,15 +29,14 @@ impl Workspace {
         Self { root, allow_override, protected }
     }
 
-    /// `facts`: what is known of the agent.
-    pub(super) async fn admit(&self, request: Admission<'_>, facts: Option<AgentFacts>) -> Result<Admitted> {
+    pub(super) async fn admit(&self, request: Admission<'_>) -> Result<Admitted> {
         if unless_blank(request.workspace).is_some() {
             return Err(Error::invalid(
                 WORKSPACE,
                 "This agent has no workspaces of its own; leave this field out.",
             ));
         }
-        check_options(request.options, facts)?;
+        refuse_absent_options(request.options)?;
         let directory = match (unless_blank(request.directory), request.current) {
             (Some(requested), _) => self.resolve(requested).await?,
             (None, Some(current)) => current.to_owned(),
@@ -86,9 +81,8 @@ impl Workspace {
     }
 }
 
-/// Refuses options that the agent does not have, and a model that it is known to lack. Nothing is known of an agent that did not
-/// run yet: then the turn finds out.
-fn check_options(options: &PromptOptions, facts: Option<AgentFacts>) -> Result<()> {
+/// Refuses options that no ACP agent has.
+fn refuse_absent_options(options: &PromptOptions) -> Result<()> {
     for (field, value) in [
         ("metadata.opencode.agent", &options.agent),
         ("metadata.opencode.variant", &options.variant),
@@ -98,14 +92,7 @@ fn check_options(options: &PromptOptions, facts: Option<AgentFacts>) -> Result<(
             return Err(Error::invalid(field, "This agent has no such option; leave this field out."));
         }
     }
-    let Some((model, facts)) = options.model.as_ref().zip(facts) else { return Ok(()) };
-    let choices = facts.model_ids();
-    let wanted = model_id(model, &choices);
-    if choices.is_empty() || choices.contains(&wanted.as_str()) {
-        return Ok(());
-    }
-    let text = format!("The agent has no model `{wanted}`. Choose one of: {}.", choices.join(", "));
-    Err(Error::invalid(MODEL, redact::cut(&text)))
+    Ok(())
 }
 
 fn unless_blank(text: Option<&str>) -> Option<&str> {

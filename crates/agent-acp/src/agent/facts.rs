@@ -1,11 +1,13 @@
 //! What an agent says about itself.
 
+use longshore_model::Choice;
+
 use super::host::Live;
-use crate::connection::SessionFacts;
-use crate::schema::{self, AuthMethod, Command, ConfigOption, Models, Modes};
+use crate::connection::{Role, SessionFacts};
+use crate::schema::AuthMethod;
 
 /// What an agent said when it was started, and what it offered in the session that was opened last.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct AgentFacts {
     /// The agent's own name, or that of the configuration if it gives none.
     pub name: String,
@@ -13,10 +15,8 @@ pub struct AgentFacts {
     pub version: String,
     pub capabilities: Capabilities,
     pub auth_methods: Vec<AuthMethod>,
-    pub modes: Option<Modes>,
-    pub models: Option<Models>,
-    pub config_options: Vec<ConfigOption>,
-    pub commands: Vec<Command>,
+    /// The session that was opened last. `None`: none was, since the gateway started.
+    pub session: Option<SessionFacts>,
 }
 
 /// What the agent can do with sessions, and what a prompt may hold. Without the methods that it advertised and was found to lack.
@@ -34,17 +34,17 @@ pub struct Capabilities {
 }
 
 impl AgentFacts {
-    /// The ids of the models that the agent offers. Empty: it offers none, or did not say yet.
-    pub fn model_ids(&self) -> Vec<&str> {
-        schema::model_ids(self.models.as_ref(), &self.config_options)
+    /// The modes or the models that the agent offers. Empty: it offers none, or did not say yet.
+    pub fn choices(&self, role: Role) -> Vec<Choice> {
+        self.session.as_ref().map(|session| session.choices(role)).unwrap_or_default()
     }
 
-    /// `session`: what the agent offers in the session that was opened last. `None`: what was known before stays.
+    /// `session`: the session that was opened last. `None`: what was known before stays.
     pub(super) fn new(name: &str, live: &Live, session: Option<SessionFacts>, before: Option<Self>) -> Self {
         let (about, prompts) = (&live.about, live.about.agent_capabilities.prompt_capabilities);
         let offers = |method| live.connection.offers(method);
         let own = &about.agent_info.name;
-        let mut facts = Self {
+        Self {
             name: if own.is_empty() { name.to_owned() } else { own.clone() },
             version: about.agent_info.version.clone(),
             capabilities: Capabilities {
@@ -58,22 +58,7 @@ impl AgentFacts {
                 embedded_context: prompts.embedded_context,
             },
             auth_methods: about.auth_methods.clone(),
-            modes: None,
-            models: None,
-            config_options: Vec::new(),
-            commands: Vec::new(),
-        };
-        if let Some(now) = session {
-            facts.modes = now.modes;
-            facts.models = now.models;
-            facts.config_options = now.config_options;
-            facts.commands = now.commands;
-        } else if let Some(before) = before {
-            facts.modes = before.modes;
-            facts.models = before.models;
-            facts.config_options = before.config_options;
-            facts.commands = before.commands;
+            session: session.or(before.and_then(|before| before.session)),
         }
-        facts
     }
 }

@@ -35,7 +35,7 @@ impl AcpAgent {
             Some(_) => None,
             None => self.reopen(&lease, &session).await?,
         };
-        self.set_model(connection, id, options.model.as_ref()).await?;
+        self.choose(connection, id, &options).await?;
         let takes = lease.live.about.agent_capabilities.prompt_capabilities;
         let files = read_files(&input, takes).await;
         let blocks = content::blocks(&input, Path::new(&session.directory), takes, &files);

@@ -1,3 +1,4 @@
+mod choices;
 mod sessions;
 mod turns;
 
@@ -35,6 +36,7 @@ fn config(root: &std::path::Path) -> AcpConfig {
         auth_method: None,
         mode: None,
         model: None,
+        pinned: Vec::new(),
         idle_stop: None,
         cancel_patience: Duration::from_secs(5),
     }

@@ -424,11 +424,11 @@ async fn modes_and_models_are_set_in_the_way_that_the_agent_has() {
         "models": {"currentModelId": "m", "availableModels": [{"modelId": "m"}, {"modelId": "n"}]}, "configOptions": options});
     open(&connection, &mut peer, "s", answer).await;
     let (set, request) =
-        tokio::join!(connection.set_mode("s", "auto"), peer.answer("session/set_mode", json!({})));
+        tokio::join!(connection.choose("s", Role::Mode, "auto"), peer.answer("session/set_mode", json!({})));
     assert_eq!((set, &request["params"]), (Ok(()), &json!({"sessionId": "s", "modeId": "auto"})));
     assert_eq!(connection.facts("s").unwrap().modes.unwrap().current_mode_id, "auto");
     // An unknown word is refused here, because two agents accept any.
-    let error = connection.set_mode("s", "yolo").await.unwrap_err();
+    let error = connection.choose("s", Role::Mode, "yolo").await.unwrap_err();
     assert_eq!(error.to_string(), "there is no mode `yolo`. Choose one of: ask, auto.");
     // By the config option, for an agent without the method.
     open(&connection, &mut peer, "u", json!({"models": {}, "configOptions": options})).await;
@@ -439,12 +439,12 @@ async fn modes_and_models_are_set_in_the_way_that_the_agent_has() {
         let request = peer.answer("session/set_config_option", changed).await;
         assert_eq!(request["params"], json!({"sessionId": "u", "configId": "llm", "value": "a/c"}));
     };
-    let (set, ()) = tokio::join!(connection.set_model("u", "a/c"), playing);
+    let (set, ()) = tokio::join!(connection.choose("u", Role::Model, "a/c"), playing);
     set.unwrap();
-    assert_eq!(connection.facts("u").unwrap().option_for("model").unwrap().current_value, "a/c");
+    assert_eq!(connection.facts("u").unwrap().option_for(Role::Model).unwrap().current_value, "a/c");
     // Not at all.
     open(&connection, &mut peer, "bare", json!({})).await;
-    let error = connection.set_model("bare", "x").await.unwrap_err().into_error("set the model");
+    let error = connection.choose("bare", Role::Model, "x").await.unwrap_err().into_error("set the model");
     assert_eq!(error.kind(), ErrorKind::UnsupportedOperation);
 }
 

@@ -1,4 +1,4 @@
-//! Deserializers that take what they understand and leave out the rest.
+//! Deserializers that take what they understand and leave out the rest. They work on text in memory, and copy only what they take.
 
 use longshore_model::Json;
 use serde::de::DeserializeOwned;
@@ -11,7 +11,7 @@ where
     D: Deserializer<'de>,
     T: DeserializeOwned + Default,
 {
-    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    let raw = <&RawValue>::deserialize(deserializer)?;
     Ok(serde_json::from_str(raw.get()).unwrap_or_default())
 }
 
@@ -30,20 +30,42 @@ where
     D: Deserializer<'de>,
     T: DeserializeOwned,
 {
-    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    let raw = <&RawValue>::deserialize(deserializer)?;
     let entries = serde_json::from_str::<Vec<&RawValue>>(raw.get()).ok();
     Ok(entries
         .map(|entries| entries.iter().filter_map(|entry| serde_json::from_str(entry.get()).ok()).collect()))
 }
 
+/// How many entries of a list of choices or commands are kept, and how many bytes of its JSON. The rest is left out, and cannot be
+/// chosen. Real agents send up to 30 entries with 12 KiB.
+const MAX_CHOICES: usize = 512;
+const MAX_CHOICES_BYTES: usize = 128 * 1024;
+
+/// The first entries of a list that can be read.
+pub(super) fn choices<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
+    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    let entries = serde_json::from_str::<Vec<&RawValue>>(raw.get()).unwrap_or_default();
+    let mut room = MAX_CHOICES_BYTES;
+    let fitting = entries.into_iter().take(MAX_CHOICES).take_while(|entry| {
+        let rest = room.checked_sub(entry.get().len());
+        room = rest.unwrap_or(room);
+        rest.is_some()
+    });
+    Ok(fitting.filter_map(|entry| serde_json::from_str(entry.get()).ok()).collect())
+}
+
 /// Whether a capability is there: an object, even an empty one.
 pub(super) fn advertised<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    let raw = Box::<RawValue>::deserialize(deserializer)?;
+    let raw = <&RawValue>::deserialize(deserializer)?;
     Ok(!matches!(raw.get(), "null" | "false"))
 }
 
 /// Any JSON except `null`.
 pub(super) fn json<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Json>, D::Error> {
-    let raw = Box::<RawValue>::deserialize(deserializer)?;
-    Ok((raw.get() != "null").then(|| Json::from_raw(&raw)))
+    let raw = <&RawValue>::deserialize(deserializer)?;
+    Ok((raw.get() != "null").then(|| Json::from_raw(raw)))
 }

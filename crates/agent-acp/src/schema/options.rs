@@ -2,14 +2,14 @@
 
 use serde::Deserialize;
 
-use super::lenient::{list, or_default};
+use super::lenient::{choices, or_default};
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Modes {
     #[serde(deserialize_with = "or_default")]
     pub current_mode_id: String,
-    #[serde(deserialize_with = "list")]
+    #[serde(deserialize_with = "choices")]
     pub available_modes: Vec<Mode>,
 }
 
@@ -28,7 +28,7 @@ pub struct Mode {
 pub struct Models {
     #[serde(deserialize_with = "or_default")]
     pub current_model_id: String,
-    #[serde(deserialize_with = "list")]
+    #[serde(deserialize_with = "choices")]
     pub available_models: Vec<Model>,
 }
 
@@ -38,6 +38,8 @@ pub struct Model {
     pub model_id: String,
     #[serde(default, deserialize_with = "or_default")]
     pub name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    pub description: Option<String>,
 }
 
 /// A setting of a session.
@@ -57,6 +59,7 @@ pub struct ConfigOption {
 pub struct ConfigChoice {
     pub value: String,
     pub name: String,
+    pub description: Option<String>,
 }
 
 /// The option that has this role. Agents name the role in the category or, if they have none, in the id.
@@ -64,16 +67,6 @@ pub fn option_for<'a>(options: &'a [ConfigOption], role: &str) -> Option<&'a Con
     let has_category = |option: &&ConfigOption| option.category.as_deref() == Some(role);
     let has_id = |option: &&ConfigOption| option.category.is_none() && option.id == role;
     options.iter().find(has_category).or_else(|| options.iter().find(has_id))
-}
-
-/// The ids of the models that an agent offers in a session: in its list of models, or else in its config option for models.
-pub fn model_ids<'a>(models: Option<&'a Models>, options: &'a [ConfigOption]) -> Vec<&'a str> {
-    let listed = models.map(|models| models.available_models.as_slice()).unwrap_or_default();
-    if !listed.is_empty() {
-        return listed.iter().map(|model| model.model_id.as_str()).collect();
-    }
-    let choices = option_for(options, "model").map(|option| option.choices.as_slice()).unwrap_or_default();
-    choices.iter().map(|choice| choice.value.as_str()).collect()
 }
 
 #[derive(Deserialize)]
@@ -86,7 +79,7 @@ struct RawConfigOption {
     category: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
     current_value: serde_json::Value,
-    #[serde(default, deserialize_with = "list")]
+    #[serde(default, deserialize_with = "choices")]
     options: Vec<RawChoice>,
 }
 
@@ -97,7 +90,9 @@ struct RawChoice {
     value: Option<String>,
     #[serde(default, deserialize_with = "or_default")]
     name: String,
-    #[serde(default, deserialize_with = "list")]
+    #[serde(default, deserialize_with = "or_default")]
+    description: Option<String>,
+    #[serde(default, deserialize_with = "choices")]
     options: Vec<Self>,
 }
 
@@ -112,7 +107,9 @@ impl From<RawConfigOption> for ConfigOption {
         let choices = options
             .into_iter()
             .flat_map(|choice| if choice.value.is_some() { vec![choice] } else { choice.options })
-            .filter_map(|choice| Some(ConfigChoice { value: choice.value?, name: choice.name }))
+            .filter_map(|RawChoice { value, name, description, .. }| {
+                Some(ConfigChoice { value: value?, name, description })
+            })
             .collect();
         Self { id, name, category, current_value, choices }
     }

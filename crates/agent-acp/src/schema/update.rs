@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::TokenUsage;
-use super::lenient::{json, list, optional_list, or_default};
+use super::lenient::{choices, json, list, optional_list, or_default};
 use super::options::ConfigOption;
 
 /// One update of a session.
@@ -49,11 +49,11 @@ impl Update {
         struct Others {
             #[serde(deserialize_with = "list")]
             entries: Vec<PlanEntry>,
-            #[serde(deserialize_with = "list")]
+            #[serde(deserialize_with = "choices")]
             available_commands: Vec<Command>,
             #[serde(deserialize_with = "or_default")]
             current_mode_id: String,
-            #[serde(deserialize_with = "list")]
+            #[serde(deserialize_with = "choices")]
             config_options: Vec<ConfigOption>,
             #[serde(deserialize_with = "or_default")]
             title: Option<String>,
@@ -71,7 +71,11 @@ impl Update {
             }
             "usage_update" => Self::Usage(read(text)?),
             "plan" => Self::Plan(read::<Others>(text)?.entries),
-            "available_commands_update" => Self::Commands(read::<Others>(text)?.available_commands),
+            "available_commands_update" => {
+                let mut commands = read::<Others>(text)?.available_commands;
+                commands.retain(|command| !command.name.is_empty());
+                Self::Commands(commands)
+            }
             "current_mode_update" => Self::Mode(read::<Others>(text)?.current_mode_id),
             "config_option_update" => Self::ConfigOptions(read::<Others>(text)?.config_options),
             "session_info_update" => Self::Title(read::<Others>(text)?.title),
@@ -157,6 +161,9 @@ pub struct ToolUpdate {
     /// An older OpenCode has it here instead of in the input.
     #[serde(rename = "subagent_type", deserialize_with = "or_default")]
     pub sub_agent: Option<String>,
+    /// What the sub-agent is to do, of an older OpenCode too.
+    #[serde(deserialize_with = "or_default")]
+    pub description: Option<String>,
     #[serde(rename = "_meta", deserialize_with = "or_default")]
     pub meta: ToolMeta,
 }

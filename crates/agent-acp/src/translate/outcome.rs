@@ -82,7 +82,7 @@ pub(super) fn outcome(end: &TurnEnd, is_stopped: bool) -> Outcome {
     }
 }
 
-/// The outcome of a turn of which a piece is missing.
+/// Notes in a turn's outcome that a part of the agent's output was lost.
 pub(super) fn incomplete(outcome: Outcome) -> Outcome {
     const LOST: &str =
         "A piece of the agent's output is missing here, because it was too long for the gateway.";

@@ -18,6 +18,8 @@ const MAX_SUMMARY: usize = 256;
 
 const NO_STEPS: &str = "The agent does not report what its sub-agents do, so this task has only the result.";
 
+const NO_REASON: &str = "The agent does not report what its sub-agents do, so more is not known.";
+
 /// What is known about a sub-agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SubAgent {
@@ -38,7 +40,7 @@ pub(super) fn find(update: &ToolUpdate, title: Option<&str>) -> Option<SubAgent>
     let kind = member("subagent_type").or(update.sub_agent.as_deref()).filter(|kind| !kind.is_empty())?;
     Some(SubAgent {
         kind: kind.to_owned(),
-        title: member("description").or(title).map(str::to_owned),
+        title: member("description").or(update.description.as_deref()).or(title).map(str::to_owned),
         prompt: member("prompt").unwrap_or_default().to_owned(),
         model: None,
         session: None,
@@ -101,6 +103,9 @@ impl Running {
             (Some(provider), Some(model)) => Some(format!("{provider}/{model}")),
             (_, model) => model,
         });
+        if let Some(model) = &self.facts.model {
+            self.report(ChildEvent::Model(model.clone()), out);
+        }
         if let Some(id) = self.facts.session.as_deref().and_then(|id| SessionId::parse(id).ok()) {
             let note = SessionNote { id, title: self.facts.title.clone() };
             self.report(ChildEvent::Report(AgentEvent::Session(note)), out);
@@ -121,7 +126,7 @@ impl Running {
             Outcome::Completed { remark: Some(NO_STEPS.to_owned()) }
         } else {
             let why = call.error.as_deref().unwrap_or("The call of the sub-agent failed.");
-            Outcome::Failed(Failure::new(longshore_model::redact::public(why)))
+            Outcome::Failed(Failure::new(format!("{} {NO_REASON}", longshore_model::redact::public(why))))
         };
         self.report(ChildEvent::Report(AgentEvent::Ended(outcome)), out);
     }

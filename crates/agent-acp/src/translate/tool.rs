@@ -62,6 +62,8 @@ pub(crate) struct CallFacts<'a> {
     pub(crate) kind: Option<&'a str>,
     pub(crate) title: Option<&'a str>,
     pub(crate) command: Option<String>,
+    /// The directory that the command runs in, if the call names one.
+    pub(crate) directory: Option<String>,
     pub(crate) paths: Vec<String>,
     pub(crate) diff: Option<String>,
 }
@@ -146,12 +148,18 @@ impl Calls {
                 }
                 _ => None,
             });
+        // Each agent has another name for it.
+        let directory = ["cwd", "directory", "workdir", "working_directory", "dir_path"]
+            .iter()
+            .find_map(|name| input.as_ref()?.get(name)?.as_str())
+            .filter(|directory| !directory.is_empty());
         Some(CallFacts {
             id: &update.id,
             tool: &call.shown.tool,
             is_tool_named: call.is_named,
             kind: call.kind.as_deref(),
             title: update.title.as_deref().or(call.shown.title.as_deref()),
+            directory: directory.map(str::to_owned),
             command: command.filter(|command| !command.is_empty()),
             paths: call.paths.clone(),
             diff: call.diffs.clone(),

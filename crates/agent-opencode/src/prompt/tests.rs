@@ -267,6 +267,7 @@ async fn a_prompt_contains_its_options() {
         model: ModelName::parse("scripted/small/v2"),
         variant: Some("high".to_owned()),
         system: Some("Be brief.".to_owned()),
+        ..PromptOptions::default()
     };
     let body = prompt_body(&[], &options, None, NOTHING).await;
     let expected = json!({"messageID": "msg_1", "parts": [], "agent": "plan", "variant": "high",
@@ -321,6 +322,7 @@ async fn a_command_names_its_model_as_one_text_and_has_only_files_as_parts() {
         model: ModelName::parse("scripted/small/v2"),
         variant: Some("high".to_owned()),
         system: Some("Be brief.".to_owned()),
+        ..PromptOptions::default()
     };
     let expected = json!({"messageID": "msg_1", "command": "review", "arguments": "this one", "agent": "plan",
         "variant": "high", "model": "scripted/small/v2", "parts": [{"type": "file", "mime": "text/plain",

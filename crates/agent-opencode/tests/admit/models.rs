@@ -49,6 +49,20 @@ async fn known_names_are_admitted_and_unknown_ones_are_refused_with_the_availabl
             ("metadata.opencode.variant", "The model has no variant of this name; there is: high, low."),
         ),
         (
+            PromptOptions { model: Some(ModelName::plain("scripted")), ..PromptOptions::default() },
+            (
+                "metadata.shared.model.providerID",
+                "is required together with modelID: a model of OpenCode is named by both",
+            ),
+        ),
+        (
+            PromptOptions { mode: Some("plan".to_owned()), ..PromptOptions::default() },
+            (
+                "metadata.shared.mode",
+                "OpenCode has no modes; name one of its agents in metadata.opencode.agent, such as plan.",
+            ),
+        ),
+        (
             agent("nobody"),
             ("metadata.opencode.agent", "OpenCode has no agent of this name; there is: build, plan."),
         ),

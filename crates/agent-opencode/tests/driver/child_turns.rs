@@ -100,7 +100,7 @@ fn check_names<'a>(events: &'a [AgentEvent], mut started: Vec<&'a str>) {
                     continue;
                 }
                 ChildEvent::Report(report) => report,
-                ChildEvent::Working(_) => continue,
+                ChildEvent::Working(_) | ChildEvent::Model(_) => continue,
             },
             event => event,
         };

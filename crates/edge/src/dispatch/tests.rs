@@ -1,4 +1,5 @@
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -41,7 +42,7 @@ fn dispatcher(limits: Limits) -> Dispatcher {
     let deployment =
         Deployment { public_url: "https://agent.example".to_owned(), ..Deployment::of_opencode() };
     let config = EdgeConfig { limits, ..EdgeConfig::new(deployment, credentials) };
-    let bound = SocketAddr::from(([0, 0, 0, 0], 8000));
+    let bound = Bound { address: Some(SocketAddr::from(([0, 0, 0, 0], 8000))), has_tls: false };
     Dispatcher::new(test_engine::echoing(), config, bound, CancellationToken::new(), Tasks::new())
 }
 

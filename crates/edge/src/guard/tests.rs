@@ -6,7 +6,8 @@ const LOCAL: &str = "127.0.0.1:8000";
 const OPEN: &str = "0.0.0.0:8000";
 
 fn guard(origins: &[&str], hosts: &[&str], public_url: &str, bound: &str) -> Guard {
-    Guard::new(&limits(origins, hosts), public_url, bound.parse().unwrap(), Arc::default())
+    let bound = Bound { address: Some(bound.parse().unwrap()), has_tls: false };
+    Guard::new(&limits(origins, hosts), public_url, bound, Arc::default())
 }
 
 fn limits(origins: &[&str], hosts: &[&str]) -> Limits {

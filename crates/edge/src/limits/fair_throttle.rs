@@ -26,10 +26,13 @@ const STALE_AFTER: Duration = Duration::from_secs(1);
 /// A principal counts as active for this long after its last request.
 const ACTIVE_FOR: Duration = Duration::from_mins(1);
 
-/// The runtime's threads are too busy if they work more than the first percentage of the time, and free again below the second.
-/// Below a third, new work mostly finds an empty queue. The thresholds are low because the store's threads need the same cores, and
-/// work more than half as long as the runtime's threads.
+/// If the runtime's threads work for more than this percentage of the time, they are too busy, and callers that send much are slowed
+/// down.
+///
+/// The percentage is low because the store's threads use the same cores: while the runtime's threads work for a second, the store's
+/// threads work for more than half a second.
 const BUSY_PERCENT: u128 = 30;
+/// If the runtime's threads work for less than this percentage of the time, the callers that were slowed down may send faster again.
 const FREE_PERCENT: u128 = 20;
 
 /// The first gap between two requests of a principal, and the longest.

@@ -18,7 +18,7 @@ pub(super) fn explained(written: &[u8]) -> Option<Bytes> {
     }
     let code = status.get(..3)?;
     let message = match code {
-        "400" => "The request is not valid HTTP. This port serves plain HTTP, without TLS.".to_owned(),
+        "400" => "The request is not valid HTTP.".to_owned(),
         "414" | "431" => format!(
             "The request line and the headers together are larger than {} KB; send fewer or shorter ones.",
             BUFFER_BYTES / 1024

@@ -1,7 +1,6 @@
 //! The socket of a client. A write fails when the client has taken no byte for too long.
 
-use std::io::{self, IoSlice, Write as _};
-use std::os::fd::AsFd as _;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,9 +10,9 @@ use std::time::Duration;
 use longshore_meter::Metrics;
 use longshore_meter::label::Limit;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
+use super::raw_socket::RawSocket;
 use crate::limits::OncePerMinute;
 
 /// The limits for clients that do not read, which all connections share.
@@ -30,7 +29,7 @@ pub(super) struct SlowClients {
 /// A socket. The timer exists only while a write waits, so a client that reads costs nothing.
 #[derive(Debug)]
 pub(super) struct Socket {
-    stream: TcpStream,
+    stream: RawSocket,
     clients: Arc<SlowClients>,
     /// Set while bytes wait because the kernel's buffer is full.
     waiting: Option<Pin<Box<Sleep>>>,
@@ -100,8 +99,12 @@ impl SlowClients {
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream, clients: &Arc<SlowClients>, state: &WriteState) -> Self {
+    pub(super) fn new(stream: RawSocket, clients: &Arc<SlowClients>, state: &WriteState) -> Self {
         Self { stream, clients: Arc::clone(clients), waiting: None, state: state.clone() }
+    }
+
+    pub(super) fn raw(&self) -> &RawSocket {
+        &self.stream
     }
 
     /// Called after each attempt to write: starts a timer if the write waits, and fails the write when the time is up.
@@ -124,7 +127,7 @@ impl Socket {
         ready!(timer.as_mut().poll(cx));
         // The kernel reports the socket as writable only when a third of its buffer is free, which may take a slow client minutes.
         // A write succeeds if there is any room. So one more write is tried before the client counts as one that takes nothing.
-        let written = write_now(&self.stream, slices);
+        let written = self.stream.write_now(slices);
         if self.state.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
             self.clients.note_deadline();
         } else if matches!(&written, Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
@@ -143,18 +146,11 @@ impl Socket {
     }
 }
 
-/// Writes as much as the kernel accepts at once, even if the runtime considers the socket not writable.
-fn write_now(stream: &TcpStream, slices: &[IoSlice<'_>]) -> io::Result<usize> {
-    let mut same = std::net::TcpStream::from(stream.as_fd().try_clone_to_owned()?);
-    same.write_vectored(slices)
-}
-
 impl Drop for Socket {
     fn drop(&mut self) {
         if self.waiting.is_some() {
-            // The connection is reset, so that the kernel does not keep bytes that the client does not take. This fails if the
-            // client is gone.
-            let _ = self.stream.set_zero_linger();
+            // The kernel must not keep bytes that the client does not take.
+            self.stream.drop_unsent();
         }
     }
 }

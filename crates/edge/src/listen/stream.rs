@@ -234,7 +234,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> StreamWriter<'_, S> {
         loop {
             self.pull(cx);
             if self.bytes.is_empty() && self.long.is_empty() {
-                if self.events.is_none() {
+                // A plain socket holds nothing back. TLS does when the socket is full.
+                let flushed = Pin::new(&mut *self.socket).poll_flush(cx)?;
+                if flushed.is_ready() && self.events.is_none() {
                     return Poll::Ready(Ok(()));
                 }
                 break;

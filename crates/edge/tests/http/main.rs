@@ -29,5 +29,7 @@ mod slow_clients;
 mod stream_limits;
 mod streams;
 mod support;
+mod tls;
 mod unfinished_bodies;
+mod unix_socket;
 mod versions;

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::path::PathBuf;
 
 use longshore_model::{
-    AgentEvent, Answer, Artifact, Ask, Error, NativePrompt, PromptId, PromptOptions, RequestId, Result,
-    SessionId, TaskId, TraceContext,
+    AgentEvent, Answer, Artifact, Ask, Choices, Error, NativePrompt, PromptId, PromptOptions, RequestId,
+    Result, SessionId, TaskId, TraceContext,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -17,7 +17,7 @@ use super::store::TurnRecord;
 use crate::queue;
 
 /// Drives one coding agent: what every agent can do. What only some agents can do is optional: [`Description::resumes_turns`],
-/// [`Turn::steering`], [`SessionFinder`] and [`UnfollowedTurns`]. Without it the engine says what is missing, and never
+/// [`Turn::steering`], [`SessionFinder`], [`UnfollowedTurns`] and [`SessionChoices`]. Without it the engine says what is missing, and never
 /// pretends.
 ///
 /// The engine guarantees one turn at a time per session. The agent guarantees that a turn's events come in order, that none
@@ -81,6 +81,11 @@ pub trait Agent: Send + Sync + Debug {
     fn unfollowed_turns(&self) -> Option<&dyn UnfollowedTurns> {
         None
     }
+
+    /// `None`: the agent has no modes, models and commands that a message can choose, or callers learn of them in another way.
+    fn session_choices(&self) -> Option<&dyn SessionChoices> {
+        None
+    }
 }
 
 /// What an agent is, and which of the optional abilities without methods of their own it has.
@@ -110,6 +115,13 @@ pub trait UnfollowedTurns: Send + Sync {
     /// the sessions in which such a turn may still run; the caller checks them again later. A session that works on
     /// something else by now is left alone.
     fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>>;
+}
+
+/// Modes, models and commands that a message can choose.
+pub trait SessionChoices: Send + Sync {
+    /// What the agent has said so far. `None`: nothing yet, as with an agent that tells it when a session is opened. Costs the
+    /// agent nothing, and is asked often.
+    fn known(&self) -> Option<Choices>;
 }
 
 /// What a caller requests of the agent.

@@ -146,6 +146,19 @@ impl Engine {
         self.refuse(attempt, late).await
     }
 
+    /// Fails if a message that the turn does not take names an option of the newest ask, which is closed by now.
+    pub(super) async fn refuse_late_option(&self, attempt: &AnswerAttempt<'_>) -> Result<()> {
+        let Some(text) = answer::short_text(attempt.message) else { return Ok(()) };
+        let Some(newest) = self.all_asks(attempt).await?.pop() else { return Ok(()) };
+        let known = self.ctx.ports.store.interrupt(attempt.caller, &newest).await?;
+        if known.is_none_or(|known| known.ask.options.are_words() || known.ask.options.named(&text).is_err())
+        {
+            return Ok(());
+        }
+        let late = self.no_open_ask(attempt, &newest).await?;
+        self.refuse(attempt, late).await
+    }
+
     /// The error for plain text that looks like an answer although the task has no open ask. Says how the newest ask was
     /// closed.
     async fn no_open_ask(&self, attempt: &AnswerAttempt<'_>, newest: &RequestId) -> Result<Error> {

@@ -77,9 +77,16 @@ impl Engine {
                 let location =
                     self.ctx.ports.store.context_location(&caller, &stored.task.context_id).await?;
                 let Admitted { input, .. } = self.admit(&caller, &message, &options, &location).await?;
-                let prompt = options.prompt;
+                let (prompt, key) = (options.prompt, key.clone());
                 let joining = |message, reply| Joining { message, key, input, options: prompt, trace, reply };
-                match self.join(&caller, &task, message, joining).await? {
+                let joined = self.join(&caller, &task, message.clone(), joining).await;
+                if let Err(error) = &joined
+                    && error.kind() == ErrorKind::UnsupportedOperation
+                    && options.delivery != Delivery::Steer
+                {
+                    self.refuse_late_option(&attempt).await?;
+                }
+                match joined? {
                     Some(snapshot) => snapshot,
                     None => return Err(takes_no_message(&self.get(&caller, &task).await?.task)),
                 }

@@ -12,7 +12,7 @@ use longshore_testkit::scripted_agent::{StartedTurn, permission};
 
 use crate::approvals::{is_asked, replies, turn_of};
 use crate::asks::{on, request};
-use crate::harness::{Harness, alice, reason_of, start_with};
+use crate::harness::{Harness, alice, reason_of, start_plain, start_with};
 
 fn options(offered: &[(&str, &str, OptionKind)]) -> AskOptions {
     AskOptions::new(offered.iter().map(|(id, name, kind)| AskOption {
@@ -155,6 +155,27 @@ async fn a_refused_option_leaves_the_ask_open() {
             assert_eq!(h.task(&task).await.status.state, TaskState::InputRequired);
             h.engine.answer(&alice(), &request("per_1"), option("proceed_once")).await.expect("it is open");
         }
+    }
+}
+
+#[tokio::test]
+async fn the_name_of_an_option_that_comes_too_late_is_told_so() {
+    let mut h = start_plain(Arc::new(longshore_store::memory()), EngineConfig::default());
+    let (task, turn) = turn_of(&mut h, &alice(), "c", "m1").await;
+    let send = async |id: &str, text: &str| {
+        h.engine.send(&alice(), on(&task, id, Part::text(text))).await.expect_err(text).kind()
+    };
+    // Before the first ask it is text like any other, for which this agent has no time.
+    assert_eq!(send("m2", "Allow").await, ErrorKind::UnsupportedOperation);
+    ask(&turn, "per_1", qwen()).await;
+    is_asked(&h, &alice(), "per_1").await;
+    h.engine.answer(&alice(), &request("per_1"), option("cancel")).await.unwrap();
+    for (id, text, kind) in [
+        ("m3", "Allow", ErrorKind::InterruptNotFound),
+        ("m4", " proceed_once", ErrorKind::InterruptNotFound),
+        ("m5", "Allow the other one", ErrorKind::UnsupportedOperation),
+    ] {
+        assert_eq!(send(id, text).await, kind, "{text}");
     }
 }
 

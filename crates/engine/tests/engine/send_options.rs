@@ -29,6 +29,7 @@ async fn options_reach_the_prompt_and_its_own_task_only() {
     let mut command = message("c", "m1");
     let options = PromptOptions {
         model: ModelName::parse("a/b"),
+        mode: Some("plan".to_owned()),
         agent: Some("plan".to_owned()),
         variant: Some("high".to_owned()),
         system: Some("Be brief.".to_owned()),

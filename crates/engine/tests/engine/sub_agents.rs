@@ -101,6 +101,21 @@ async fn a_sub_agent_has_a_task_with_its_own_stream_usage_and_end() {
 }
 
 #[tokio::test]
+async fn the_model_of_a_sub_agent_may_become_known_after_its_start() {
+    let mut h = start();
+    h.send("c", "m1").await;
+    let turn = h.turn().await;
+    turn.call_child("ses_child", "call_1", "look around").await;
+    let [child]: [Task; 1] = children_of(&h, 1).await.try_into().unwrap();
+    assert_eq!(child.parent.unwrap().model, None);
+    turn.child("ses_child", ChildEvent::Model("p/m".to_owned())).await;
+    ended(&turn, "ses_child").await;
+    turn.complete().await;
+    let done = h.reaches(&child.id, TaskState::Completed).await;
+    assert_eq!(done.parent.unwrap().model.as_deref(), Some("p/m"));
+}
+
+#[tokio::test]
 async fn sub_agents_of_sub_agents_are_nested() {
     let mut h = start();
     h.send("c", "m1").await;

@@ -8,7 +8,8 @@ use longshore_model::{TaskId, Timestamp};
 use super::state::{Row, State};
 use crate::rules;
 
-/// The most items of each kind in one step, during which the store is locked.
+/// One step of the retention folds at most this many tasks, and removes at most this many task trees, idempotency keys and asks each.
+/// The number is small because the store is locked during a step.
 const STEP: u32 = 64;
 
 /// The tasks that are over, oldest end first, so that a step visits only those that it folds or removes.

@@ -133,7 +133,8 @@ fn put_owner_changes(db: &Connection, task: &TaskRow, batch: &Batch) -> Outcome<
     Ok(())
 }
 
-/// Writes the batch's changes to the task's row, and its snapshot. Output alone changes neither.
+/// Writes the batch's changes to the task's row and to the task's snapshot. A batch that has only output of the agent changes
+/// neither.
 fn put_task_changes(db: &Connection, ordinal: i64, batch: &Batch) -> Outcome<()> {
     let summary_seq = to_sql(batch.expected.plus(batch.summarised));
     if let Some((state, at)) = batch.status {

@@ -148,8 +148,8 @@ impl WriteConnection {
         self.was_full || room.space().is_some_and(|space| !space.is_plenty())
     }
 
-    /// Keeps the log and the file so small that the disk has room to copy the log. Fails if the log is too long and cannot be
-    /// copied now.
+    /// Ensures that the free disk space suffices to copy the write-ahead log into the database: limits the growth of both files. If the
+    /// log is already too long, copies it at once, and fails if it is still too long after that.
     fn make_room(&mut self) -> Outcome<()> {
         let Some(room) = self.room.clone() else { return Ok(()) };
         let Some(space) = room.space() else { return Ok(()) };

@@ -102,7 +102,7 @@ async fn perform(
 }
 
 /// Plays steps of `prompt`, which may be the prompt of a sub-agent. An abort of `root` aborts it too.
-async fn play_steps(
+pub(super) async fn play_steps(
     shared: &Shared,
     life: &CancellationToken,
     root: &Prompt,
@@ -136,20 +136,26 @@ async fn play_steps(
             }
             continue;
         }
+        if let Step::Emit(event) = &step {
+            // A kill while the script is polled: the remaining events would all be dropped, and the turn would count as ended.
+            if !shared.emit_in(life, event).await {
+                return TurnEnd::Killed;
+            }
+            continue;
+        }
         let waited_from = since;
         let doing = async {
             match &step {
-                Step::Emit(event) => shared.emit_in(life, event).await,
                 Step::AwaitAbort => since = requested(shared, since, is_abort).await,
                 Step::AwaitReply(ask) => {
                     requested(shared, since, |path| path.split('/').nth(2) == Some(ask)).await;
                 }
                 Step::Hold(gate) => gate.pass().await,
                 Step::Pause(duration) => tokio::time::sleep(*duration).await,
-                Step::Decide { .. } | Step::IfRejected { .. } => {}
+                Step::Emit(_) | Step::Decide { .. } | Step::IfRejected { .. } => {}
             }
         };
-        if expects_abort || matches!(step, Step::Emit(_)) {
+        if expects_abort {
             doing.await;
             continue;
         }
@@ -167,7 +173,9 @@ async fn abort(shared: &Shared, life: &CancellationToken, root: &Prompt, prompt:
     for session in child.into_iter().chain([&root.session]) {
         let events = shared.lock().world.abort_events(session, ids::now_ms());
         for event in &events {
-            shared.emit_in(life, event).await;
+            if !shared.emit_in(life, event).await {
+                return TurnEnd::Killed;
+            }
         }
     }
     TurnEnd::Aborted

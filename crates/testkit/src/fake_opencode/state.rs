@@ -133,13 +133,13 @@ impl Shared {
         self.emit_in(&CancellationToken::new(), event).await;
     }
 
-    /// The same for a script, which sends nothing more once the server is killed.
-    pub(super) async fn emit_in(&self, life: &CancellationToken, event: &Value) {
+    /// The same for a script, which sends nothing more once the server is killed. Returns false if the server was killed before.
+    pub(super) async fn emit_in(&self, life: &CancellationToken, event: &Value) -> bool {
         self.wait_for(|state| (!state.streams.awaits_reader()).then_some(())).await;
         let deliveries = self.change(|state| {
             // Checked under the lock: `kill` cancels and forgets the running turns in one step.
             if life.is_cancelled() {
-                return Vec::new();
+                return None;
             }
             let properties = &event["properties"];
             let session = properties["sessionID"].as_str();
@@ -154,9 +154,11 @@ impl Shared {
             let location = Location { directory: &directory, project, workspace: workspace.as_deref() };
             let mut deliveries = state.streams.route(event, &directory, workspace.as_deref());
             deliveries.extend(state.globals.route(location, event));
-            deliveries
+            Some(deliveries)
         });
+        let Some(deliveries) = deliveries else { return false };
         Self::deliver(deliveries).await;
+        true
     }
 
     /// Sends an event only to `/global/event`.

@@ -260,7 +260,12 @@ fn check_event(recorded: &BTreeMap<String, BTreeSet<BTreeSet<String>>>, event: &
 }
 
 fn events_of(turn: &Turn) -> Vec<Value> {
-    let prompt = Prompt {
+    let steps = turn.steps(&prompt()).into_iter();
+    steps.filter_map(|step| if let Step::Emit(event) = step { Some(event) } else { None }).collect()
+}
+
+fn prompt() -> Prompt {
+    Prompt {
         session: "ses_1".into(),
         message: ids::fresh("msg"),
         parts: json!([{"type": "text", "text": "go"}]),
@@ -268,9 +273,19 @@ fn events_of(turn: &Turn) -> Vec<Value> {
         logged_at: 0,
         responder: Responder::default(),
         tools: Value::Null,
-    };
-    let steps = turn.steps(&prompt).into_iter();
-    steps.filter_map(|step| if let Step::Emit(event) = step { Some(event) } else { None }).collect()
+    }
+}
+
+/// A storm reported a false finding: a kill came while the script was polled, its last events were dropped, and the turn counted as
+/// ended.
+#[tokio::test]
+async fn a_turn_whose_last_events_a_kill_dropped_has_not_ended() {
+    let fake = FakeOpenCode::start();
+    let life = CancellationToken::new();
+    life.cancel();
+    let steps = [Step::Emit(json!({"type": "session.idle", "properties": {"sessionID": "ses_1"}}))];
+    let end = player::play_steps(&fake.shared, &life, &prompt(), &prompt(), steps.into()).await;
+    assert_eq!(end, TurnEnd::Killed);
 }
 
 fn client() -> reqwest::Client {

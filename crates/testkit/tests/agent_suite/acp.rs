@@ -64,6 +64,7 @@ impl OverStdio {
             auth_method: None,
             mode: None,
             model: None,
+            pinned: Vec::new(),
             idle_stop: None,
             cancel_patience: patience,
         };

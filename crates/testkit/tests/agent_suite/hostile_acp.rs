@@ -269,8 +269,8 @@ async fn a_login_a_mode_a_model_and_a_script_in_a_prompt_are_used() {
             "initialize",
             "authenticate",
             "session/new",
-            "session/set_mode",
             "session/set_model",
+            "session/set_mode",
             "session/prompt"
         ]
     );

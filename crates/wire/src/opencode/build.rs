@@ -197,6 +197,7 @@ fn order_request(
         content,
         options: PromptOptions {
             model: model(request),
+            mode: None,
             agent: owned(request, "agent"),
             variant: owned(request, "variant"),
             system: owned(request, "system"),

@@ -40,14 +40,17 @@ pub(crate) fn gated_fields(
     let Ok(sources) = both(request, message) else { return Vec::new() };
     let mut fields = Vec::new();
     for (options, path) in sources.iter().zip(["metadata", "message.metadata"]) {
-        let has_model = options.prompt.model.is_some();
+        let model = options.prompt.model.as_ref();
+        let is_plain = model.is_some_and(|model| model.provider.is_empty());
+        let has_both = model.is_some() && !is_plain;
         // The alias `cwd` of the directory is not listed: the clients that use it do not know these extensions.
         for (is_used, field, extension) in [
             (options.session.is_some(), "shared.session.id", Extension::SessionBinding),
             (options.directory.is_some(), DIRECTORY, Extension::SessionBinding),
             (options.workspace.is_some(), WORKSPACE, Extension::SessionBinding),
-            (has_model, "shared.model.providerID", Extension::ModelSelection),
-            (has_model, "shared.model.modelID", Extension::ModelSelection),
+            (is_plain, "shared.model", Extension::ModelSelection),
+            (has_both, "shared.model.providerID", Extension::ModelSelection),
+            (has_both, "shared.model.modelID", Extension::ModelSelection),
         ] {
             if is_used {
                 fields.push((format!("{path}.{field}"), extension));
@@ -100,9 +103,10 @@ impl MetadataOptions {
     }
 
     fn read_shared(&mut self, raw: &RawValue) -> Read<()> {
-        let shared = Object::read(raw, &["session", "model", "delivery"])?;
+        let shared = Object::read(raw, &["session", "model", "mode", "delivery"])?;
         shared.optional("session", |raw| self.read_session(raw))?;
         self.prompt.model = field(&shared, "model", model)?;
+        self.prompt.mode = field(&shared, "mode", line)?;
         self.delivery = field(&shared, "delivery", |raw| line(raw)?.map(|word| delivery(&word)).transpose())?;
         Ok(())
     }
@@ -113,7 +117,7 @@ impl MetadataOptions {
         self.session =
             field(&session, "id", |raw| line(raw)?.map(|text| id(&text, SessionId::parse)).transpose())?;
         if self.session.is_none() {
-            self.session_title = field(&session, "title", line)?;
+            self.session_title = field(&session, "title", title)?;
         }
         Ok(())
     }
@@ -128,17 +132,19 @@ pub(crate) fn field<T>(
     Ok(object.optional(name, read)?.flatten())
 }
 
-/// Reads the model. Provider and model must both be in the same object, so that halves of two requests are never combined.
+/// Reads the model: its id, or an object with the id and perhaps the provider. Whether an id alone is enough depends on the agent.
+/// Provider and model must both be in the same object, so that halves of two requests are never combined.
 fn model(raw: &RawValue) -> Read<Option<ModelName>> {
+    if raw.get().starts_with('"') {
+        return Ok(line(raw)?.map(ModelName::plain));
+    }
     let object = Object::read(raw, &["providerID", "modelID"])?;
-    let missing = |half: &str, other: &str| {
-        Err(Fault::new(format!("is required together with {other}: a model is named by both")).under(half))
-    };
     match (field(&object, "providerID", line)?, field(&object, "modelID", line)?) {
         (Some(provider), Some(model)) => Ok(Some(ModelName { provider, model })),
-        (None, None) => Ok(None),
-        (None, Some(_)) => missing("providerID", "modelID"),
-        (Some(_), None) => missing("modelID", "providerID"),
+        (None, model) => Ok(model.map(ModelName::plain)),
+        (Some(_), None) => {
+            Err(Fault::new("is required together with providerID: a model is named by both").under("modelID"))
+        }
     }
 }
 
@@ -152,6 +158,16 @@ fn delivery(word: &str) -> Read<Delivery> {
 /// Text of one line.
 pub(crate) fn line(raw: &RawValue) -> Read<Option<String>> {
     checked(raw, MAX_BYTES, "must have at most 1024 bytes", |_| false)
+}
+
+/// A title. Its lines become one, because agents and clients show titles in lists.
+fn title(raw: &RawValue) -> Read<Option<String>> {
+    let text = checked(raw, MAX_BYTES, "must have at most 1024 bytes", |c| matches!(c, '\n' | '\r' | '\t'))?;
+    let lines = |text: &String| {
+        let lines = text.split(['\n', '\r', '\t']).map(str::trim).filter(|line| !line.is_empty());
+        lines.collect::<Vec<_>>().join(" ")
+    };
+    Ok(text.as_ref().map(lines))
 }
 
 /// Text of any number of lines.

@@ -232,11 +232,19 @@ fn prompt_options() -> impl Strategy<Value = PromptOptions> {
 }
 
 fn notes() -> impl Strategy<Value = Notes> {
-    use ProgressKind::{Compaction, Retry, StepFinished, StepStarted, Todos};
-    let kind = select(vec![StepStarted, StepFinished, Retry, Compaction, Todos]);
+    use ProgressKind::{Compaction, Retry, Settings, StepFinished, StepStarted, Todos};
+    let kind = select(vec![StepStarted, StepFinished, Retry, Compaction, Todos, Settings]);
     let progress = (kind, option::of(object())).prop_map(|(kind, details)| Progress { kind, details });
-    (option::of(session_note()), option::of(usage()), option::of(progress), option::of(interrupt_note()))
-        .prop_map(|(session, usage, progress, interrupt)| Notes { session, usage, progress, interrupt })
+    let status = (option::of(session_note()), option::of(usage()), option::of(progress));
+    (status, option::of(interrupt_note()), option::of(some_text())).prop_map(
+        |((session, usage, progress), interrupt, sub_agent_model)| Notes {
+            session,
+            usage,
+            progress,
+            interrupt,
+            sub_agent_model,
+        },
+    )
 }
 
 fn session_note() -> impl Strategy<Value = SessionNote> {

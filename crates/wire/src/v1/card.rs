@@ -16,6 +16,7 @@ pub fn encode(card: &Card) -> Bytes {
 #[cfg(test)]
 mod tests {
     use a2a_pb::protojson::{AgentCard, security_scheme::Scheme};
+    use longshore_model::card::AuthScheme;
 
     use super::*;
     use crate::card::tests::card;
@@ -79,5 +80,14 @@ mod tests {
             assert_eq!(requirement.schemes.len(), 1);
             assert!(requirement.schemes.keys().all(|name| theirs.security_schemes.contains_key(name)));
         }
+    }
+
+    #[test]
+    fn a_client_certificate_is_a_scheme() {
+        let theirs: AgentCard =
+            serde_json::from_slice(&encode(&Card { schemes: vec![AuthScheme::MutualTls], ..card() }))
+                .unwrap();
+        let scheme = &theirs.security_schemes["mutualTlsAuth"].scheme;
+        assert!(matches!(scheme, Some(Scheme::MtlsSecurityScheme(_))), "{scheme:?}");
     }
 }

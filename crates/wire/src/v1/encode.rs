@@ -107,9 +107,9 @@ pub fn is_shown(event: &TaskEvent, view: View, output: &OutputModes) -> bool {
 /// Whether a client sees any note of a status update.
 fn shows_notes(update: &StatusUpdate, view: View) -> bool {
     let activated = view.activated;
-    let Notes { session, usage, progress, interrupt } = &update.notes;
+    let Notes { session, usage, progress, interrupt, sub_agent_model } = &update.notes;
     session.is_some() && activated.shows_session()
-        || (usage.is_some() || progress.is_some()) && activated.shows_stream()
+        || (usage.is_some() || progress.is_some() || sub_agent_model.is_some()) && activated.shows_stream()
         || interrupt.is_some() && activated.shows_interrupt()
         || !Details::of_status(update, view).is_empty()
 }

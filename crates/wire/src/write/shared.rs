@@ -29,6 +29,8 @@ pub(crate) struct Shared<'a> {
     progress: Option<&'a Progress>,
     interrupt: Option<&'a InterruptNote>,
     parent: Option<&'a Parent>,
+    /// The model of a sub-agent whose parent is not written.
+    sub_agent_model: Option<&'a str>,
     block: Option<&'a Artifact>,
     position: Option<EventPosition<'a>>,
     /// The kind of the block that a part belongs to, for dialects that write it on each part.
@@ -44,6 +46,7 @@ impl<'a> Shared<'a> {
             usage: notes.usage.as_ref().filter(|_| activated.shows_stream()),
             progress: notes.progress.as_ref().filter(|_| activated.shows_stream()),
             interrupt: notes.interrupt.as_ref().filter(|_| activated.shows_interrupt()),
+            sub_agent_model: notes.sub_agent_model.as_deref().filter(|_| activated.shows_stream()),
             position: activated.shows_stream().then_some(position),
             ..Self::default()
         }
@@ -100,12 +103,13 @@ impl<'a> Shared<'a> {
     }
 
     fn is_empty(&self) -> bool {
-        let Self { session, usage, progress, interrupt, parent, block, position, part_of, source: _ } = self;
+        let Self { session, usage, progress, interrupt, parent, block, position, part_of, .. } = self;
         session.is_none()
             && usage.is_none()
             && progress.is_none()
             && interrupt.is_none()
             && parent.is_none()
+            && self.sub_agent_model.is_none()
             && block.is_none()
             && position.is_none()
             && part_of.is_none()
@@ -139,6 +143,9 @@ impl<'a> Shared<'a> {
                     object.some_text("model", parent.model.as_deref());
                 });
             }
+        }
+        if let Some(model) = self.sub_agent_model {
+            shared.object("subagent", |object| object.text("model", model));
         }
         if self.block.is_some() || self.position.is_some() {
             shared.object("stream", |object| {
@@ -215,6 +222,7 @@ fn write_progress(object: &mut ObjectWriter<'_>, progress: &Progress) {
             ProgressKind::Retry => "retry",
             ProgressKind::Compaction => "compaction",
             ProgressKind::Todos => "todos",
+            ProgressKind::Settings => "settings",
         },
     );
     if let Some(details) = &progress.details {

@@ -18,7 +18,90 @@ pub const PORT: Setting = Setting {
     env: Some("A2A_PORT"),
     kind: Kind::Port,
     fallback: Value("8000"),
-    help: "The port to listen on. 0 takes a free port, which is shown at the start.",
+    help: "The port to listen on. 0 takes a free port, which is shown at the start. `off`: no port; then set a unix socket.",
+};
+
+pub const TLS_CERTIFICATE: Setting = Setting {
+    key: "serve.tls_certificate",
+    flag: Some("tls-certificate"),
+    env: Some("LONGSHORE_TLS_CERTIFICATE"),
+    kind: Kind::Path,
+    fallback: Nothing,
+    help: "The file of the gateway's certificate, in PEM, with the intermediate certificates after it. With a certificate \
+           and a key, the port serves HTTPS only: TLS 1.2 and 1.3, HTTP/1.1 and HTTP/2. When the files change, and on \
+           SIGHUP, they are read again; open connections continue. If the new files cannot be used, the log says why, and \
+           the previous certificate stays in use.",
+};
+
+pub const TLS_KEY: Setting = Setting {
+    key: "serve.tls_key",
+    flag: Some("tls-key"),
+    env: Some("LONGSHORE_TLS_KEY"),
+    kind: Kind::Path,
+    fallback: Nothing,
+    help: "The file of the private key of the certificate, in PEM, without a passphrase. Only the user who runs Longshore may \
+           be able to read it; a file of root may also be readable by its group.",
+};
+
+pub const TLS_CLIENT_CA: Setting = Setting {
+    key: "serve.tls_client_ca",
+    flag: Some("tls-client-ca"),
+    env: Some("LONGSHORE_TLS_CLIENT_CA"),
+    kind: Kind::Path,
+    fallback: Nothing,
+    help: "The file of the authorities whose client certificates are accepted (mTLS), in PEM. Clients are asked for a \
+           certificate, and one that is expired or of another authority is refused in the TLS handshake. The credentials \
+           with the scheme mtls say which certificate belongs to which principal.",
+};
+
+pub const TLS_CLIENT_CERTIFICATES: Setting = Setting {
+    key: "serve.tls_client_certificates",
+    flag: Some("tls-client-certificates"),
+    env: Some("LONGSHORE_TLS_CLIENT_CERTIFICATES"),
+    kind: Kind::Choice(&["optional", "required"]),
+    fallback: Value("optional"),
+    help: "Whether every client needs a certificate. optional: a client without one uses another credential. required: a \
+           client without one is refused in the TLS handshake, so also for the card and health checks.",
+};
+
+pub const REQUIRE_TLS: Setting = Setting {
+    key: "serve.require_tls",
+    flag: Some("require-tls"),
+    env: Some("LONGSHORE_REQUIRE_TLS"),
+    kind: Kind::Switch,
+    fallback: Value("false"),
+    help: "Whether the gateway refuses to start on an address that other machines can reach when it has no TLS. Otherwise it \
+           starts with a warning.",
+};
+
+pub const UNIX_SOCKET: Setting = Setting {
+    key: "serve.unix_socket",
+    flag: Some("unix-socket"),
+    env: Some("LONGSHORE_UNIX_SOCKET"),
+    kind: Kind::Path,
+    fallback: Nothing,
+    help: "The path of a unix socket that serves the same as the port, without TLS. A socket file that an earlier process left \
+           behind is replaced; one on which a process listens is not.",
+};
+
+pub const UNIX_SOCKET_MODE: Setting = Setting {
+    key: "serve.unix_socket_mode",
+    flag: Some("unix-socket-mode"),
+    env: Some("LONGSHORE_UNIX_SOCKET_MODE"),
+    kind: Kind::FileMode,
+    fallback: Value("600"),
+    help: "The permissions of the unix socket. Users with the permission to write can connect.",
+};
+
+pub const UNIX_SOCKET_PRINCIPAL: Setting = Setting {
+    key: "serve.unix_socket_principal",
+    flag: Some("unix-socket-principal"),
+    env: Some("LONGSHORE_UNIX_SOCKET_PRINCIPAL"),
+    kind: Kind::Text,
+    fallback: Nothing,
+    help: "The principal of processes of the user who runs Longshore, when they connect to the unix socket and send no \
+           credential: `default` is that of the generated token. They have all capabilities. Without this setting they need \
+           a credential. Do not set it if a proxy that runs as this user forwards the requests of others to the socket.",
 };
 
 pub const PUBLIC_URL: Setting = Setting {
@@ -160,6 +243,6 @@ pub const CREDENTIALS: Setting = Setting {
     env: Some("A2A_STATIC_AUTH_CREDENTIALS"),
     kind: Kind::Credentials,
     fallback: Nothing,
-    help: "The credentials that callers may use: bearer tokens, user names with passwords, and API keys, each with a \
-           principal.",
+    help: "The credentials that callers may use: bearer tokens, user names with passwords, API keys, and client \
+           certificates, each with a principal.",
 };

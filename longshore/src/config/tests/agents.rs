@@ -1,5 +1,6 @@
 //! The agent that is served instead of OpenCode over HTTP.
 
+use longshore_agent_acp::connection::Role;
 use longshore_agent_acp::schema::{McpServer, NamedValue, RemoteKind};
 
 use super::*;
@@ -98,6 +99,7 @@ workspace = "."
 auth_method = "login"
 mode = "plan"
 model = "m"
+pin = ["model", "mode"]
 idle_stop = 1.5
 
 [[agents.mcp_servers]]
@@ -121,6 +123,7 @@ headers = { Authorization = "Bearer x" }
     assert_eq!((variable(agent, "ABSENT"), variable(agent, "OTHER")), (None, None));
     let options = (agent.auth_method.as_deref(), agent.mode.as_deref(), agent.model.as_deref());
     assert_eq!(options, (Some("login"), Some("plan"), Some("m")));
+    assert_eq!(agent.pinned, [Role::Model, Role::Mode]);
     assert_eq!(agent.idle_stop, Some(Duration::from_millis(1500)));
     let named = |name: &str, value: &str| vec![NamedValue { name: name.to_owned(), value: value.to_owned() }];
     let expected = [
@@ -144,13 +147,17 @@ headers = { Authorization = "Bearer x" }
 #[test]
 fn a_wrong_agent_in_the_file_is_refused_with_all_its_problems() {
     let entry = "[[agents]]\nname = \"a\"\nkind = \"acp\"\ncommand = \"sh\"\n";
-    let cases: [(String, &[&str]); 8] = [
+    let cases: [(String, &[&str]); 9] = [
         (
             entry.repeat(2),
             &[
                 "longshore.toml line 1 (agents): there are several entries; one gateway serves one agent, and more than one agent \
                comes later",
             ],
+        ),
+        (
+            format!("{entry}pin = [\"mode\", \"modell\"]\n"),
+            &["longshore.toml line 1 (agents[0].pin): must be a list of the words mode and model"],
         ),
         ("agents = []\n".to_owned(), &["longshore.toml line 1 (agents): must have one entry"]),
         (

@@ -9,6 +9,7 @@ fn logins(variables: &[(&str, &str)]) -> Vec<String> {
         Login::Bearer { token, principal } => format!("bearer {} {principal}", token.expose_secret()),
         Login::Basic { username, .. } => format!("basic {username}"),
         Login::ApiKey { key, principal } => format!("key {} {principal}", key.expose_secret()),
+        Login::Certificate { principal, .. } => format!("certificate {principal}"),
     };
     credentials.into_iter().map(|credential| shown(credential.login)).collect()
 }

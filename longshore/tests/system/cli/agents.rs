@@ -63,7 +63,7 @@ fn the_check_of_the_configured_agent_uses_its_configuration() {
     assert_eq!(run.code, Some(1), "{}{}", run.stdout, run.stderr);
     assert!(run.stdout.contains("Checking tiny (`sh tiny.sh`)"), "{}", run.stdout);
     assert!(
-        run.stdout.contains("session     failed") && run.stdout.contains("no-such-mode"),
+        run.stdout.contains("trial turn  failed") && run.stdout.contains("no-such-mode"),
         "{}",
         run.stdout
     );

@@ -19,6 +19,7 @@ const SUMMARIZE: &str = "opencode.sessions.summarize";
 fn defaults() -> PromptOptions {
     PromptOptions {
         model: ModelName::parse("scripted/scripted"),
+        mode: None,
         agent: Some("build".to_owned()),
         variant: None,
         system: Some("Be polite.".to_owned()),

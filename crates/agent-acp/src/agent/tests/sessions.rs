@@ -1,8 +1,7 @@
-//! Sessions: opened, opened again after a death of the agent, and set up.
+//! Sessions: opened, and opened again after a death of the agent.
 
 use super::*;
 use longshore_engine::port::{ContentFacts, FileSource, InputFile};
-use longshore_model::ModelName;
 use sha2::{Digest as _, Sha256};
 
 /// Lets the agent die during a turn in which it said `half`.
@@ -81,62 +80,6 @@ async fn a_session_that_the_agent_cannot_open_again_is_gone() {
         let (turn, _) = stage.prompt(&fresh, "new").await;
         drop(turn);
     }
-}
-
-fn offers() -> Value {
-    json!({"sessionId": "s", "modes": {"currentModeId": "ask", "availableModes": [{"id": "ask"}, {"id": "auto"}]},
-        "models": {"currentModelId": "a", "availableModels": [{"modelId": "a"}, {"modelId": "p/b"}]}})
-}
-
-#[tokio::test]
-async fn sessions_get_the_configured_mode_and_model_and_turns_the_requested_model() {
-    let mut stage = stage_with(1, |config| {
-        (config.mode, config.model) = (Some("auto".to_owned()), Some("a".to_owned()));
-    });
-    let directory = stage.directory();
-    let playing = async {
-        let peer = &mut stage.peers[0];
-        peer.answer("initialize", loads()).await;
-        peer.answer("session/new", offers()).await;
-        assert_eq!(peer.answer("session/set_mode", json!({})).await["params"]["modeId"], "auto");
-    };
-    let (opened, ()) = tokio::join!(stage.agent.open_session(NewSession { directory, title: None }), playing);
-    let session = opened.unwrap();
-    let facts = stage.agent.facts().unwrap();
-    assert_eq!(facts.modes.unwrap().current_mode_id, "auto");
-
-    // The second turn requests no model, and gets the configured one again.
-    for (model, set) in [(ModelName::parse("p/b"), "p/b"), (None, "a")] {
-        let mut request = request(&session, "hi");
-        request.options.model = model;
-        let playing = async {
-            let peer = &mut stage.peers[0];
-            assert_eq!(peer.answer("session/set_model", json!({})).await["params"]["modelId"], set);
-            let prompt = peer.get().await;
-            peer.end(&prompt, "end_turn").await;
-        };
-        let (turn, ()) = tokio::join!(stage.agent.start_turn(request), playing);
-        assert_eq!(rest(&mut turn.unwrap()).await.1, completed());
-    }
-
-    let options = PromptOptions { model: ModelName::parse("p/c"), ..PromptOptions::default() };
-    let request = Admission { directory: None, workspace: None, current: None, options: &options };
-    let refused = stage.agent.admit(request).await.unwrap_err();
-    assert!(refused.message().contains("no model `p/c`. Choose one of: a, p/b."), "{refused}");
-}
-
-#[tokio::test]
-async fn a_configured_mode_that_the_agent_lacks_is_an_error_that_lasts() {
-    let mut stage = stage_with(1, |config| config.mode = Some("yolo".to_owned()));
-    let directory = stage.directory();
-    let playing = async {
-        stage.peers[0].answer("initialize", loads()).await;
-        stage.peers[0].answer("session/new", offers()).await;
-    };
-    let (refused, ()) =
-        tokio::join!(stage.agent.open_session(NewSession { directory, title: None }), playing);
-    let refused = refused.unwrap_err();
-    assert!(refused.is_permanent() && refused.message().contains("Choose one of: ask, auto."), "{refused}");
 }
 
 #[tokio::test]

@@ -14,10 +14,11 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::PATIENCE;
+use super::route::{Connection, Route};
 
 #[derive(Clone)]
 pub(crate) struct Call {
-    address: SocketAddr,
+    route: Route,
     request: Request<Bytes>,
     http2: bool,
 }
@@ -25,7 +26,12 @@ pub(crate) struct Call {
 impl Call {
     pub(crate) fn new(address: SocketAddr, verb: &str, path: &str) -> Self {
         let builder = Request::builder().method(verb).uri(format!("http://{address}{path}"));
-        Self { address, request: builder.body(Bytes::new()).unwrap(), http2: false }
+        Self { route: Route::Tcp(address), request: builder.body(Bytes::new()).unwrap(), http2: false }
+    }
+
+    /// Uses another way to the gateway than TCP.
+    pub(crate) fn over(self, route: &Route) -> Self {
+        Self { route: route.clone(), ..self }
     }
 
     /// Sets a header. An empty value removes it.
@@ -80,9 +86,15 @@ impl Call {
         tokio::time::timeout(PATIENCE, self.exchange()).await.expect("an answer begins")
     }
 
-    #[expect(clippy::disallowed_methods, reason = "the client's connection is no task of the gateway")]
     async fn exchange(self) -> http::Response<Incoming> {
-        let io = TokioIo::new(TcpStream::connect(self.address).await.unwrap());
+        let connection = self.route.connect().await.unwrap();
+        self.exchange_on(connection).await
+    }
+
+    /// Sends the request on this connection, and waits until the response begins.
+    #[expect(clippy::disallowed_methods, reason = "the client's connection is no task of the gateway")]
+    pub(crate) async fn exchange_on(self, connection: Box<dyn Connection>) -> http::Response<Incoming> {
+        let io = TokioIo::new(connection);
         let mut request = self.request.map(Full::new);
         if self.http2 {
             let (mut sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();

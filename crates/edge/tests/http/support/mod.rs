@@ -4,6 +4,7 @@ mod client;
 mod http2_frames;
 pub(crate) mod log_lines;
 mod protocol_client;
+pub(crate) mod route;
 mod shown;
 mod transcript;
 mod turn;
@@ -13,7 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_edge::contract::Deployment;
-use longshore_edge::{Capability, Credential, Credentials, Edge, EdgeConfig, Exposure, Rights};
+use longshore_edge::{
+    Capability, Credential, Credentials, CredentialsBuilder, Edge, EdgeConfig, Exposure, Listeners, Rights,
+};
 use longshore_engine::port::{Control, Store, SystemClock};
 use longshore_engine::{AskConfig, Engine, EngineConfig, EngineParts, Tasks};
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
@@ -106,6 +109,16 @@ impl Gateway {
         Self::start(agent, None, turns, store, EngineConfig::default(), configure).await
     }
 
+    /// With an agent whose turns the test controls, on a port and on further listeners.
+    pub(crate) async fn manual_listening(
+        listeners: Listeners,
+        configure: impl FnOnce(&mut EdgeConfig),
+    ) -> Self {
+        let (agent, turns) = ScriptedAgent::manual();
+        let store = Arc::new(longshore_store::memory());
+        Self::start_on(listeners, agent, None, turns, store, EngineConfig::default(), configure).await
+    }
+
     pub(crate) async fn manual_on(store: Arc<dyn Store>) -> Self {
         let (agent, turns) = ScriptedAgent::manual();
         Self::start(agent, None, turns, store, EngineConfig::default(), |_| {}).await
@@ -120,6 +133,19 @@ impl Gateway {
     }
 
     async fn start(
+        agent: Arc<ScriptedAgent>,
+        control: Option<Arc<ScriptedControl>>,
+        turns: mpsc::Receiver<StartedTurn>,
+        store: Arc<dyn Store>,
+        engine_config: EngineConfig,
+        configure: impl FnOnce(&mut EdgeConfig),
+    ) -> Self {
+        let listeners = Listeners::default();
+        Self::start_on(listeners, agent, control, turns, store, engine_config, configure).await
+    }
+
+    async fn start_on(
+        listeners: Listeners,
         agent: Arc<ScriptedAgent>,
         control: Option<Arc<ScriptedControl>>,
         turns: mpsc::Receiver<StartedTurn>,
@@ -143,7 +169,8 @@ impl Gateway {
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let edge = Edge::new(engine, config, tasks.clone());
-        let serving = tasks.spawn("edge", edge.serve(listener, shutdown.clone()));
+        let listeners = Listeners { tcp: Some(listener), ..listeners };
+        let serving = tasks.spawn("edge", edge.serve(listeners, shutdown.clone()));
         Self { address, agent, turns, shutdown, tasks, serving }
     }
 
@@ -180,6 +207,11 @@ pub(crate) fn message(id: &str, text: &str) -> serde_json::Value {
 }
 
 fn credentials() -> Credentials {
+    credentials_builder().build().unwrap()
+}
+
+/// The credentials of every gateway, to which a test may add more.
+pub(crate) fn credentials_builder() -> CredentialsBuilder {
     Credentials::builder()
         .bearer("tok-ada".into(), "ada")
         .bearer("tok-bob".into(), "bob")
@@ -196,8 +228,6 @@ fn credentials() -> Credentials {
         .with(Credential::bearer("tok-bob-able".into(), "bob").with_rights(Rights::of_owner()))
         .basic("carl", "pw".into())
         .api_key("key-dora".into(), "dora")
-        .build()
-        .unwrap()
 }
 
 fn exposed(everything: bool) -> Rights {

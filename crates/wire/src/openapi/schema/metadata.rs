@@ -148,6 +148,7 @@ fn request(deployment: &Deployment) -> Value {
         "shared": open(json!({
             "session": open(json!({"id": reference("Id")})),
             "model": open(json!({"providerID": line, "modelID": line})),
+            "mode": line,
             "delivery": {"enum": Delivery::ALL.map(Delivery::as_str)},
         })),
         AGENT_OBJECT: open((deployment.surface.message_fields)()),

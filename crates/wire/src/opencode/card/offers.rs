@@ -3,19 +3,7 @@
 use longshore_model::card::Skill;
 use longshore_model::{OfferedAgent, OfferedCommand, Offers};
 
-/// Longer descriptions are cut.
-const MAX_DESCRIPTION: usize = 1024;
-
-/// A description for the card. `None`: there is none.
-pub(super) fn description(text: Option<&str>) -> Option<String> {
-    let text = text.map(str::trim).filter(|text| !text.is_empty())?;
-    if text.len() <= MAX_DESCRIPTION {
-        return Some(text.to_owned());
-    }
-    let mut cut = text[..text.floor_char_boundary(MAX_DESCRIPTION)].trim_end().to_owned();
-    cut.push('…');
-    Some(cut)
-}
+use crate::contract::description;
 
 /// The agents and commands as skills, so that clients without knowledge of OpenCode see them too.
 pub(in crate::opencode) fn skills(offers: &Offers) -> Vec<Skill> {

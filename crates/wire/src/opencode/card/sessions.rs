@@ -3,7 +3,7 @@
 use longshore_model::{OfferedAgent, OfferedCommand, Offers};
 use serde_json::{Value, json};
 
-use super::offers::description;
+use crate::contract::description;
 use crate::contract::params::{errors_of, item_fields, merge, placed_fields, routing, routing_fields};
 use crate::contract::{Deployment, method};
 use crate::extension::Extension;

@@ -1,6 +1,6 @@
 //! Each option in either metadata object, and the exact error of each invalid value.
 
-use longshore_model::{Delivery, ErrorKind, Result, SendMessage, SendOptions};
+use longshore_model::{Delivery, ErrorKind, ModelName, Result, SendMessage, SendOptions};
 
 use crate::v1::decode::send_message;
 
@@ -14,7 +14,7 @@ fn sent(request: &str, message: &str) -> Result<SendMessage> {
 type Get = fn(&SendOptions) -> Option<String>;
 
 /// A field: its path, an object in which `@` stands for its value, and how to read the value back.
-const FIELDS: [(&str, &str, Get); 10] = [
+const FIELDS: [(&str, &str, Get); 12] = [
     ("shared.session.id", r#"{"shared":{"session":{"id":@}}}"#, |w| {
         w.session.as_ref().map(ToString::to_string)
     }),
@@ -31,11 +31,9 @@ const FIELDS: [(&str, &str, Get); 10] = [
     ("shared.model.modelID", r#"{"shared":{"model":{"providerID":"wrk","modelID":@}}}"#, |w| {
         w.prompt.model.as_ref().map(|model| model.model.clone())
     }),
+    ("shared.model", r#"{"shared":{"model":@}}"#, |w| w.prompt.model.as_ref().map(ToString::to_string)),
+    ("shared.mode", r#"{"shared":{"mode":@}}"#, |w| w.prompt.mode.clone()),
 ];
-
-fn is_half_of_model(field: &str) -> bool {
-    field.starts_with("shared.model.")
-}
 
 #[test]
 fn each_field_is_read_from_the_request_or_else_from_the_message() {
@@ -50,7 +48,9 @@ fn each_field_is_read_from_the_request_or_else_from_the_message() {
         assert_eq!(read(r#"{"other":1,"shared":null,"opencode":{},"iac_code":{}}"#, &one), first, "{field}");
         assert_eq!(read("{}", "{}"), None, "{field}");
         for blank in [r#""""#, r#"" \n\t""#, "null"] {
-            if is_half_of_model(field) {
+            if field == "shared.model.providerID" {
+                assert_eq!(read(&of(blank), &one).as_deref(), Some(""), "{field}: {blank} counts as absent");
+            } else if field == "shared.model.modelID" {
                 let error = sent(&of(blank), &one).expect_err(field);
                 assert_eq!(error.violations()[0].field, format!("metadata.{field}"));
                 assert!(error.message().contains("is required together with"), "{error}");
@@ -75,6 +75,11 @@ fn a_field_of_the_wrong_type_is_refused_in_either_object() {
     for (field, shape, _) in FIELDS {
         for value in ["7", "true", "[]", "{}", r#"["x"]"#] {
             let json = shape.replace('@', value);
+            // A model may also be an object.
+            if field == "shared.model" {
+                assert!(value == "{}" || sent(&json, "null").is_err(), "{json}");
+                continue;
+            }
             assert_eq!(refused(&json, "null", &format!("metadata.{field}")), "must be a string", "{json}");
             // Also if the other object overrides the field.
             refused(good, &json, &format!("message.metadata.{field}"));
@@ -83,7 +88,7 @@ fn a_field_of_the_wrong_type_is_refused_in_either_object() {
     for (json, path) in [
         (r#"{"shared":[]}"#, "metadata.shared"),
         (r#"{"shared":{"session":"ses_1"}}"#, "metadata.shared.session"),
-        (r#"{"shared":{"model":"p/m"}}"#, "metadata.shared.model"),
+        (r#"{"shared":{"model":["p/m"]}}"#, "metadata.shared.model"),
         (r#"{"shared":{"delivery":{}}}"#, "metadata.shared.delivery"),
         (r#"{"opencode":"x"}"#, "metadata.opencode"),
         (r#"{"opencode":{"workspace":"wrk_1"}}"#, "metadata.opencode.workspace"),
@@ -117,7 +122,8 @@ fn text_has_a_maximal_length_and_no_control_characters() {
             );
         }
         for layout in ["wrk\nx", "wrk\r\nx", "wrk\tx"] {
-            assert_eq!(sent(&of(layout), "null").is_ok(), is_system, "{field} {layout:?}");
+            let is_taken = is_system || field == "shared.session.title";
+            assert_eq!(sent(&of(layout), "null").is_ok(), is_taken, "{field} {layout:?}");
         }
     }
 }
@@ -149,21 +155,27 @@ fn the_title_of_a_session_that_exists_is_not_read() {
 }
 
 #[test]
-fn a_model_needs_both_halves() {
+fn the_title_of_a_new_session_becomes_one_line() {
+    for title in [r#""A\nB""#, r#""\r\n A \t\n\nB\n""#] {
+        let json = format!(r#"{{"shared":{{"session":{{"title":{title}}}}}}}"#);
+        assert_eq!(sent(&json, "null").unwrap().options.session_title.as_deref(), Some("A B"), "{title}");
+    }
+}
+
+#[test]
+fn a_provider_needs_a_model_and_a_model_may_be_named_alone() {
     let model = |json: &str| format!(r#"{{"shared":{{"model":{json}}}}}"#);
-    for (json, missing) in [
-        (r#"{"providerID":"p"}"#, "modelID"),
-        (r#"{"modelID":"m","providerID":" "}"#, "providerID"),
-        (r#"{"modelID":"m"}"#, "providerID"),
-        (r#"{"providerID":"p","modelID":null}"#, "modelID"),
-    ] {
-        refused(&model(json), "null", &format!("metadata.shared.model.{missing}"));
+    let other = model(r#"{"providerID":"q","modelID":"n"}"#);
+    for json in [r#"{"providerID":"p"}"#, r#"{"providerID":"p","modelID":null}"#] {
+        refused(&model(json), "null", "metadata.shared.model.modelID");
+        refused(&model(json), &other, "metadata.shared.model.modelID");
+    }
+    for json in [r#""m""#, r#"{"modelID":"m","providerID":" "}"#, r#"{"modelID":"m"}"#] {
         // Halves from two objects are not combined.
-        refused(
-            &model(json),
-            &model(r#"{"providerID":"q","modelID":"n"}"#),
-            &format!("metadata.shared.model.{missing}"),
-        );
+        for message in ["null", other.as_str()] {
+            let options = sent(&model(json), message).unwrap().options;
+            assert_eq!(options.prompt.model, Some(ModelName::plain("m")), "{json}");
+        }
     }
     assert_eq!(
         sent(&model("{}"), &model(r#"{"providerID":"","modelID":""}"#)).unwrap().options,

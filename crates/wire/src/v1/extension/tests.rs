@@ -61,7 +61,8 @@ fn a_field_needs_its_extension() {
     let directory = r#"{"opencode":{"directory":"/a"}}"#;
     let workspace = r#"{"opencode":{"workspace":{"id":"wrk_1"}}}"#;
     let alias = r#"{"iac_code":{"cwd":"/a"}}"#;
-    let free = r#"{"shared":{"delivery":"steer","session":{"id":" "}},"opencode":{"agent":"a","variant":"v","system":"s"}}"#;
+    let plain = r#"{"shared":{"model":"m"}}"#;
+    let free = r#"{"shared":{"delivery":"steer","mode":"plan","session":{"id":" "}},"opencode":{"agent":"a","variant":"v","system":"s"}}"#;
     let all = r#"{"shared":{"session":{"id":"ses_1"},"model":{"providerID":"p","modelID":"m"}},"opencode":{"directory":"/a"}}"#;
     let halves = ["metadata.shared.model.providerID", "metadata.shared.model.modelID"];
     for (request, message, activated, refused) in [
@@ -85,6 +86,7 @@ fn a_field_needs_its_extension() {
         ),
         (model, "null", &[SessionBinding], &halves),
         (model, "null", &[ModelSelection], &[]),
+        (plain, "null", &[SessionBinding], &["metadata.shared.model"]),
         (all, "null", &[ModelSelection], &["metadata.shared.session.id", "metadata.opencode.directory"]),
         (all, "null", &[SessionBinding], &halves),
         (all, all, &[SessionBinding, ModelSelection], &[]),

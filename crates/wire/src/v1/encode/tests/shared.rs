@@ -78,6 +78,7 @@ fn each_key_needs_its_extension() {
         usage: Some(usage()),
         progress: Some(progress(ProgressKind::StepFinished, Some(r#"{"reason":"stop"}"#))),
         interrupt: Some(ask(InterruptPhase::Asked)),
+        sub_agent_model: None,
     };
     let update = noted(TaskState::InputRequired, notes);
     let sets: [(&str, &[Extension]); 5] = [
@@ -94,6 +95,17 @@ fn each_key_needs_its_extension() {
     let plain =
         StatusUpdate::new(TaskStatus { state: TaskState::InputRequired, at: Timestamp(2), message: None });
     assert_eq!(without, status_frame(plain, View::default()), "without the extensions there are no notes");
+}
+
+#[test]
+fn the_model_of_a_sub_agent_is_told_when_it_becomes_known() {
+    let notes = Notes { sub_agent_model: Some("p/m".to_owned()), ..Notes::default() };
+    let update = StatusUpdate { repeats: true, ..noted(TaskState::Working, notes) };
+    let shown = status_frame(update.clone(), view(&[Extension::StreamHints]));
+    let expected = r#"{"shared":{"subagent":{"model":"p/m"},"stream":{"event_id""#;
+    assert!(metadata_of(&shown).starts_with(expected), "{shown}");
+    let event = TaskEvent::Status(update.into());
+    assert!(!is_shown(&event, view(&[Extension::SessionBinding]), &OutputModes::default()));
 }
 
 #[test]
@@ -299,6 +311,7 @@ fn progress_contains_its_details() {
         ),
         (ProgressKind::Todos, Some("{\"todos\":[\n{}]}"), r#"{"type":"todos","todos":[{}]}"#),
         (ProgressKind::Todos, Some("[1]"), r#"{"type":"todos"}"#),
+        (ProgressKind::Settings, Some(r#"{"mode":"plan"}"#), r#"{"type":"settings","mode":"plan"}"#),
     ] {
         let notes = Notes { progress: Some(progress(kind, details)), ..Notes::default() };
         let frame = status_frame(noted(TaskState::Working, notes), view(&[Extension::StreamHints]));

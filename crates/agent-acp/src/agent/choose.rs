@@ -1,0 +1,170 @@
+//! The mode and the model of a turn: those that its message names, else the configured ones, else those that the agent gave the
+//! session when it was opened.
+//!
+//! They are set before each turn, so that a session never keeps the choice of an earlier message.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use longshore_model::{Choice, Error, ErrorKind, ModelName, PromptOptions, Result, redact};
+
+use super::AcpAgent;
+use crate::connection::{CallError, Chosen, Connection, Role, SessionFacts};
+
+/// First the model, because one agent offers other modes with another model.
+const ROLES: [Role; 2] = [Role::Model, Role::Mode];
+
+/// For how many directories the agent's own defaults are remembered. With more, an old session of another directory begins with
+/// the mode and the model with which the agent opens it again.
+const MAX_DIRECTORIES: usize = 256;
+
+/// The mode and the model that the agent gives to new sessions, by directory. A session that is opened again may still have the
+/// choice of an earlier message, so its own are no defaults.
+#[derive(Debug, Default)]
+pub(super) struct Defaults(Mutex<HashMap<String, Chosen>>);
+
+impl Defaults {
+    /// The agent has opened a new session.
+    pub(super) fn note_new(&self, connection: &Connection, session: &str) {
+        let Some(SessionFacts { directory: Some(directory), initial, .. }) = connection.facts(session) else {
+            return;
+        };
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() < MAX_DIRECTORIES || known.contains_key(&directory) {
+            known.insert(directory, initial);
+        }
+    }
+
+    fn of(&self, session: &SessionFacts) -> Chosen {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_new = session.directory.as_ref().and_then(|directory| known.get(directory));
+        of_new.unwrap_or(&session.initial).clone()
+    }
+}
+
+impl AcpAgent {
+    /// The mode and the model of a turn whose message names none.
+    pub(super) fn defaults_of(&self, session: &SessionFacts) -> Chosen {
+        let Chosen { mode, model } = self.defaults.of(session);
+        Chosen { mode: self.config.mode.clone().or(mode), model: self.config.model.clone().or(model) }
+    }
+
+    /// Sets the mode and the model of the next turn.
+    pub(super) async fn choose(
+        &self,
+        connection: &Connection,
+        session: &str,
+        options: &PromptOptions,
+    ) -> Result<()> {
+        for role in ROLES {
+            let Some(facts) = connection.facts(session) else { return Ok(()) };
+            let requested = requested(options, role, &facts.choices(role));
+            let is_requested = requested.is_some();
+            let Some(word) = requested.or_else(|| self.defaults_of(&facts).get(role).map(str::to_owned))
+            else {
+                continue;
+            };
+            if facts.current(role) == Some(word.as_str()) {
+                continue;
+            }
+            let Err(cause) = connection.choose(session, role, &word).await else { continue };
+            let is_absent = matches!(cause, CallError::NoSuchChoice { .. } | CallError::Unsupported(_));
+            let is_configured = match role {
+                Role::Mode => self.config.mode.is_some(),
+                Role::Model => self.config.model.is_some(),
+            };
+            match (is_requested, is_configured) {
+                (true, _) => return Err(cause.into_error(&format!("use the requested {}", role.as_str()))),
+                (false, true) => {
+                    let error = cause.into_error(&format!("use the configured {}", role.as_str()));
+                    // The operator, not the caller, chose it.
+                    return Err(if is_absent {
+                        error.with_kind(ErrorKind::AgentUnavailable).permanent()
+                    } else {
+                        error
+                    });
+                }
+                // The agent itself no longer offers it, so the agent's own choice stays.
+                (false, false) if is_absent => {}
+                (false, false) => {
+                    let what =
+                        format!("go back to the {} `{word}`, with which the session began", role.as_str());
+                    return Err(cause.into_error(&what));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses a mode or a model that the agent is known to lack. What the agent offers may differ between directories, and its modes
+    /// between models: if nothing is known of those of the turn, the turn finds out.
+    pub(super) fn check_known(
+        &self,
+        options: &PromptOptions,
+        known: &SessionFacts,
+        directory: &str,
+    ) -> Result<()> {
+        if known.directory.as_deref() != Some(directory) {
+            return Ok(());
+        }
+        for role in ROLES {
+            let choices = known.choices(role);
+            let Some(word) = requested(options, role, &choices) else { continue };
+            if role == Role::Mode
+                && self.model_of_turn(options, known).as_deref() != known.current(Role::Model)
+            {
+                continue;
+            }
+            let (field, what) = (format!("metadata.shared.{}", role.as_str()), role.as_str());
+            if choices.is_empty() {
+                if known.current(role).is_none() {
+                    let text =
+                        format!("The agent does not let callers choose a {what}; leave this field out.");
+                    return Err(Error::invalid(field, text));
+                }
+            } else if choices.iter().all(|choice| choice.id != word) {
+                let ids: Vec<&str> = choices.iter().map(|choice| choice.id.as_str()).collect();
+                let text = format!("The agent has no {what} `{word}`. Choose one of: {}.", ids.join(", "));
+                return Err(Error::invalid(field, redact::cut(&text)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The model that a turn in this session will have.
+    fn model_of_turn(&self, options: &PromptOptions, session: &SessionFacts) -> Option<String> {
+        let requested = requested(options, Role::Model, &session.choices(Role::Model));
+        requested.or_else(|| self.defaults_of(session).model)
+    }
+}
+
+/// Refuses what callers may not choose.
+pub(super) fn refuse_pinned(options: &PromptOptions, pinned: &[Role]) -> Result<()> {
+    for role in pinned {
+        let is_named = match role {
+            Role::Mode => options.mode.is_some(),
+            Role::Model => options.model.is_some(),
+        };
+        if is_named {
+            let (field, what) = (format!("metadata.shared.{}", role.as_str()), role.as_str());
+            let text = format!("This gateway does not let callers choose the {what}; leave this field out.");
+            return Err(Error::invalid(field, text));
+        }
+    }
+    Ok(())
+}
+
+/// The id of the mode or the model that the message names.
+fn requested(options: &PromptOptions, role: Role, choices: &[Choice]) -> Option<String> {
+    match role {
+        Role::Mode => options.mode.clone(),
+        Role::Model => options.model.as_ref().map(|model| model_id(model, choices)),
+    }
+}
+
+/// The id of the model among the agent's: callers may name a provider and a model, and an agent may have one word for both.
+fn model_id(name: &ModelName, choices: &[Choice]) -> String {
+    let both = name.to_string();
+    let is_known = |id: &str| choices.iter().any(|choice| choice.id == id);
+    if !is_known(&both) && is_known(&name.model) { name.model.clone() } else { both }
+}

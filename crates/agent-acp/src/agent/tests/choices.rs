@@ -1,0 +1,248 @@
+//! Modes and models: those that a turn gets, those that are refused, and those that callers see.
+
+use longshore_model::{Choice, ModelName};
+
+use super::*;
+use crate::connection::Role;
+
+fn offers() -> Value {
+    json!({"sessionId": "s", "modes": {"currentModeId": "ask", "availableModes": [{"id": "ask"}, {"id": "auto"}, {"id": "plan"}]},
+        "models": {"currentModelId": "a", "availableModels": [{"modelId": "a"}, {"modelId": "p/b"}]}})
+}
+
+fn options(mode: Option<&str>, model: Option<ModelName>) -> PromptOptions {
+    PromptOptions { mode: mode.map(str::to_owned), model, ..PromptOptions::default() }
+}
+
+impl Stage {
+    /// Opens a session, in which the agent offers this.
+    async fn open_with(&mut self, answer: Value) -> Session {
+        let directory = self.directory();
+        let playing = async {
+            self.peers[0].answer("initialize", loads()).await;
+            self.peers[0].answer("session/new", answer).await;
+        };
+        let (opened, ()) =
+            tokio::join!(self.agent.open_session(NewSession { directory, title: None }), playing);
+        opened.unwrap()
+    }
+
+    /// Runs a turn. The agent is to be set up by these requests first: each a method and the chosen word.
+    async fn run_set_up(&mut self, session: &Session, options: PromptOptions, set_up: &[(&str, &str)]) {
+        let request = TurnRequest { options, ..request(session, "hi") };
+        let playing = async {
+            let peer = &mut self.peers[0];
+            for (method, word) in set_up {
+                let params = peer.answer(method, json!({})).await["params"].clone();
+                let chosen = ["modeId", "modelId", "value"].iter().find_map(|name| params[*name].as_str());
+                assert_eq!(chosen, Some(*word), "{method}");
+            }
+            let prompt = peer.get().await;
+            assert_eq!(prompt["method"], "session/prompt");
+            peer.end(&prompt, "end_turn").await;
+        };
+        let (turn, ()) = tokio::join!(self.agent.start_turn(request), playing);
+        assert_eq!(rest(&mut turn.unwrap()).await.1, completed());
+    }
+
+    async fn admit(&self, options: &PromptOptions) -> Result<Admitted> {
+        let directory = self.directory();
+        let request = Admission { directory: None, workspace: None, current: Some(&directory), options };
+        self.agent.admit(request).await
+    }
+}
+
+#[tokio::test]
+async fn a_turn_has_the_mode_and_the_model_that_its_message_names_or_else_the_configured_ones() {
+    let mut stage = stage_with(1, |config| {
+        (config.mode, config.model) = (Some("auto".to_owned()), Some("a".to_owned()));
+    });
+    let session = stage.open_with(offers()).await;
+    for (options, set_up) in [
+        (options(None, None), &[("session/set_mode", "auto")][..]),
+        (options(None, None), &[]),
+        (
+            options(Some("plan"), Some(ModelName::plain("p/b"))),
+            &[("session/set_model", "p/b"), ("session/set_mode", "plan")],
+        ),
+        (options(Some("plan"), ModelName::parse("p/b")), &[]),
+        // The choice was for one message.
+        (options(None, None), &[("session/set_model", "a"), ("session/set_mode", "auto")]),
+    ] {
+        stage.run_set_up(&session, options, set_up).await;
+    }
+}
+
+#[tokio::test]
+async fn without_a_configuration_a_turn_goes_back_to_what_new_sessions_have() {
+    let mut stage = stage(2);
+    let session = stage.open_with(offers()).await;
+    let plan = || options(Some("plan"), None);
+    stage.run_set_up(&session, plan(), &[("session/set_mode", "plan")]).await;
+    stage.run_set_up(&session, options(None, None), &[("session/set_mode", "ask")]).await;
+    stage.run_set_up(&session, plan(), &[("session/set_mode", "plan")]).await;
+    // Also if the agent remembers the choice of an earlier turn when it opens the session again.
+    stage.die();
+    while stage.agent.check().await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    stage.wait_for_back().await;
+    let mut loaded = offers();
+    loaded["modes"]["currentModeId"] = "plan".into();
+    let again = request(&session, "again");
+    let playing = async {
+        let peer = &mut stage.peers[0];
+        peer.answer("initialize", loads()).await;
+        peer.answer("session/load", loaded).await;
+        assert_eq!(peer.answer("session/set_mode", json!({})).await["params"]["modeId"], "ask");
+        let prompt = peer.get().await;
+        peer.end(&prompt, "end_turn").await;
+    };
+    let (turn, ()) = tokio::join!(stage.agent.start_turn(again), playing);
+    assert!(matches!(rest(&mut turn.unwrap()).await.1, Outcome::Completed { .. }));
+}
+
+#[tokio::test]
+async fn an_unknown_mode_or_model_is_refused_with_the_list_once_a_session_was_opened() {
+    let mut stage = stage(1);
+    let unknown = [
+        (
+            options(Some("yolo"), None),
+            "metadata.shared.mode",
+            "no mode `yolo`. Choose one of: ask, auto, plan.",
+        ),
+        (
+            options(None, ModelName::parse("p/c")),
+            "metadata.shared.model",
+            "no model `p/c`. Choose one of: a, p/b.",
+        ),
+        (options(None, Some(ModelName::plain("c"))), "metadata.shared.model", "no model `c`."),
+    ];
+    // Nothing is known yet: the turn finds out.
+    for (options, ..) in &unknown {
+        stage.admit(options).await.unwrap();
+    }
+    let session = stage.open_with(offers()).await;
+    for (options, field, words) in &unknown {
+        let refused = stage.admit(options).await.unwrap_err();
+        assert_eq!(
+            (refused.kind(), refused.violations()[0].field.as_str()),
+            (ErrorKind::InvalidParams, *field)
+        );
+        assert!(refused.message().contains(words), "{refused}");
+        // Another directory may have other modes.
+        std::fs::create_dir_all(stage.root.path().join("below")).unwrap();
+        let below = Admission { directory: Some("below"), workspace: None, current: None, options };
+        stage.agent.admit(below).await.unwrap();
+        let request = TurnRequest { options: options.clone(), ..request(&session, "hi") };
+        let prompting = request.prompting.clone();
+        let failed = stage.agent.start_turn(request).await.unwrap_err();
+        assert_eq!((failed.kind(), prompting.has_begun()), (ErrorKind::InvalidParams, false));
+    }
+    for known in [options(Some("plan"), ModelName::parse("p/b")), options(None, ModelName::parse("x/a"))] {
+        stage.admit(&known).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_pinned_choice_is_not_for_callers() {
+    let stage = stage_with(1, |config| config.pinned = vec![Role::Mode]);
+    let refused = stage.admit(&options(Some("plan"), None)).await.unwrap_err();
+    assert_eq!(refused.violations()[0].field, "metadata.shared.mode");
+    assert!(refused.message().contains("does not let callers choose the mode"), "{refused}");
+    stage.admit(&options(None, Some(ModelName::plain("a")))).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_agent_without_modes_takes_none() {
+    let mut stage = stage(1);
+    stage.open_with(json!({"sessionId": "s"})).await;
+    let refused = stage.admit(&options(Some("plan"), None)).await.unwrap_err();
+    assert!(refused.message().contains("does not let callers choose a mode"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_configured_mode_that_the_agent_lacks_is_an_error_that_lasts() {
+    let mut stage = stage_with(1, |config| config.mode = Some("yolo".to_owned()));
+    let session = stage.open_with(offers()).await;
+    let refused = stage.agent.start_turn(request(&session, "hi")).await.unwrap_err();
+    assert!(
+        refused.is_permanent() && refused.message().contains("Choose one of: ask, auto, plan."),
+        "{refused}"
+    );
+    assert_eq!(refused.kind(), ErrorKind::AgentUnavailable);
+}
+
+fn ids(choices: &[Choice]) -> Vec<&str> {
+    choices.iter().map(|choice| choice.id.as_str()).collect()
+}
+
+/// The config options of Claude Agent, which leaves a mode out with one model.
+fn claude_options(model: &str, modes: &[&str]) -> Value {
+    let modes: Vec<_> = modes.iter().map(|id| json!({"value": id, "name": id.to_uppercase()})).collect();
+    json!([{"id": "mode", "category": "mode", "currentValue": "default", "options": modes},
+        {"id": "model", "category": "model", "currentValue": model, "options": [{"value": "opus"}, {"value": "haiku"}]},
+        {"id": "effort", "name": "Effort", "category": "thought_level", "currentValue": "low", "options": [{"value": "low"}, {"value": "max"}]}])
+}
+
+#[tokio::test]
+async fn what_the_agent_offers_follows_its_updates_and_changes_with_the_model() {
+    let mut stage = stage(1);
+    assert_eq!(stage.agent.session_choices().unwrap().known(), None);
+    let modes = json!({"currentModeId": "default", "availableModes": [{"id": "auto", "description": "Judges."}, {"id": "default"}]});
+    let answer = json!({"sessionId": "s", "modes": modes, "configOptions": claude_options("opus", &["auto", "default"])});
+    let session = stage.open_with(answer).await;
+    let known = stage.agent.session_choices().unwrap().known().unwrap();
+    assert_eq!(
+        (ids(&known.modes.choices), known.modes.default.as_deref()),
+        (vec!["auto", "default"], Some("default"))
+    );
+    assert_eq!(known.modes.choices[0].description.as_deref(), Some("Judges."));
+    assert_eq!(
+        (ids(&known.models.choices), known.models.default.as_deref()),
+        (vec!["opus", "haiku"], Some("opus"))
+    );
+    assert_eq!(known.options.len(), 1, "the options for the mode and the model are not repeated");
+    assert_eq!(
+        (known.options[0].option.name.as_str(), ids(&known.options[0].choices)),
+        ("Effort", vec!["low", "max"])
+    );
+
+    let request =
+        TurnRequest { options: options(None, Some(ModelName::plain("haiku"))), ..request(&session, "hi") };
+    let playing = async {
+        let peer = &mut stage.peers[0];
+        let set = peer.answer(
+            "session/set_config_option",
+            json!({"configOptions": claude_options("haiku", &["default"])}),
+        );
+        assert_eq!(set.await["params"]["value"], "haiku");
+        let commands = json!({"sessionUpdate": "available_commands_update", "availableCommands": [{"name": "init"}, {"name": ""}, {}]});
+        peer.update("s", commands).await;
+        let prompt = peer.get().await;
+        peer.end(&prompt, "end_turn").await;
+    };
+    let (turn, ()) = tokio::join!(stage.agent.start_turn(request), playing);
+    rest(&mut turn.unwrap()).await;
+    let known = stage.agent.session_choices().unwrap().known().unwrap();
+    assert_eq!((ids(&known.modes.choices), ids(&known.commands)), (vec!["default"], vec!["init"]));
+    assert_eq!(known.models.default.as_deref(), Some("opus"), "the choice was for one message");
+    let haiku = Some(ModelName::plain("haiku"));
+    let refused = stage.admit(&options(Some("auto"), haiku)).await.unwrap_err();
+    assert!(refused.message().contains("no mode `auto`"), "{refused}");
+    // With the default model the agent may have it again.
+    stage.admit(&options(Some("auto"), None)).await.unwrap();
+}
+
+#[tokio::test]
+async fn lists_that_are_too_long_are_cut() {
+    let mut stage = stage(1);
+    let many: Vec<_> = (0..2000).map(|number| json!({"id": format!("mode-{number}")})).collect();
+    let large: Vec<_> =
+        (0..300).map(|number| json!({"modelId": format!("{number}"), "name": "x".repeat(1024)})).collect();
+    let answer = json!({"sessionId": "s", "modes": {"currentModeId": "mode-0", "availableModes": many},
+        "models": {"currentModelId": "0", "availableModels": large}});
+    stage.open_with(answer).await;
+    let facts = stage.agent.facts().unwrap();
+    assert_eq!((facts.choices(Role::Mode).len(), facts.choices(Role::Model).len()), (512, 124));
+}

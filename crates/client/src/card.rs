@@ -1,0 +1,288 @@
+//! Agent cards of both versions, and the choice of an interface.
+
+use longshore_wire::surface::ProtocolVersion;
+use serde_json::Value;
+use url::Url;
+
+use crate::settings::Settings;
+use crate::{Error, ErrorKind, Result};
+
+/// A way to call an agent.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Binding {
+    JsonRpc,
+    Rest,
+}
+
+impl Binding {
+    pub const ALL: [Self; 2] = [Self::JsonRpc, Self::Rest];
+
+    /// The name on cards.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::JsonRpc => "JSONRPC",
+            Self::Rest => "HTTP+JSON",
+        }
+    }
+
+    /// Reads the name on a card, and the other spellings that settings use.
+    pub fn parse(name: &str) -> Option<Self> {
+        let plain: String =
+            name.trim().to_ascii_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
+        match plain.as_str() {
+            "jsonrpc" => Some(Self::JsonRpc),
+            "httpjson" | "rest" => Some(Self::Rest),
+            _ => None,
+        }
+    }
+}
+
+/// One entry of a card: where and how to call the agent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Interface {
+    pub url: Url,
+    pub binding: Binding,
+    pub version: ProtocolVersion,
+    /// A name that every request repeats. Empty: none.
+    pub tenant: String,
+}
+
+/// What a client needs of a card, and the card as it came.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Card {
+    pub name: String,
+    pub description: String,
+    /// The version of the agent.
+    pub version: String,
+    /// Those that this client can use, in the order of the card.
+    pub interfaces: Vec<Interface>,
+    pub streaming: bool,
+    /// A longer card is there for callers with a credential.
+    pub has_extended: bool,
+    /// The header of the API key, if the agent takes one.
+    pub api_key_header: Option<String>,
+    /// What the card offers, usable or not, for messages.
+    offers: Vec<String>,
+    pub json: Value,
+}
+
+impl Card {
+    /// `url`: where the card was read. Relative addresses on the card begin there.
+    pub(crate) fn read(json: Value, url: &Url) -> Result<Self> {
+        let no_card = |what: &str| {
+            Error::invalid_response(format!("{url} is no agent card: {what}. Check the URL of the agent."))
+        };
+        if !json.is_object() {
+            return Err(no_card("it is no JSON object"));
+        }
+        let text = |name: &str| json[name].as_str().unwrap_or_default().to_owned();
+        let name = text("name");
+        if name.is_empty() {
+            return Err(no_card("it has no name"));
+        }
+        let listed = listed(&json);
+        if listed.is_empty() {
+            return Err(no_card("it names no interface"));
+        }
+        let offers = listed.iter().map(Listed::describe).collect();
+        let mut interfaces: Vec<Interface> = Vec::new();
+        for interface in listed.iter().filter_map(|listed| listed.usable(url)) {
+            if !interfaces.contains(&interface) {
+                interfaces.push(interface);
+            }
+        }
+        let capabilities = &json["capabilities"];
+        Ok(Self {
+            name,
+            description: text("description"),
+            version: text("version"),
+            interfaces,
+            streaming: capabilities["streaming"] == true,
+            has_extended: capabilities["extendedAgentCard"] == true
+                || json["supportsAuthenticatedExtendedCard"] == true,
+            api_key_header: api_key_header(&json),
+            offers,
+            json,
+        })
+    }
+
+    /// The first interface of the card that may be used, or the first in the client's own order.
+    pub fn choose(&self, settings: &Settings) -> Result<&Interface> {
+        let of = |binding: &Binding| self.interfaces.iter().find(|interface| interface.binding == *binding);
+        let chosen = if settings.prefers_own_order {
+            settings.bindings.iter().find_map(of)
+        } else {
+            self.interfaces.iter().find(|interface| settings.bindings.contains(&interface.binding))
+        };
+        chosen.ok_or_else(|| {
+            let wanted: Vec<_> = settings.bindings.iter().map(|binding| binding.as_str()).collect();
+            Error::new(
+                ErrorKind::NoInterface,
+                format!(
+                    "The agent {} offers no interface that can be used here. It offers: {}. Can be used: {} of A2A 1.0 and 0.3.",
+                    self.name,
+                    self.offers.join(", "),
+                    wanted.join(" and ")
+                ),
+            )
+        })
+    }
+}
+
+/// An interface as the card spells it.
+struct Listed<'a> {
+    url: &'a str,
+    binding: &'a str,
+    version: &'a str,
+    tenant: &'a str,
+}
+
+impl Listed<'_> {
+    fn describe(&self) -> String {
+        format!("{} of A2A {}", shown(self.binding), shown(self.version))
+    }
+
+    fn usable(&self, card: &Url) -> Option<Interface> {
+        let url = card.join(self.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
+        Some(Interface {
+            url,
+            binding: Binding::parse(self.binding)?,
+            version: version(self.version)?,
+            tenant: self.tenant.to_owned(),
+        })
+    }
+}
+
+/// A word of the card for a message, in a length that a message can have.
+fn shown(word: &str) -> String {
+    word.chars().filter(|c| !c.is_control()).take(40).collect()
+}
+
+/// The interfaces of 1.0, then those of 0.3. A card can have both.
+fn listed(card: &Value) -> Vec<Listed<'_>> {
+    let mut all = Vec::new();
+    for interface in card["supportedInterfaces"].as_array().into_iter().flatten() {
+        all.push(Listed {
+            url: word(interface, "url"),
+            binding: word(interface, "protocolBinding"),
+            version: word(interface, "protocolVersion"),
+            tenant: word(interface, "tenant"),
+        });
+    }
+    // The first cards of 0.3 do not name a version.
+    let version = Some(word(card, "protocolVersion")).filter(|version| !version.is_empty()).unwrap_or("0.3");
+    let old = |url, binding| Listed { url, binding, version, tenant: "" };
+    if let Some(url) = card["url"].as_str() {
+        let binding = Some(word(card, "preferredTransport")).filter(|binding| !binding.is_empty());
+        all.push(old(url, binding.unwrap_or("JSONRPC")));
+    }
+    for interface in card["additionalInterfaces"].as_array().into_iter().flatten() {
+        all.push(old(word(interface, "url"), word(interface, "transport")));
+    }
+    all
+}
+
+fn word<'a>(object: &'a Value, name: &str) -> &'a str {
+    object[name].as_str().unwrap_or_default()
+}
+
+/// 0.2 has the methods and the formats of 0.3.
+fn version(text: &str) -> Option<ProtocolVersion> {
+    match text.split('.').collect::<Vec<_>>().as_slice() {
+        ["1", ..] => Some(ProtocolVersion::V1),
+        ["0", "2" | "3", ..] => Some(ProtocolVersion::V03),
+        _ => None,
+    }
+}
+
+fn api_key_header(card: &Value) -> Option<String> {
+    let schemes = card["securitySchemes"].as_object()?;
+    schemes.values().find_map(|scheme| {
+        let (scheme, place) = match &scheme["apiKeySecurityScheme"] {
+            Value::Object(_) => (&scheme["apiKeySecurityScheme"], "location"),
+            _ if scheme["type"] == "apiKey" => (scheme, "in"),
+            _ => return None,
+        };
+        (scheme[place] == "header").then(|| scheme["name"].as_str().map(str::to_owned))?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn card(json: Value) -> Result<Card> {
+        Card::read(json, &Url::parse("http://agent.example/base/card.json").unwrap())
+    }
+
+    fn chosen(json: Value, settings: &Settings) -> String {
+        match card(json).unwrap().choose(settings) {
+            Ok(interface) => {
+                format!("{} {} {}", interface.binding.as_str(), interface.version.as_str(), interface.url)
+            }
+            Err(error) => error.message().to_owned(),
+        }
+    }
+
+    fn merged() -> Value {
+        json!({
+            "name": "A", "url": "http://agent.example/old", "preferredTransport": "HTTP+JSON", "protocolVersion": "0.3.0",
+            "supportedInterfaces": [
+                {"url": "grpc.example:9", "protocolBinding": "GRPC", "protocolVersion": "1.0"},
+                {"url": "/rest", "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0", "tenant": "t"},
+                {"url": "http://agent.example/rpc", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"},
+            ],
+        })
+    }
+
+    #[test]
+    fn the_first_usable_interface_is_chosen_unless_the_client_has_an_order() {
+        let rpc_only = Settings { bindings: vec![Binding::JsonRpc], ..Settings::default() };
+        let own_order = Settings { prefers_own_order: true, ..Settings::default() };
+        let future = json!({"name": "A", "supportedInterfaces": [
+            {"url": "http://a/", "protocolBinding": "JSONRPC", "protocolVersion": "2.0"}]});
+        let plain = json!({"name": "A", "url": "http://a/"});
+        let cases = [
+            (merged(), Settings::default(), "HTTP+JSON 1.0 http://agent.example/rest"),
+            (merged(), rpc_only, "JSONRPC 1.0 http://agent.example/rpc"),
+            (merged(), own_order, "JSONRPC 1.0 http://agent.example/rpc"),
+            (plain, Settings::default(), "JSONRPC 0.3 http://a/"),
+            (
+                future,
+                Settings::default(),
+                "The agent A offers no interface that can be used here. It offers: JSONRPC of A2A 2.0. Can be used: JSONRPC and \
+                 HTTP+JSON of A2A 1.0 and 0.3.",
+            ),
+        ];
+        for (json, settings, expected) in cases {
+            assert_eq!(chosen(json, &settings), expected);
+        }
+        assert_eq!(card(merged()).unwrap().interfaces[0].tenant, "t");
+    }
+
+    #[test]
+    fn what_is_no_card_is_refused_with_the_reason() {
+        for (json, reason) in [
+            (json!([]), "no JSON object"),
+            (json!({"openapi": "3.1.0"}), "no name"),
+            (json!({"name": "A"}), "no interface"),
+        ] {
+            let error = card(json).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidResponse);
+            assert!(error.message().contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_header_of_an_api_key_is_read_in_both_versions() {
+        for scheme in [
+            json!({"apiKeySecurityScheme": {"location": "header", "name": "X-Key"}}),
+            json!({"type": "apiKey", "in": "header", "name": "X-Key"}),
+        ] {
+            let json = json!({"name": "A", "url": "http://a/", "securitySchemes": {"s": scheme}});
+            assert_eq!(card(json).unwrap().api_key_header.as_deref(), Some("X-Key"));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Follows a task: applies events to it, and finds what changed between two states of it.
+
+use std::collections::HashSet;
+
+use longshore_model::TaskState;
+
+use crate::value::{
+    Artifact, ArtifactUpdate, Content, Event, Metadata, Part, Role, Status, StatusUpdate, Task,
+};
+
+impl Task {
+    /// A task of which only an update is known.
+    pub(crate) fn of_update(id: &str, context_id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            context_id: context_id.to_owned(),
+            status: Status::default(),
+            artifacts: Vec::new(),
+            history: Vec::new(),
+            metadata: Metadata::new(),
+        }
+    }
+
+    pub(crate) fn apply_status(&mut self, update: &StatusUpdate) {
+        let old = std::mem::replace(&mut self.status, update.status.clone());
+        let is_shown_still =
+            |message: &crate::Message| self.status.message.as_ref().is_some_and(|now| now == message);
+        if let Some(message) = old.message.filter(|message| !is_shown_still(message)) {
+            self.history.push(message);
+        }
+        for (name, value) in &update.metadata {
+            self.metadata.insert(name.clone(), value.clone());
+        }
+    }
+
+    /// Returns how many content bytes the task has lost by it.
+    pub(crate) fn apply_artifact(&mut self, update: &ArtifactUpdate) -> usize {
+        let artifact = &update.artifact;
+        let Some(known) =
+            self.artifacts.iter_mut().rev().find(|known| known.artifact_id == artifact.artifact_id)
+        else {
+            self.artifacts.push(artifact.clone());
+            return 0;
+        };
+        if !update.append {
+            let lost = weight(&known.parts);
+            known.clone_from(artifact);
+            return lost;
+        }
+        known.parts.extend(artifact.parts.iter().cloned());
+        join_texts(&mut known.parts);
+        0
+    }
+
+    /// Takes over the artifacts that only the older state has: some agents leave them out of a task in a stream.
+    pub(crate) fn keep_missing(&mut self, old: &mut Self) {
+        let known: HashSet<String> =
+            self.artifacts.iter().map(|artifact| artifact.artifact_id.clone()).collect();
+        let mut artifacts: Vec<Artifact> =
+            old.artifacts.drain(..).filter(|artifact| !known.contains(&artifact.artifact_id)).collect();
+        artifacts.append(&mut self.artifacts);
+        self.artifacts = artifacts;
+    }
+
+    /// The number of content bytes.
+    pub(crate) fn weight(&self) -> usize {
+        let messages = self.history.iter().chain(&self.status.message).map(|message| &message.parts);
+        let artifacts = self.artifacts.iter().map(|artifact| &artifact.parts);
+        messages.chain(artifacts).map(|parts| weight(parts)).sum()
+    }
+}
+
+pub(crate) fn weight(parts: &[Part]) -> usize {
+    parts.iter().map(Part::weight).sum()
+}
+
+/// The events that lead from `old` to `new`, two states of one task. A reader that has seen `old` and gets these events has seen all
+/// of `new`, and nothing twice.
+pub(crate) fn changes(old: &Task, new: &Task) -> Vec<Event> {
+    let mut events = Vec::new();
+    let seen: HashSet<&str> =
+        old.history.iter().chain(&old.status.message).map(|message| message.message_id.as_str()).collect();
+    let is_missed = |message: &&crate::Message| {
+        message.role == Role::Agent
+            && !message.message_id.is_empty()
+            && !seen.contains(message.message_id.as_str())
+    };
+    for message in new.history.iter().filter(is_missed) {
+        // The message was in a status that the stream missed. Its state is not known; the task was not over.
+        let status =
+            Status { state: Some(TaskState::Working), message: Some(message.clone()), timestamp: None };
+        events.push(status_event(new, status, Metadata::new()));
+    }
+    for artifact in &new.artifacts {
+        let known = old.artifacts.iter().find(|known| known.artifact_id == artifact.artifact_id);
+        let Some((parts, append)) = new_parts(known, artifact) else { continue };
+        events.push(Event::ArtifactUpdate(ArtifactUpdate {
+            task_id: new.id.clone(),
+            context_id: new.context_id.clone(),
+            artifact: Artifact { parts, ..artifact.clone() },
+            append,
+            last_chunk: false,
+            metadata: Metadata::new(),
+        }));
+    }
+    // The time alone is no change.
+    let is_same = old.status.state == new.status.state && old.status.message == new.status.message;
+    if !is_same || (old.metadata != new.metadata && !new.metadata.is_empty()) {
+        events.push(status_event(new, new.status.clone(), new.metadata.clone()));
+    }
+    events
+}
+
+fn status_event(task: &Task, status: Status, metadata: Metadata) -> Event {
+    Event::StatusUpdate(StatusUpdate {
+        task_id: task.id.clone(),
+        context_id: task.context_id.clone(),
+        status,
+        metadata,
+    })
+}
+
+/// The parts to show, and whether they follow those that were shown. `None`: nothing changed.
+fn new_parts(old: Option<&Artifact>, new: &Artifact) -> Option<(Vec<Part>, bool)> {
+    let mut parts = new.parts.clone();
+    join_texts(&mut parts);
+    let Some(old) = old else { return Some((parts, false)) };
+    let mut before = old.parts.clone();
+    join_texts(&mut before);
+    if before == parts {
+        return None;
+    }
+    let Some((last, whole)) = before.split_last() else { return Some((parts, true)) };
+    let grown = parts.len() > whole.len() && parts[..whole.len()] == *whole;
+    let rest = grown.then(|| rest_of(last, &parts[whole.len()])).flatten();
+    match rest {
+        Some(rest) => {
+            let more = parts.split_off(whole.len() + 1);
+            Some((rest.into_iter().chain(more).collect(), true))
+        }
+        None => Some((parts, false)),
+    }
+}
+
+/// What follows `old` in a part that has grown: nothing if they are equal. `None`: `new` is another part.
+fn rest_of(old: &Part, new: &Part) -> Option<Vec<Part>> {
+    if old == new {
+        return Some(Vec::new());
+    }
+    let rest = new.as_text()?.strip_prefix(old.as_text()?)?;
+    let rest = Part { content: Content::Text(rest.to_owned()), ..new.clone() };
+    let same = Part { content: old.content.clone(), ..rest.clone() } == *old;
+    same.then(|| vec![rest])
+}
+
+/// Joins adjacent texts with the same attributes: it does not matter where a text was split.
+fn join_texts(parts: &mut Vec<Part>) {
+    parts.dedup_by(|next, kept| {
+        let same = kept.filename == next.filename
+            && kept.media_type == next.media_type
+            && kept.metadata == next.metadata;
+        match (&mut kept.content, &next.content) {
+            (Content::Text(text), Content::Text(more)) if same => {
+                text.push_str(more);
+                true
+            }
+            _ => false,
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::Message;
+
+    fn task(artifacts: &[(&str, &[&str])]) -> Task {
+        let artifacts = artifacts.iter().map(|(id, texts)| Artifact {
+            artifact_id: (*id).to_owned(),
+            name: None,
+            description: None,
+            parts: texts.iter().map(|text| Part::text(*text)).collect(),
+            metadata: Metadata::new(),
+        });
+        Task { artifacts: artifacts.collect(), ..Task::of_update("t", "c") }
+    }
+
+    fn shown(events: &[Event]) -> Vec<String> {
+        let shown = |event: &Event| match event {
+            Event::ArtifactUpdate(update) => {
+                let text: Vec<_> = update.artifact.parts.iter().filter_map(Part::as_text).collect();
+                let sign = if update.append { "+" } else { "=" };
+                format!("{}{sign}{}", update.artifact.artifact_id, text.join("|"))
+            }
+            Event::StatusUpdate(update) => {
+                let message = update.status.message.as_ref().map(Message::text).unwrap_or_default();
+                format!("{:?} {message}", update.status.state)
+            }
+            other => format!("{other:?}"),
+        };
+        events.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn only_what_is_new_is_shown() {
+        type Artifacts<'a> = &'a [(&'a str, &'a [&'a str])];
+        let cases: [(Artifacts<'_>, Artifacts<'_>, &[&str]); 7] = [
+            (&[], &[("a", &["one"])], &["a=one"]),
+            (&[("a", &["one"])], &[("a", &["one"])], &[]),
+            (&[("a", &["on", "e"])], &[("a", &["one"])], &[]),
+            (&[("a", &["one"])], &[("a", &["one", " two"])], &["a+ two"]),
+            (&[("a", &["one"])], &[("a", &["one two"]), ("b", &["x"])], &["a+ two", "b=x"]),
+            (&[("a", &["half"])], &[("a", &["whole"])], &["a=whole"]),
+            (&[("a", &["one"]), ("b", &["x"])], &[("a", &["one"])], &[]),
+        ];
+        for (old, new, expected) in cases {
+            let (old, new) = (task(old), task(new));
+            assert_eq!(shown(&changes(&old, &new)), expected, "{old:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn a_part_that_is_no_text_is_replaced_and_a_text_after_it_is_added() {
+        let with = |parts: Vec<Part>| {
+            let mut task = task(&[("a", &[])]);
+            task.artifacts[0].parts = parts;
+            task
+        };
+        let call = |status: &str| Part::data(json!({"status": status}));
+        let events = changes(&with(vec![call("running")]), &with(vec![call("completed")]));
+        let [Event::ArtifactUpdate(update)] = &events[..] else { panic!("{events:?}") };
+        assert!(!update.append && update.artifact.parts == [call("completed")]);
+        let events = changes(&with(vec![call("x")]), &with(vec![call("x"), Part::text("more")]));
+        assert_eq!(shown(&events), ["a+more"]);
+    }
+
+    /// Agents that put their text into status messages keep the earlier ones in the history.
+    #[test]
+    fn a_missed_status_message_is_shown_once() {
+        let message = |id: &str, text: &str| Message {
+            message_id: id.to_owned(),
+            context_id: String::new(),
+            task_id: String::new(),
+            role: Role::Agent,
+            parts: vec![Part::text(text)],
+            metadata: Metadata::new(),
+        };
+        let status = |message: Message| Status {
+            state: Some(TaskState::Working),
+            message: Some(message),
+            timestamp: None,
+        };
+        let mut old = task(&[]);
+        for (id, text) in [("1", "one"), ("2", "two")] {
+            old.apply_status(&StatusUpdate {
+                task_id: "t".to_owned(),
+                context_id: "c".to_owned(),
+                status: status(message(id, text)),
+                metadata: Metadata::new(),
+            });
+        }
+        let mut new = task(&[]);
+        new.history = vec![message("1", "one"), message("2", "two"), message("3", "three")];
+        new.status = status(message("4", "four"));
+        assert_eq!(shown(&changes(&old, &new)), ["Some(Working) three", "Some(Working) four"]);
+        assert_eq!(shown(&changes(&new, &new)), [""; 0]);
+    }
+}

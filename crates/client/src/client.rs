@@ -1,0 +1,352 @@
+//! Calls the operations of one agent.
+
+use std::sync::Arc;
+
+use longshore_model::TaskState;
+use longshore_wire::surface::{Endpoint, OPERATIONS, Operation, ProtocolVersion, Verb};
+use longshore_wire::v1::method::Method;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
+use reqwest::{RequestBuilder, Response};
+use serde_json::{Value, json};
+use url::Url;
+
+use crate::card::{Binding, Card, Interface};
+use crate::discovery::{Discovered, Discovery};
+use crate::error::{Error, ErrorKind};
+use crate::request::{Dialect, Outgoing};
+use crate::settings::Settings;
+use crate::task_stream::{Start, TaskStream};
+use crate::value::{Event, Task};
+use crate::{Result, http, polling, read, refusal};
+
+/// All characters of an id but these are percent-encoded in a path.
+const ID: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// The id of every JSON-RPC request: each has a connection or stream of its own, so nothing has to be told apart.
+const RPC_ID: &str = "1";
+
+/// A client of one agent. Cloning is cheap.
+#[derive(Clone, Debug)]
+pub struct Client(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    http: reqwest::Client,
+    interface: Interface,
+    card: Option<Arc<Card>>,
+    /// The credential and the version.
+    headers: HeaderMap,
+    settings: Settings,
+}
+
+/// Which tasks to list.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Listing {
+    pub context_id: Option<String>,
+    pub state: Option<TaskState>,
+    /// At most 100. `None`: the agent decides.
+    pub page_size: Option<u32>,
+    /// The token that came with the previous page.
+    pub page_token: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct TaskList {
+    /// The newest first.
+    pub tasks: Vec<Task>,
+    /// `None`: this is the last page.
+    pub next_page_token: Option<String>,
+    /// The number of tasks on all pages, if the agent says.
+    pub total: Option<u64>,
+}
+
+impl Client {
+    /// Finds the card of an agent and chooses an interface. `url`: of the agent, or of its card.
+    pub async fn connect(url: &str, settings: Settings) -> Result<Self> {
+        let Discovered { card, url, .. } = Discovery::new().find(url, &settings).await?;
+        Self::of_card(card, &url, settings)
+    }
+
+    /// A client of the agent that a card describes. `url`: where the card was found.
+    pub fn of_card(card: Arc<Card>, url: &Url, settings: Settings) -> Result<Self> {
+        let interface = card.choose(&settings)?.clone();
+        // Otherwise the author of a card could collect the credentials of another server.
+        if settings.credential.is_some() && interface.url.origin() != url.origin() {
+            return Err(Error::new(
+                ErrorKind::Input,
+                format!(
+                    "The card of {} says that the agent is at {}. Your credential is for the first address and was not sent to \
+                     the second. If you trust the second, call it directly.",
+                    http::shown(url),
+                    http::shown(&interface.url)
+                ),
+            ));
+        }
+        Self::new(interface, Some(card), settings)
+    }
+
+    /// A client of an agent whose interface is known.
+    pub fn at(interface: Interface, settings: Settings) -> Result<Self> {
+        Self::new(interface, None, settings)
+    }
+
+    fn new(interface: Interface, card: Option<Arc<Card>>, settings: Settings) -> Result<Self> {
+        let mut headers = match &settings.credential {
+            Some(credential) => {
+                let name = card.as_ref().and_then(|card| card.api_key_header.as_deref());
+                http::authorization(credential, name)?
+            }
+            None => HeaderMap::new(),
+        };
+        let is_old = interface.version == ProtocolVersion::V03;
+        let version = interface.version.as_str();
+        headers.insert("a2a-version", version.parse().map_err(|_| invalid_header())?);
+        if !settings.extensions.is_empty() {
+            let name = if is_old { "x-a2a-extensions" } else { "a2a-extensions" };
+            headers.insert(name, settings.extensions.join(", ").parse().map_err(|_| invalid_header())?);
+        }
+        let http = http::client(&interface.url)?;
+        Ok(Self(Arc::new(Inner { http, interface, card, headers, settings })))
+    }
+
+    pub fn interface(&self) -> &Interface {
+        &self.0.interface
+    }
+
+    /// The card that the client was made from.
+    pub fn card(&self) -> Option<&Card> {
+        self.0.card.as_deref()
+    }
+
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    /// The longer card that agents show to callers with a credential, as it came.
+    pub async fn extended_card(&self) -> Result<Value> {
+        self.call(Method::GetExtendedAgentCard, "", json!({})).await
+    }
+
+    /// Sends a message, and returns the answer: the task as it is at the end of its stream, or a message. An agent without streams
+    /// is asked for the task again and again, if the settings say so.
+    pub async fn send(&self, message: Outgoing) -> Result<Event> {
+        let answer = if self.streams() {
+            let mut stream = self.stream(message).await?;
+            let mut message = None;
+            while let Some(event) = stream.next().await? {
+                if let Event::Message(answer) = event {
+                    message = Some(answer);
+                }
+            }
+            match (message, stream.into_task()) {
+                (Some(message), _) => Event::Message(message),
+                (None, Some(task)) => Event::Task(task),
+                (None, None) => return Err(read::malformed("the stream ended without a task")),
+            }
+        } else {
+            self.send_once(&message, true).await?
+        };
+        match (answer, self.0.settings.polling) {
+            (Event::Task(task), Some(polling)) if !task.is_settled() => {
+                polling::until_settled(self, task, polling).await.map(Event::Task)
+            }
+            (answer, _) => Ok(answer),
+        }
+    }
+
+    /// Sends a message and follows its task.
+    pub async fn stream(&self, message: Outgoing) -> Result<TaskStream> {
+        TaskStream::open(self.clone(), Start::Message(message)).await
+    }
+
+    /// Follows a task.
+    pub async fn subscribe(&self, task: &str) -> Result<TaskStream> {
+        TaskStream::open(self.clone(), Start::Task(task.to_owned())).await
+    }
+
+    pub async fn get(&self, task: &str) -> Result<Task> {
+        read::task(&self.call(Method::GetTask, task, json!({"id": task})).await?, self.dialect())
+    }
+
+    /// Lists the caller's tasks. A2A 0.3 has this operation over REST only, and few agents serve it.
+    pub async fn list(&self, listing: &Listing) -> Result<TaskList> {
+        let mut params = json!({});
+        if let Some(context) = &listing.context_id {
+            params["contextId"] = context.as_str().into();
+        }
+        if let Some(state) = listing.state {
+            params["status"] = format!("TASK_STATE_{}", state.as_str().to_uppercase()).into();
+        }
+        if let Some(size) = listing.page_size {
+            params["pageSize"] = size.into();
+        }
+        if let Some(token) = &listing.page_token {
+            params["pageToken"] = token.as_str().into();
+        }
+        let page = self.call(Method::ListTasks, "", params).await?;
+        let tasks = page["tasks"].as_array().ok_or_else(|| read::malformed("the list has no tasks"))?;
+        Ok(TaskList {
+            tasks: tasks.iter().map(|task| read::task(task, self.dialect())).collect::<Result<_>>()?,
+            next_page_token: page["nextPageToken"]
+                .as_str()
+                .filter(|token| !token.is_empty())
+                .map(str::to_owned),
+            total: page["totalSize"].as_u64(),
+        })
+    }
+
+    pub async fn cancel(&self, task: &str) -> Result<Task> {
+        read::task(&self.call(Method::CancelTask, task, json!({"id": task})).await?, self.dialect())
+    }
+
+    /// Whether the agent has streams. If there is no card, it is a Longshore, which has.
+    pub(crate) fn streams(&self) -> bool {
+        self.0.card.as_ref().is_none_or(|card| card.streaming)
+    }
+
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.0.interface.dialect()
+    }
+
+    /// Sends a message without a stream. `waits`: the response comes when the task settles.
+    pub(crate) async fn send_once(&self, message: &Outgoing, waits: bool) -> Result<Event> {
+        let params = message.write(self.dialect(), waits);
+        read::event(&self.call(Method::SendMessage, "", params).await?, self.dialect())
+    }
+
+    /// Opens a stream: the response, whose body is not read yet.
+    pub(crate) async fn open_stream(&self, start: &Start, last_event_id: Option<&str>) -> Result<Response> {
+        let (method, task, params) = match start {
+            Start::Message(message) => {
+                (Method::SendStreamingMessage, "", message.write(self.dialect(), true))
+            }
+            Start::Task(task) => (Method::SubscribeToTask, task.as_str(), json!({"id": task})),
+        };
+        let with_stream = |request: RequestBuilder| {
+            let request = request.header(ACCEPT, "text/event-stream");
+            match last_event_id {
+                Some(id) => request.header("last-event-id", id),
+                None => request,
+            }
+        };
+        let response = self.perform(method, task, params, with_stream).await?;
+        if http::is_type(&response, "text/event-stream") {
+            return Ok(response);
+        }
+        // Without a stream there can only be an error.
+        self.result(response).await?;
+        Err(Error::invalid_response("The agent answered a request for a stream with a single response."))
+    }
+
+    async fn call(&self, method: Method, task: &str, params: Value) -> Result<Value> {
+        let response =
+            self.perform(method, task, params, |request| request.header(ACCEPT, "application/json"));
+        self.result(response.await?).await
+    }
+
+    /// Sends the request of an operation.
+    async fn perform(
+        &self,
+        method: Method,
+        task: &str,
+        mut params: Value,
+        adorn: impl Fn(RequestBuilder) -> RequestBuilder,
+    ) -> Result<Response> {
+        let interface = &self.0.interface;
+        let operation = operation(method);
+        if interface.binding == Binding::JsonRpc {
+            if !interface.tenant.is_empty() {
+                params["tenant"] = interface.tenant.as_str().into();
+            }
+            return self.send_request(adorn(self.rpc(operation.jsonrpc(interface.version), &params))).await;
+        }
+        let endpoints =
+            operation.rest(interface.version).iter().filter(|endpoint| endpoint.verb != Verb::Head);
+        let mut refused = None;
+        for endpoint in endpoints {
+            let response = self.send_request(adorn(self.rest(*endpoint, task, &params))).await?;
+            // Agents differ in the verb of some paths.
+            let is_elsewhere = matches!(response.status().as_u16(), 404 | 405 | 501);
+            if !is_elsewhere {
+                return Ok(response);
+            }
+            match self.result(response).await {
+                Err(error) if error.kind() == ErrorKind::TaskNotFound => return Err(error),
+                Err(error) => refused = Some(refused.unwrap_or(error)),
+                Ok(_) => {}
+            }
+        }
+        Err(match refused {
+            // Whatever answers there, it is not this operation.
+            Some(error) if error.kind() == ErrorKind::InvalidResponse => {
+                Error::new(ErrorKind::Unsupported, error.message())
+            }
+            Some(error) => error,
+            None => Error::new(ErrorKind::Unsupported, "This version of A2A lacks the operation."),
+        })
+    }
+
+    fn rpc(&self, method: &str, params: &Value) -> RequestBuilder {
+        let body = json!({"jsonrpc": "2.0", "id": RPC_ID, "method": method, "params": params});
+        self.0
+            .http
+            .post(self.0.interface.url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .body(body.to_string())
+    }
+
+    fn rest(&self, endpoint: Endpoint, task: &str, params: &Value) -> RequestBuilder {
+        let interface = &self.0.interface;
+        let mut path = interface.url.path().trim_end_matches('/').to_owned();
+        if !interface.tenant.is_empty() {
+            path.push('/');
+            path.extend(utf8_percent_encode(&interface.tenant, ID));
+        }
+        path.push_str(&endpoint.path.replace("{id}", &utf8_percent_encode(task, ID).to_string()));
+        let mut url = interface.url.clone();
+        url.set_path(&path);
+        if endpoint.verb == Verb::Post {
+            // The id is in the path.
+            let mut body = params.clone();
+            body.as_object_mut().map(|fields| fields.remove("id"));
+            let request = self.0.http.post(url).header(CONTENT_TYPE, "application/json");
+            return request.body(body.to_string());
+        }
+        for (name, value) in params.as_object().into_iter().flatten().filter(|(name, _)| *name != "id") {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            url.query_pairs_mut().append_pair(name, &text);
+        }
+        self.0.http.get(url)
+    }
+
+    async fn send_request(&self, request: RequestBuilder) -> Result<Response> {
+        http::send(request.headers(self.0.headers.clone()), self.0.settings.timeout).await
+    }
+
+    /// Reads the result of an operation.
+    async fn result(&self, response: Response) -> Result<Value> {
+        let settings = &self.0.settings;
+        let json = http::json(response, settings.limits.response, settings.timeout).await?;
+        if self.0.interface.binding == Binding::Rest { Ok(json) } else { result_of_rpc(json) }
+    }
+}
+
+/// The result in a JSON-RPC response, or its error.
+pub(crate) fn result_of_rpc(mut response: Value) -> Result<Value> {
+    if response["error"].is_object() {
+        return Err(refusal::of_jsonrpc(&response["error"]));
+    }
+    match response.get_mut("result") {
+        Some(result) => Ok(result.take()),
+        None => Err(read::malformed("it is no JSON-RPC response")),
+    }
+}
+
+fn operation(method: Method) -> &'static Operation {
+    OPERATIONS.iter().find(|operation| operation.method == method).expect("the table has every operation")
+}
+
+fn invalid_header() -> Error {
+    Error::new(ErrorKind::Input, "The name of an extension has characters that no header can have.")
+}

@@ -1,0 +1,191 @@
+//! Reads the errors that agents send, in the formats of both versions and bindings.
+
+use std::time::Duration;
+
+use longshore_model::ErrorKind as Known;
+use longshore_wire::{v1, v03};
+use serde_json::Value;
+
+use crate::error::{Error, ErrorKind};
+
+/// The longest text of an agent's error that is kept, in characters.
+const MAX_MESSAGE: usize = 1000;
+
+/// Reads the `error` of a JSON-RPC response.
+pub(crate) fn of_jsonrpc(error: &Value) -> Error {
+    let code = error["code"].as_i64();
+    let reason = reason(&error["data"]);
+    let kind = reason.as_deref().and_then(kind_of_reason).or(code.and_then(kind_of_code));
+    let retry_after = retry_after(&error["data"]);
+    let message = said(error["message"].as_str().unwrap_or_default());
+    Error::new(kind.unwrap_or(ErrorKind::AgentFailed), message).with_code(code, reason).after(retry_after)
+}
+
+/// Reads the body of a failed HTTP request. `None`: it is no error of A2A, so only the status says what happened.
+pub(crate) fn of_body(status: u16, body: &Value) -> Option<Error> {
+    // A refused JSON-RPC request, and in 1.0 a refused REST request, have the error in a field; REST of 0.3 has it in the body.
+    let error = if body["error"].is_object() { &body["error"] } else { body };
+    let message =
+        ["message", "detail", "title", "error"].into_iter().find_map(|name| error[name].as_str())?;
+    let reason = reason(error).or_else(|| reason(&error["details"])).or_else(|| reason(&error["data"]));
+    // The code of a REST error of 1.0 is its status.
+    let code = error["code"].as_i64().filter(|code| *code < 0);
+    let kind = reason.as_deref().and_then(kind_of_reason).or(code.and_then(kind_of_code));
+    let retry_after = retry_after(&error["details"]).or_else(|| retry_after(&error["data"]));
+    let kind = kind.unwrap_or_else(|| kind_of_status(status));
+    Some(Error::new(kind, said(message)).with_code(code, reason).after(retry_after))
+}
+
+pub(crate) fn kind_of_status(status: u16) -> ErrorKind {
+    match status {
+        401 => ErrorKind::Unauthenticated,
+        403 | 407 => ErrorKind::Forbidden,
+        405 | 501 => ErrorKind::Unsupported,
+        408 => ErrorKind::Timeout,
+        429 | 502 | 503 | 504 => ErrorKind::Unavailable,
+        400 | 402 | 409..=428 | 431 => ErrorKind::InvalidRequest,
+        500..=599 => ErrorKind::AgentFailed,
+        // Among them 404: without an error of A2A, nothing of A2A is at this address.
+        _ => ErrorKind::InvalidResponse,
+    }
+}
+
+/// The word for programs: `reason` of an `ErrorInfo` in a list, or `type` of an object.
+fn reason(data: &Value) -> Option<String> {
+    let word = match data {
+        Value::Array(details) => details.iter().find_map(|detail| detail["reason"].as_str()),
+        Value::Object(_) => data["type"].as_str().or(data["reason"].as_str()),
+        _ => None,
+    };
+    // Other agents have a URL as the type.
+    word.filter(|word| {
+        word.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
+    })
+    .map(str::to_owned)
+}
+
+fn retry_after(data: &Value) -> Option<Duration> {
+    let seconds = match data {
+        Value::Array(details) => {
+            details.iter().find_map(|detail| detail["metadata"]["retryAfterSeconds"].as_str()?.parse().ok())
+        }
+        _ => data["retryAfterSeconds"].as_str().and_then(|text| text.parse().ok()),
+    };
+    seconds.map(Duration::from_secs)
+}
+
+fn kind_of_reason(reason: &str) -> Option<ErrorKind> {
+    let known = Known::ALL
+        .into_iter()
+        .find(|kind| v1::error::row(*kind).reason == reason || v03::error::row(*kind).word == reason)?;
+    Some(kind_of(known))
+}
+
+/// Only the codes of A2A and JSON-RPC. Other codes mean something different for each agent.
+fn kind_of_code(code: i64) -> Option<ErrorKind> {
+    Some(match code {
+        -32001 => ErrorKind::TaskNotFound,
+        -32002 => ErrorKind::TaskNotCancelable,
+        -32003 | -32004 | -32007 | -32008 | -32601 => ErrorKind::Unsupported,
+        -32005 | -32600 | -32602 | -32700 => ErrorKind::InvalidRequest,
+        -32006 | -32603 => ErrorKind::AgentFailed,
+        -32009 => ErrorKind::VersionNotSupported,
+        _ => return None,
+    })
+}
+
+fn kind_of(known: Known) -> ErrorKind {
+    match known {
+        Known::Unauthenticated => ErrorKind::Unauthenticated,
+        Known::PermissionDenied | Known::AuthorizationForbidden | Known::SessionForbidden => {
+            ErrorKind::Forbidden
+        }
+        Known::TaskNotFound => ErrorKind::TaskNotFound,
+        Known::TaskNotCancelable => ErrorKind::TaskNotCancelable,
+        Known::VersionNotSupported => ErrorKind::VersionNotSupported,
+        Known::PushNotSupported
+        | Known::UnsupportedOperation
+        | Known::ExtendedCardNotConfigured
+        | Known::MethodNotFound
+        | Known::MethodDisabled
+        | Known::RouteNotFound
+        | Known::VerbNotAllowed => ErrorKind::Unsupported,
+        Known::TooManyRequests
+        | Known::StreamBudgetExceeded
+        | Known::UpstreamBackpressure
+        | Known::Unavailable
+        | Known::AgentUnavailable
+        | Known::UpstreamUnreachable
+        | Known::SessionBusy => ErrorKind::Unavailable,
+        Known::Internal
+        | Known::InvalidAgentResponse
+        | Known::UpstreamHttpError
+        | Known::UpstreamPayloadError => ErrorKind::AgentFailed,
+        _ => ErrorKind::InvalidRequest,
+    }
+}
+
+/// The agent's own words, without what could change a terminal.
+fn said(message: &str) -> String {
+    let plain: String = message.chars().filter(|c| !c.is_control() || *c == '\n').take(MAX_MESSAGE).collect();
+    if plain.trim().is_empty() { "The agent gave no reason.".to_owned() } else { plain }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_model::{Error as Refused, ErrorKind as Known};
+    use longshore_wire::jsonrpc::{self, Id};
+    use serde_json::json;
+
+    use super::*;
+
+    /// Every error of Longshore, in every format in which it is sent, has the same kind.
+    #[test]
+    fn all_formats_of_an_error_have_the_same_kind() {
+        let parse = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
+        for known in Known::ALL {
+            let refused = Refused::new(known, "No.").after(Duration::from_secs(7));
+            let id = Id::Null;
+            let kinds = [
+                of_jsonrpc(&parse(&jsonrpc::error(&id, &refused))["error"]),
+                of_jsonrpc(&parse(&v03::error::jsonrpc(&id, &refused))["error"]),
+                of_body(v1::error::row(known).http, &parse(&v1::error::rest_body(&refused))).unwrap(),
+                of_body(v03::error::row(known).http, &parse(&v03::error::rest_body(&refused))).unwrap(),
+            ];
+            for error in &kinds[1..] {
+                let same = error.kind() == kinds[0].kind();
+                // 0.3 has one word for these two pairs.
+                let shared = matches!(known, Known::SessionGone | Known::SessionNotFound);
+                assert!(same || shared, "{known:?}: {kinds:?}");
+            }
+            assert!(kinds[0].message().contains("No."), "{known:?}");
+        }
+    }
+
+    #[test]
+    fn errors_of_other_agents_are_read_by_code_and_status() {
+        let rpc = |code: i64| of_jsonrpc(&json!({"code": code, "message": "x"})).kind();
+        assert_eq!(rpc(-32001), ErrorKind::TaskNotFound);
+        assert_eq!(rpc(-32601), ErrorKind::Unsupported);
+        assert_eq!(rpc(-1), ErrorKind::AgentFailed);
+        let body = json!({"type": "https://example.com/p", "title": "Not found", "detail": "No task."});
+        assert_eq!(of_body(404, &body).unwrap().message(), "No task.");
+        assert!(of_body(404, &json!({"anything": 1})).is_none());
+        for (status, kind) in [
+            (401, ErrorKind::Unauthenticated),
+            (403, ErrorKind::Forbidden),
+            (404, ErrorKind::InvalidResponse),
+            (429, ErrorKind::Unavailable),
+            (500, ErrorKind::AgentFailed),
+            (503, ErrorKind::Unavailable),
+        ] {
+            assert_eq!(kind_of_status(status), kind);
+        }
+    }
+
+    #[test]
+    fn an_error_text_cannot_change_a_terminal_and_is_cut() {
+        let error = of_jsonrpc(&json!({"code": 1, "message": format!("\u{1b}[2J{}", "x".repeat(5000))}));
+        assert!(!error.message().contains('\u{1b}') && error.message().len() == MAX_MESSAGE, "{error}");
+    }
+}

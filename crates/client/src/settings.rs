@@ -1,0 +1,96 @@
+//! What a client is told: timeouts, limits, the order of transports, and its credential.
+
+use std::time::Duration;
+
+use secrecy::SecretString;
+
+use crate::card::Binding;
+
+/// What a caller sends to prove who it is.
+#[derive(Clone, Debug)]
+pub enum Credential {
+    Bearer(SecretString),
+    Basic {
+        username: String,
+        password: SecretString,
+    },
+    /// Sent in the header that the card names, or else in `X-API-Key`.
+    ApiKey(SecretString),
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long a call may take, and how long a stream may be silent.
+    pub timeout: Duration,
+    /// How long reading a card may take.
+    pub card_timeout: Duration,
+    /// The bindings that may be used. With `prefers_own_order`, the first that the card offers is used; otherwise the order of the
+    /// card decides.
+    pub bindings: Vec<Binding>,
+    pub prefers_own_order: bool,
+    /// Asks for a task again and again if the response to a message is an unfinished task. `None`: off.
+    pub polling: Option<Polling>,
+    pub credential: Option<Credential>,
+    /// The URIs of extensions to activate. Agents ignore those that they do not know.
+    pub extensions: Vec<String>,
+    /// The agent treats a message with the id of an earlier one as the same message, so a message may be sent again when the
+    /// response was lost. True for Longshore.
+    pub resends: bool,
+    pub limits: Limits,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(30),
+            card_timeout: Duration::from_secs(5),
+            bindings: Binding::ALL.to_vec(),
+            prefers_own_order: false,
+            polling: None,
+            credential: None,
+            extensions: Vec::new(),
+            resends: false,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// The intervals between two looks at a task.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Polling {
+    pub initial: Duration,
+    pub longest: Duration,
+    /// At least 1. Each interval is so many times the one before.
+    pub factor: f64,
+    /// How long to look in all. `None`: until the task settles.
+    pub timeout: Option<Duration>,
+}
+
+impl Default for Polling {
+    fn default() -> Self {
+        Self {
+            initial: Duration::from_millis(500),
+            longest: Duration::from_secs(2),
+            factor: 2.0,
+            timeout: Some(Duration::from_secs(10)),
+        }
+    }
+}
+
+/// The largest responses that are read, in bytes. A longer one is an error of its own kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    pub card: usize,
+    pub response: usize,
+    /// One event of a stream.
+    pub event: usize,
+    /// All that one task says, as far as it is kept to continue after a broken connection.
+    pub task: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        const MIB: usize = 1024 * 1024;
+        Self { card: MIB, response: 64 * MIB, event: 16 * MIB, task: 256 * MIB }
+    }
+}

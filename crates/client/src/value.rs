@@ -1,0 +1,211 @@
+//! The values that agents send: tasks, messages and the events of a stream. They serialize to the JSON of A2A 1.0.
+
+use longshore_model::TaskState;
+use serde::{Serialize, Serializer};
+use serde_json::{Map, Value};
+
+/// Extra data of an agent, as it came.
+pub type Metadata = Map<String, Value>;
+
+/// One event of a stream, or the response to a message.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Event {
+    Task(Task),
+    /// A complete answer without a task.
+    Message(Message),
+    StatusUpdate(StatusUpdate),
+    ArtifactUpdate(ArtifactUpdate),
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Task {
+    pub id: String,
+    /// Empty if the agent does not say.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub context_id: String,
+    pub status: Status,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<Artifact>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<Message>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub metadata: Metadata,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Status {
+    /// `None`: the agent does not say, or uses a word that A2A does not have.
+    #[serde(serialize_with = "state_name")]
+    pub state: Option<TaskState>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<Message>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Message {
+    pub message_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub context_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub task_id: String,
+    pub role: Role,
+    pub parts: Vec<Part>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub metadata: Metadata,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub enum Role {
+    #[serde(rename = "ROLE_USER")]
+    User,
+    #[serde(rename = "ROLE_AGENT")]
+    Agent,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Part {
+    #[serde(flatten)]
+    pub content: Content,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filename: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub media_type: Option<String>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub metadata: Metadata,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Content {
+    Text(String),
+    /// Bytes, in base64.
+    Raw(String),
+    Url(String),
+    Data(Value),
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Artifact {
+    pub artifact_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    pub parts: Vec<Part>,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub metadata: Metadata,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusUpdate {
+    pub task_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub context_id: String,
+    pub status: Status,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub metadata: Metadata,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ArtifactUpdate {
+    pub task_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub context_id: String,
+    pub artifact: Artifact,
+    /// The parts follow those of the artifact. Otherwise the artifact is new, or replaces the one with its id.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub append: bool,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub last_chunk: bool,
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    pub metadata: Metadata,
+}
+
+impl Part {
+    pub fn text(text: impl Into<String>) -> Self {
+        Self::new(Content::Text(text.into()))
+    }
+
+    pub fn data(data: Value) -> Self {
+        Self::new(Content::Data(data))
+    }
+
+    pub fn new(content: Content) -> Self {
+        Self { content, filename: None, media_type: None, metadata: Map::new() }
+    }
+
+    pub fn as_text(&self) -> Option<&str> {
+        match &self.content {
+            Content::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The number of content bytes.
+    pub(crate) fn weight(&self) -> usize {
+        match &self.content {
+            Content::Text(text) | Content::Raw(text) | Content::Url(text) => text.len(),
+            // Close enough for a limit, without writing the value.
+            Content::Data(data) => weight_of(data),
+        }
+    }
+}
+
+fn weight_of(value: &Value) -> usize {
+    match value {
+        Value::String(text) => text.len() + 2,
+        Value::Array(items) => items.iter().map(|item| weight_of(item) + 1).sum::<usize>() + 2,
+        Value::Object(fields) => {
+            fields.iter().map(|(key, value)| key.len() + 4 + weight_of(value)).sum::<usize>() + 2
+        }
+        _ => 8,
+    }
+}
+
+impl Message {
+    /// All text of the message.
+    pub fn text(&self) -> String {
+        self.parts.iter().filter_map(Part::as_text).collect::<Vec<_>>().join("\n")
+    }
+}
+
+impl Task {
+    /// The task has ended.
+    pub fn is_over(&self) -> bool {
+        self.status.state.is_some_and(TaskState::is_terminal)
+    }
+
+    /// The task has ended, or waits for its user.
+    pub fn is_settled(&self) -> bool {
+        self.status.state.is_some_and(TaskState::is_settled)
+    }
+}
+
+/// A state that is not known becomes that of 1.0 for it.
+#[expect(
+    clippy::ref_option,
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference to the field"
+)]
+fn state_name<S: Serializer>(state: &Option<TaskState>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match state {
+        None => "TASK_STATE_UNSPECIFIED",
+        Some(TaskState::Submitted) => "TASK_STATE_SUBMITTED",
+        Some(TaskState::Working) => "TASK_STATE_WORKING",
+        Some(TaskState::InputRequired) => "TASK_STATE_INPUT_REQUIRED",
+        Some(TaskState::AuthRequired) => "TASK_STATE_AUTH_REQUIRED",
+        Some(TaskState::Completed) => "TASK_STATE_COMPLETED",
+        Some(TaskState::Failed) => "TASK_STATE_FAILED",
+        Some(TaskState::Canceled) => "TASK_STATE_CANCELED",
+        Some(TaskState::Rejected) => "TASK_STATE_REJECTED",
+    })
+}

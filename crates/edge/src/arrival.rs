@@ -1,0 +1,24 @@
+//! Facts about the connection of a request that the request itself does not contain.
+//!
+//! A request on plain TCP has none. On a TLS connection with a client certificate, and on a unix socket, each request carries them
+//! in its extensions.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+
+use crate::auth::Caller;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    /// The caller that the connection authenticates. Counts for requests without a credential of their own.
+    pub(crate) caller: Option<Arc<Caller>>,
+    /// The connection is on a unix socket, which no web page and no other machine can reach.
+    pub(crate) is_on_unix_socket: bool,
+}
+
+impl Arrival {
+    pub(crate) fn of(parts: &Parts) -> Option<&Self> {
+        parts.extensions.get::<Arc<Self>>().map(AsRef::as_ref)
+    }
+}

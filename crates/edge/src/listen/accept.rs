@@ -1,0 +1,135 @@
+//! Accepts connections on the listeners of the gateway, within the limits for connections.
+
+use std::future::pending;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio_util::sync::CancellationToken;
+
+use super::raw_socket::RawSocket;
+use super::socket::SlowClients;
+use super::tls::Tls;
+use super::{Connections, Protocols};
+use crate::Edge;
+use crate::dispatch::Dispatcher;
+use crate::guard::Bound;
+use crate::limits::Places;
+
+/// The pause after a failed accept (mostly: out of file descriptors), in which other connections may close.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Clients of a unix socket have no address. They run on this machine, so they count as clients of the loopback address.
+const ADDRESS_OF_UNIX_CLIENTS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// The sockets on which a gateway serves.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    pub tcp: Option<TcpListener>,
+    /// Encrypts the connections of `tcp`.
+    pub tls: Option<Tls>,
+    pub unix: Option<UnixListener>,
+}
+
+impl From<TcpListener> for Listeners {
+    fn from(tcp: TcpListener) -> Self {
+        Self { tcp: Some(tcp), ..Self::default() }
+    }
+}
+
+impl Listeners {
+    /// The next connection, and the address of its client.
+    async fn accept(&self) -> io::Result<(RawSocket, IpAddr)> {
+        let tcp = async {
+            let Some(listener) = &self.tcp else { return pending().await };
+            let (stream, peer) = listener.accept().await?;
+            // On a dual-stack socket an IPv4 client has a mapped IPv6 address.
+            Ok((RawSocket::Tcp(stream), peer.ip().to_canonical()))
+        };
+        let unix = async {
+            let Some(listener) = &self.unix else { return pending().await };
+            let (stream, _) = listener.accept().await?;
+            Ok((RawSocket::Unix(stream), ADDRESS_OF_UNIX_CLIENTS))
+        };
+        tokio::select! {
+            accepted = tcp => accepted,
+            accepted = unix => accepted,
+        }
+    }
+
+    fn bound(&self) -> io::Result<Bound> {
+        let address = self.tcp.as_ref().map(TcpListener::local_addr).transpose()?;
+        Ok(Bound { address, has_tls: self.tls.is_some() })
+    }
+}
+
+pub(crate) async fn run(edge: Edge, listeners: Listeners, shutdown: CancellationToken) -> io::Result<()> {
+    let Edge { engine, config, tasks } = edge;
+    let places = Places::new(&config.limits, Arc::clone(&config.metrics));
+    let cut = CancellationToken::new();
+    let clients =
+        SlowClients::new(config.write_timeout, config.limits.stream_duration, Arc::clone(&config.metrics));
+    let connections = Connections {
+        protocols: Protocols::new(&tasks, &cut, config.header_timeout, &clients),
+        clients,
+        tls: listeners.tls.clone(),
+        credentials: config.credentials.clone(),
+        idle_timeout: config.header_timeout,
+        shutdown: shutdown.clone(),
+    };
+    let connections = Arc::new(connections);
+    let grace = config.shutdown_grace;
+    let dispatcher = Dispatcher::new(engine, config, listeners.bound()?, shutdown.clone(), tasks.clone());
+    let dispatcher = Arc::new(dispatcher);
+
+    loop {
+        let accepted = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            accepted = listeners.accept() => accepted,
+        };
+        let (socket, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                if !affects_one_connection_only(&error) {
+                    tracing::warn!(%error, "cannot accept connections");
+                    let _ = shutdown.run_until_cancelled(tokio::time::sleep(ACCEPT_PAUSE)).await;
+                }
+                continue;
+            }
+        };
+        let place = tokio::select! {
+            biased;
+            () = shutdown.cancelled() => break,
+            place = places.take(peer, &cut) => place,
+        };
+        let Some(place) = place else { continue };
+        let (connections, dispatcher) = (Arc::clone(&connections), Arc::clone(&dispatcher));
+        // In a box, because the spawned task would otherwise hold this large future twice: as an argument, and while it runs.
+        let connection = Box::pin(async move {
+            connections.serve(socket, peer, dispatcher, &place.connection).await;
+            drop(place);
+        });
+        tasks.spawn("connection", connection);
+    }
+
+    // The listeners are closed first, so that new clients are refused at once.
+    drop(listeners);
+    if let Err(open) = places.wait_until_empty(grace).await {
+        tracing::info!(open, "connections closed at the end of the shutdown grace period");
+        cut.cancel();
+        // Each connection ends as soon as it sees the canceled token.
+        places.wait_until_empty(Duration::MAX).await.ok();
+    }
+    Ok(())
+}
+
+/// Whether an accept failed only because this client closed its connection too early. The next accept is not affected.
+fn affects_one_connection_only(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionRefused
+    )
+}

@@ -1,0 +1,195 @@
+//! What an agent asks on a task, and the message that answers it.
+
+use longshore_client::{Outgoing, Part, Task, TaskState, new_message_id};
+use serde_json::{Value, json};
+
+use super::words::question;
+
+/// An ask that waits for an answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Ask {
+    /// The id of the ask. `None`: the agent does not name its asks, and takes any message on the task as the answer.
+    request: Option<String>,
+    kind: Kind,
+    /// What the agent asks, for people.
+    pub(crate) text: String,
+    /// The answers to choose from: what to send, and its name. There may be others.
+    pub(crate) options: Vec<(String, String)>,
+    /// For which message it stands, so that one ask is answered once.
+    pub(crate) key: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Permission,
+    /// With this many questions in it.
+    Questions(usize),
+    Words,
+}
+
+impl Ask {
+    /// The ask of a task. `None`: it waits for nothing.
+    pub(crate) fn of(task: &Task) -> Option<Self> {
+        if task.status.state != Some(TaskState::InputRequired) {
+            return None;
+        }
+        let message = task.status.message.as_ref();
+        let text = message.map(question).filter(|text| !text.trim().is_empty());
+        let text = text.unwrap_or_else(|| "The agent waits for a message.".to_owned());
+        let message_id = message.map(|message| message.message_id.clone()).unwrap_or_default();
+        let note = task.metadata.get("shared").map_or(&Value::Null, |shared| &shared["interrupt"]);
+        let request = note["request_id"].as_str().filter(|_| note["phase"] == "asked").map(str::to_owned);
+        let Some(request) = request else {
+            let key = if message_id.is_empty() { text.clone() } else { message_id };
+            return Some(Self { request: None, kind: Kind::Words, text, options: Vec::new(), key });
+        };
+        let (kind, options) = if note["type"] == "question" {
+            let questions = note["details"]["questions"].as_array().map_or(&[][..], Vec::as_slice);
+            let labels = match questions {
+                [one] => one["options"].as_array().into_iter().flatten().filter_map(label).collect(),
+                _ => Vec::new(),
+            };
+            (Kind::Questions(questions.len().max(1)), labels)
+        } else {
+            (Kind::Permission, permission_options(note))
+        };
+        Some(Self { key: request.clone(), request: Some(request), kind, text, options })
+    }
+
+    pub(crate) fn is_permission(&self) -> bool {
+        self.kind == Kind::Permission
+    }
+
+    /// The message that answers the ask with what a person typed: an option, its number, or other words. With several questions,
+    /// one line answers one question.
+    pub(crate) fn answered(&self, task: &Task, typed: &str) -> Outgoing {
+        let typed = typed.trim();
+        let chosen = self.chosen(typed).unwrap_or(typed);
+        let part = match (&self.request, self.kind) {
+            (None, _) | (_, Kind::Words) => Part::text(typed),
+            (Some(request), Kind::Permission) => {
+                let (word, reason) = chosen.split_once(char::is_whitespace).unwrap_or((chosen, ""));
+                let is_word = ["once", "always", "reject"].contains(&word.to_ascii_lowercase().as_str());
+                let mut data = if is_word {
+                    json!({"request_id": request, "reply": word.to_ascii_lowercase()})
+                } else {
+                    json!({"request_id": request, "option": chosen})
+                };
+                if is_word && !reason.trim().is_empty() {
+                    data["message"] = reason.trim().into();
+                }
+                Part::data(data)
+            }
+            (Some(request), Kind::Questions(_)) if chosen.eq_ignore_ascii_case("reject") => {
+                Part::data(json!({"request_id": request, "reply": "reject"}))
+            }
+            (Some(request), Kind::Questions(1)) => {
+                Part::data(json!({"request_id": request, "answers": [[chosen]]}))
+            }
+            (Some(request), Kind::Questions(_)) => {
+                let answers: Vec<[&str; 1]> = typed.lines().map(|line| [line.trim()]).collect();
+                Part::data(json!({"request_id": request, "answers": answers}))
+            }
+        };
+        let mut message = Outgoing::new(new_message_id(), vec![part]);
+        message.task_id = Some(task.id.clone());
+        message.context_id = Some(task.context_id.clone()).filter(|context| !context.is_empty());
+        message
+    }
+
+    /// How many lines answer the ask.
+    pub(crate) fn lines(&self) -> usize {
+        if let Kind::Questions(count) = self.kind { count } else { 1 }
+    }
+
+    /// The answer that a number or the name of an option stands for.
+    fn chosen(&self, typed: &str) -> Option<&str> {
+        let by_number =
+            typed.parse::<usize>().ok().and_then(|number| self.options.get(number.checked_sub(1)?));
+        let by_name = || self.options.iter().find(|(_, name)| name.eq_ignore_ascii_case(typed));
+        by_number.or_else(by_name).map(|(id, _)| id.as_str())
+    }
+}
+
+/// The options of a permission request. Agents that name none have the three words.
+fn permission_options(note: &Value) -> Vec<(String, String)> {
+    let offered: Vec<_> = note["options"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|option| {
+            let id = option["id"].as_str()?.to_owned();
+            let name = option["name"].as_str().filter(|name| !name.is_empty()).unwrap_or(&id).to_owned();
+            Some((id, name))
+        })
+        .collect();
+    if !offered.is_empty() {
+        return offered;
+    }
+    let words =
+        [("once", "allow once"), ("always", "always allow in this conversation"), ("reject", "reject")];
+    words.map(|(id, name)| (id.to_owned(), name.to_owned())).to_vec()
+}
+
+fn label(option: &Value) -> Option<(String, String)> {
+    let label = option["label"].as_str().or(option.as_str())?.to_owned();
+    Some((label.clone(), label))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn task(interrupt: &Value) -> Task {
+        let mut task = Task {
+            id: "t".to_owned(),
+            context_id: "c".to_owned(),
+            status: longshore_client::Status {
+                state: Some(TaskState::InputRequired),
+                ..longshore_client::Status::default()
+            },
+            artifacts: Vec::new(),
+            history: Vec::new(),
+            metadata: serde_json::Map::new(),
+        };
+        task.metadata.insert("shared".to_owned(), json!({"interrupt": interrupt}));
+        task
+    }
+
+    fn sent(interrupt: &Value, typed: &str) -> Value {
+        let task = task(interrupt);
+        let message = Ask::of(&task).unwrap().answered(&task, typed);
+        assert_eq!((message.task_id.as_deref(), message.context_id.as_deref()), (Some("t"), Some("c")));
+        serde_json::to_value(&message.parts[0]).unwrap()
+    }
+
+    #[test]
+    fn an_answer_names_its_ask() {
+        let permission = json!({"request_id": "p", "type": "permission", "phase": "asked"});
+        let options = json!({"request_id": "p", "type": "permission", "phase": "asked",
+            "options": [{"id": "x1", "name": "Allow", "kind": "allow_once"}, {"id": "x2", "name": "No", "kind": "reject_once"}]});
+        let question = json!({"request_id": "q", "type": "question", "phase": "asked",
+            "details": {"questions": [{"question": "?", "options": [{"label": "Red"}, {"label": "Blue"}]}]}});
+        let two = json!({"request_id": "q", "type": "question", "phase": "asked",
+            "details": {"questions": [{"question": "?"}, {"question": "!"}]}});
+        for (interrupt, typed, expected) in [
+            (&permission, "once", json!({"data": {"request_id": "p", "reply": "once"}})),
+            (&permission, "1", json!({"data": {"request_id": "p", "reply": "once"}})),
+            (
+                &permission,
+                "Reject not now",
+                json!({"data": {"request_id": "p", "reply": "reject", "message": "not now"}}),
+            ),
+            (&options, "2", json!({"data": {"request_id": "p", "option": "x2"}})),
+            (&options, "allow", json!({"data": {"request_id": "p", "option": "x1"}})),
+            (&options, "once", json!({"data": {"request_id": "p", "reply": "once"}})),
+            (&question, "2", json!({"data": {"request_id": "q", "answers": [["Blue"]]}})),
+            (&question, "green", json!({"data": {"request_id": "q", "answers": [["green"]]}})),
+            (&question, "reject", json!({"data": {"request_id": "q", "reply": "reject"}})),
+            (&two, "a\nb", json!({"data": {"request_id": "q", "answers": [["a"], ["b"]]}})),
+            (&json!(null), "1", json!({"text": "1"})),
+        ] {
+            assert_eq!(sent(interrupt, typed), expected, "{typed}");
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Shows the events of a task as they come: text, reasoning, tool calls, and a status line.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+
+use longshore_client::{Artifact, ArtifactUpdate, Content, Event, Part, Status, Task, TaskState};
+use serde_json::{Map, Value};
+use tokio::time::Instant;
+
+use super::diff::{self, Line};
+use super::printer::{Printer, Style};
+use super::words::{cut, grouped, title, word};
+use crate::cli::client::OutputFormat;
+use crate::output;
+
+/// The kind of a block of output. Agents other than Longshore do not tell.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Kind {
+    Text,
+    Reasoning,
+    Tool,
+}
+
+/// Shows one task.
+#[derive(Debug)]
+pub(crate) struct Renderer {
+    format: OutputFormat,
+    pub(crate) printer: Printer,
+    /// What was shown of each block: of its text only, which an update may repeat.
+    shown: HashMap<(String, Kind), String>,
+    /// The block that was shown last.
+    current: Option<(String, Kind)>,
+    calls: HashMap<String, Call>,
+    /// Messages that were shown, by id.
+    messages: HashSet<String>,
+    /// The whole answer. Some agents repeat it in their last status.
+    answer: String,
+    started: Instant,
+    tokens: Option<u64>,
+    cost: Option<String>,
+    state: Option<TaskState>,
+    task: Option<String>,
+}
+
+/// A tool call.
+#[derive(Debug)]
+struct Call {
+    began: Instant,
+    name: String,
+    is_over: bool,
+}
+
+impl Renderer {
+    pub(crate) fn new(format: OutputFormat) -> Self {
+        Self {
+            format,
+            printer: Printer::new(),
+            shown: HashMap::new(),
+            current: None,
+            calls: HashMap::new(),
+            messages: HashSet::new(),
+            answer: String::new(),
+            started: Instant::now(),
+            tokens: None,
+            cost: None,
+            state: None,
+            task: None,
+        }
+    }
+
+    /// The task, if an event has named it.
+    pub(crate) fn task(&self) -> Option<&str> {
+        self.task.as_deref()
+    }
+
+    pub(crate) fn state(&self) -> Option<TaskState> {
+        self.state
+    }
+
+    pub(crate) fn event(&mut self, event: &Event) {
+        match event {
+            Event::Task(task) => self.note(&task.id, task.status.state, &task.metadata),
+            Event::StatusUpdate(update) => self.note(&update.task_id, update.status.state, &update.metadata),
+            Event::ArtifactUpdate(update) => self.task = Some(update.task_id.clone()),
+            Event::Message(_) => self.state = Some(TaskState::Completed),
+        }
+        match self.format {
+            OutputFormat::Text => self.show(event),
+            OutputFormat::Jsonl => print_json(event),
+            OutputFormat::Json => {
+                if let Event::Message(_) = event {
+                    print_json(event);
+                }
+            }
+        }
+    }
+
+    /// Shows the elapsed time, if nothing else is being written.
+    pub(crate) fn tick(&mut self) {
+        if self.format != OutputFormat::Text {
+            return;
+        }
+        let running = self.calls.values().find(|call| !call.is_over);
+        let what = match (running, self.state) {
+            (Some(call), _) => format!("running {}", call.name),
+            (None, Some(TaskState::Submitted)) => "waiting for the agent".to_owned(),
+            _ => "working".to_owned(),
+        };
+        let line = format!("{what} · {}", self.figures());
+        self.printer.status(&line);
+    }
+
+    /// Ends the output with a line that says how the task ended.
+    pub(crate) fn finish(&mut self, task: Option<&Task>) {
+        match (self.format, task) {
+            (OutputFormat::Json, Some(task)) => print_json(task),
+            (OutputFormat::Text, _) => {
+                self.printer.end_answer();
+                self.printer.end_aside();
+                let state = self.state.map_or("ended", word);
+                let line = format!("{state} · {}", self.figures());
+                self.printer.line(Style::Dim, &line);
+            }
+            _ => {}
+        }
+    }
+
+    /// Time, tokens and cost.
+    fn figures(&self) -> String {
+        let elapsed = self.started.elapsed();
+        let mut text = if elapsed.as_secs() < 60 {
+            format!("{:.1} s", elapsed.as_secs_f32())
+        } else {
+            format!("{} min {} s", elapsed.as_secs() / 60, elapsed.as_secs() % 60)
+        };
+        if let Some(tokens) = self.tokens {
+            let _ = write!(text, " · {} tokens", grouped(tokens));
+        }
+        if let Some(cost) = &self.cost {
+            let _ = write!(text, " · cost {cost}");
+        }
+        text
+    }
+
+    fn note(&mut self, task: &str, state: Option<TaskState>, metadata: &Map<String, Value>) {
+        self.task = Some(task.to_owned());
+        self.state = state.or(self.state);
+        let usage = metadata.get("shared").map_or(&Value::Null, |shared| &shared["usage"]);
+        self.tokens = usage["total_tokens"].as_u64().or(self.tokens);
+        // A cost of 0 says that the agent does not know it.
+        let cost = usage["cost"].as_f64().filter(|cost| *cost > 0.0).map(|cost| format!("{cost:.4}"));
+        self.cost = cost.or(self.cost.take());
+    }
+
+    fn show(&mut self, event: &Event) {
+        match event {
+            Event::Task(task) => {
+                for artifact in &task.artifacts {
+                    self.artifact(artifact, false);
+                }
+                self.status(&task.status, &task.metadata);
+            }
+            Event::Message(message) => self.say(&message.text()),
+            Event::StatusUpdate(update) => self.status(&update.status, &update.metadata),
+            Event::ArtifactUpdate(ArtifactUpdate { artifact, append, .. }) => {
+                self.artifact(artifact, *append);
+            }
+        }
+    }
+
+    fn status(&mut self, status: &Status, metadata: &Map<String, Value>) {
+        let Some(message) = &status.message else { return };
+        if !message.message_id.is_empty() && !self.messages.insert(message.message_id.clone()) {
+            return;
+        }
+        let text = message.text();
+        match status.state {
+            // The command asks, and shows the message then.
+            Some(TaskState::InputRequired | TaskState::AuthRequired) => {}
+            Some(TaskState::Completed) => self.say(&text),
+            Some(TaskState::Failed | TaskState::Rejected | TaskState::Canceled) => {
+                self.printer.line(Style::Bad, &text);
+            }
+            // These agents write their answer in status messages.
+            _ if metadata.contains_key("iac_code") => self.write_answer(&text),
+            _ => self.printer.line(Style::Dim, &text),
+        }
+    }
+
+    /// Shows a message as the answer, unless the answer has it already.
+    fn say(&mut self, text: &str) {
+        let text = text.trim_end();
+        if !text.is_empty() && !self.answer.trim_end().ends_with(text.trim_start()) {
+            self.leave_block();
+            self.write_answer(text);
+        }
+    }
+
+    fn artifact(&mut self, artifact: &Artifact, append: bool) {
+        if kind_of_artifact(artifact) == Kind::Tool
+            && let Some(call) = artifact.parts.iter().rev().find_map(tool_call)
+        {
+            return self.tool(&artifact.artifact_id, call);
+        }
+        if append {
+            for part in &artifact.parts {
+                self.part(artifact, part);
+            }
+            return;
+        }
+        for kind in [Kind::Reasoning, Kind::Text] {
+            let texts = artifact.parts.iter().filter(|part| kind_of(part, artifact) == kind);
+            let text: String = texts.filter_map(Part::as_text).collect();
+            self.replace(&artifact.artifact_id, kind, &text);
+        }
+        for part in artifact.parts.iter().filter(|part| part.as_text().is_none()) {
+            self.part(artifact, part);
+        }
+    }
+
+    /// Shows a part that is added to its block.
+    fn part(&mut self, artifact: &Artifact, part: &Part) {
+        let kind = kind_of(part, artifact);
+        match &part.content {
+            Content::Text(text) => self.write(&artifact.artifact_id, kind, text),
+            Content::Data(call) if kind == Kind::Tool => self.tool(&artifact.artifact_id, call),
+            Content::Data(data) => {
+                self.leave_block();
+                self.write_answer(&format!("{data}\n"));
+            }
+            Content::Raw(_) | Content::Url(_) => {
+                let url = if let Content::Url(url) = &part.content { url.as_str() } else { "" };
+                let name = part.filename.as_deref().or(artifact.name.as_deref()).unwrap_or("a file");
+                let media_type = part.media_type.as_deref().unwrap_or("unknown type");
+                self.printer.line(Style::Dim, format!("file: {name} ({media_type}) {url}").trim_end());
+            }
+        }
+    }
+
+    /// Shows what is new in a block whose whole text this is.
+    fn replace(&mut self, id: &str, kind: Kind, text: &str) {
+        let key = (id.to_owned(), kind);
+        let old = self.shown.get(&key).cloned().unwrap_or_default();
+        if let Some(rest) = text.strip_prefix(old.as_str()) {
+            return self.write(id, kind, rest);
+        }
+        self.shown.remove(&key);
+        self.leave_block();
+        if self.printer.is_watched() {
+            self.printer.line(Style::Dim, "(The agent begins this text again.)");
+        }
+        self.write(id, kind, text);
+    }
+
+    fn write(&mut self, id: &str, kind: Kind, text: &str) {
+        if text.is_empty() {
+            return;
+        }
+        let key = (id.to_owned(), kind);
+        if self.current.as_ref() != Some(&key) {
+            self.leave_block();
+            self.current = Some(key.clone());
+        }
+        self.shown.entry(key).or_default().push_str(text);
+        match kind {
+            Kind::Text => self.write_answer(text),
+            Kind::Reasoning if self.printer.is_watched() => self.printer.aside(Style::Dim, text),
+            // Without a terminal it would only fill a log.
+            Kind::Reasoning | Kind::Tool => {}
+        }
+    }
+
+    fn write_answer(&mut self, text: &str) {
+        self.answer.push_str(text);
+        self.printer.answer(text);
+    }
+
+    /// The next text begins on a line of its own.
+    fn leave_block(&mut self) {
+        self.current = None;
+        if !self.answer.is_empty() && !self.answer.ends_with('\n') {
+            self.answer.push('\n');
+        }
+        self.printer.end_answer();
+        self.printer.end_aside();
+    }
+
+    /// Shows a tool call when it is over: one line, and what it changed.
+    fn tool(&mut self, id: &str, call: &Value) {
+        let text = |name: &str| call[name].as_str().unwrap_or_default();
+        let id = Some(text("call_id")).filter(|id| !id.is_empty()).unwrap_or(id);
+        let known = self.calls.entry(id.to_owned()).or_insert_with(|| Call {
+            began: Instant::now(),
+            name: text("tool").to_owned(),
+            is_over: false,
+        });
+        let (sign, style) = match text("status") {
+            "completed" => ("✓", Style::Good),
+            "error" => ("✗", Style::Bad),
+            _ => return,
+        };
+        if std::mem::replace(&mut known.is_over, true) {
+            return;
+        }
+        let seconds = known.began.elapsed().as_secs_f32();
+        let title = title(call);
+        self.leave_block();
+        self.printer.line(
+            style,
+            format!("{sign} {} {title} ({seconds:.1} s)", text("tool")).replace("  ", " ").as_str(),
+        );
+        if let Some(error) = text("error").lines().next() {
+            self.printer.line(Style::Dim, &format!("  {}", cut(error)));
+        }
+        for line in diff::of_call(call) {
+            match line {
+                Line::Removed(text) => self.printer.line(Style::Bad, &format!("  -{text}")),
+                Line::Added(text) => self.printer.line(Style::Good, &format!("  +{text}")),
+                Line::About(text) => self.printer.line(Style::Dim, &format!("  {text}")),
+            }
+        }
+    }
+}
+
+pub(crate) fn print_json(value: &impl serde::Serialize) {
+    output::print(serde_json::to_string(value).unwrap_or_default());
+}
+
+fn kind_of_artifact(artifact: &Artifact) -> Kind {
+    block_type(&artifact.metadata).unwrap_or(Kind::Text)
+}
+
+/// In 0.3 the kind is on each part.
+fn kind_of(part: &Part, artifact: &Artifact) -> Kind {
+    block_type(&part.metadata).unwrap_or_else(|| kind_of_artifact(artifact))
+}
+
+fn block_type(metadata: &Map<String, Value>) -> Option<Kind> {
+    match metadata.get("shared")?["stream"]["block_type"].as_str()? {
+        "reasoning" => Some(Kind::Reasoning),
+        "tool_call" => Some(Kind::Tool),
+        _ => Some(Kind::Text),
+    }
+}
+
+fn tool_call(part: &Part) -> Option<&Value> {
+    match &part.content {
+        Content::Data(call) => Some(call),
+        _ => None,
+    }
+}

@@ -1,0 +1,164 @@
+//! Finds the agent that a command calls: the one at a URL, or the gateway of this directory.
+
+use std::path::Path;
+
+use longshore_client::{Binding, Client, Credential, Interface, ProtocolVersion, Settings};
+use secrecy::SecretString;
+use url::Url;
+
+use super::exit::{Code, Failure};
+use crate::cli::client::Target;
+use crate::config::credentials::Login;
+use crate::config::{self, Plan};
+use crate::{data_dir, output};
+
+/// The extensions that add what the commands show: kinds of blocks, usage, asks; and those that options need. Other agents ignore
+/// them.
+const EXTENSIONS: [&str; 4] = [
+    "urn:opencode-a2a:extension:session-binding:v1",
+    "urn:opencode-a2a:extension:model-selection:v1",
+    "urn:opencode-a2a:extension:stream-hints:v1",
+    "urn:opencode-a2a:extension:interactive-interrupt:v1",
+];
+
+/// The largest file with a token that is read, in bytes.
+const MAX_TOKEN_FILE: u64 = 64 * 1024;
+
+/// An agent, and how to name it in another command.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) client: Client,
+    /// The flags that select this agent, such as ` --url http://...`. Empty for the gateway of this directory.
+    pub(crate) flags: String,
+    /// Paths of this machine are paths of the agent too.
+    pub(crate) is_local: bool,
+}
+
+/// `place`: the URL, if the command has a place of its own for it.
+pub(crate) async fn find(target: &Target, place: Option<&str>) -> Result<Agent, Failure> {
+    let url = match (place, target.url.as_deref()) {
+        (Some(_), Some(_)) => return Err(Failure::usage("the URL of the agent is given twice")),
+        (place, url) => place.or(url),
+    };
+    let Some(url) = url else { return own(target) };
+    let settings = settings(target)?;
+    let flags = format!(" --url {}{}", output::shell_word(url), token_flag(target));
+    let client = Client::connect(url, settings).await?;
+    Ok(Agent { client, flags, is_local: false })
+}
+
+/// The settings for an agent that is named by its URL.
+pub(crate) fn settings(target: &Target) -> Result<Settings, Failure> {
+    let context = crate::context()?;
+    let mut settings = config::load_client(target.config.config.as_deref(), &context)?;
+    if let Some(file) = &target.token_file {
+        settings.credential = Some(Credential::Bearer(token(file)?));
+    }
+    settings.extensions = EXTENSIONS.map(str::to_owned).to_vec();
+    Ok(settings)
+}
+
+fn token_flag(target: &Target) -> String {
+    let file = target.token_file.as_deref();
+    file.map(|file| format!(" --token-file {}", output::shell_word(&file.to_string_lossy())))
+        .unwrap_or_default()
+}
+
+fn token(file: &Path) -> Result<SecretString, Failure> {
+    let cannot =
+        |why: String| Failure::usage(format!("the token in {} cannot be used: {why}", file.display()));
+    let size = file.metadata().map_err(|error| cannot(error.to_string()))?.len();
+    if size > MAX_TOKEN_FILE {
+        return Err(cannot("the file is too large".to_owned()));
+    }
+    let text = std::fs::read_to_string(file).map_err(|error| cannot(error.to_string()))?;
+    match text.trim() {
+        "" => Err(cannot("the file is empty".to_owned())),
+        token => Ok(SecretString::from(token)),
+    }
+}
+
+/// The gateway of this directory. Its address and its token are in its data directory.
+fn own(target: &Target) -> Result<Agent, Failure> {
+    let plan = crate::plan(&target.settings.0, &target.config)?;
+    let local = local(&plan)?;
+    let credential = match &target.token_file {
+        Some(file) => Some(Credential::Bearer(token(file)?)),
+        None => local.credential,
+    };
+    let settings = Settings {
+        credential,
+        extensions: EXTENSIONS.map(str::to_owned).to_vec(),
+        resends: true,
+        ..plan.client
+    };
+    let flags = flags(target);
+    let interface = Interface {
+        url: local.url,
+        binding: Binding::JsonRpc,
+        version: ProtocolVersion::V1,
+        tenant: String::new(),
+    };
+    Ok(Agent { client: Client::at(interface, settings)?, flags, is_local: true })
+}
+
+/// The flags of this command that select the gateway.
+fn flags(target: &Target) -> String {
+    let mut flags = String::new();
+    if let Some(file) = &target.config.config {
+        flags.extend([" --config ", &output::shell_word(&file.to_string_lossy())]);
+    }
+    for (key, text) in &target.settings.0 {
+        if let Some(flag) = config::table::by_key(key).and_then(|setting| setting.flag) {
+            flags.extend([" --", flag, "=", &output::shell_word(text)]);
+        }
+    }
+    flags.push_str(&token_flag(target));
+    flags
+}
+
+/// A gateway on this machine.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) url: Url,
+    pub(crate) credential: Option<Credential>,
+}
+
+/// The gateway that serves, or last served, the directory of the plan: without the demo if the directory was served so.
+pub(crate) fn local(plan: &Plan) -> Result<Local, Failure> {
+    let other = data_dir::of_other_kind(&plan.data_dir);
+    let places = std::iter::once(&plan.data_dir).chain(&other);
+    for (index, place) in places.enumerate() {
+        let Some(url) = data_dir::address(place)? else { continue };
+        let url = Url::parse(&url).map_err(|_| {
+            Failure::new(Code::Failed, "the address in the data directory is damaged; restart the gateway")
+        })?;
+        let credential = match &plan.credentials {
+            Some(configured) if index == 0 => {
+                configured.iter().find_map(|credential| credential_of(&credential.login))
+            }
+            _ => data_dir::existing_token(place)?.map(Credential::Bearer),
+        };
+        return Ok(Local { url, credential });
+    }
+    Err(Failure::new(
+        Code::Unreachable,
+        format!(
+            "no gateway has served {}. Start one with `longshore serve`, name the served directory with --workspace or its data \
+             directory with --data-dir, or give the URL of an agent.",
+            plan.workspace.display()
+        ),
+    ))
+}
+
+/// `None`: a client certificate, which these commands cannot present.
+fn credential_of(login: &Login) -> Option<Credential> {
+    Some(match login {
+        Login::Bearer { token, .. } => Credential::Bearer(token.clone()),
+        Login::Basic { username, password } => {
+            Credential::Basic { username: username.clone(), password: password.clone() }
+        }
+        Login::ApiKey { key, .. } => Credential::ApiKey(key.clone()),
+        Login::Certificate { .. } => return None,
+    })
+}

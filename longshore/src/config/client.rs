@@ -1,0 +1,60 @@
+//! Reads the settings of the commands that call an agent.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use longshore_client::{Binding, Credential, Settings};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use super::problem::Problem;
+use super::read::Reader;
+use super::table;
+
+/// The settings for an agent that is named by its URL. A wrong value is a problem of the reader.
+pub(super) fn read(reader: &mut Reader<'_>) -> Settings {
+    let fallback = Settings::default();
+    Settings {
+        timeout: reader.seconds(&table::CLIENT_TIMEOUT).unwrap_or(fallback.timeout),
+        card_timeout: reader.seconds(&table::CLIENT_CARD_TIMEOUT).unwrap_or(fallback.card_timeout),
+        bindings: bindings(reader),
+        prefers_own_order: reader.switch(&table::CLIENT_OWN_ORDER),
+        credential: credential(reader),
+        ..fallback
+    }
+}
+
+/// gRPC is a binding of A2A that this client does not have yet; a list may name it.
+fn bindings(reader: &mut Reader<'_>) -> Vec<Binding> {
+    let names = reader.list(&table::CLIENT_TRANSPORTS);
+    let (known, other): (Vec<_>, Vec<_>) =
+        names.iter().map(|name| (name, Binding::parse(name))).partition(|(_, binding)| binding.is_some());
+    if other.iter().any(|(name, _)| !name.eq_ignore_ascii_case("grpc"))
+        && let Some(written) = reader.written(&table::CLIENT_TRANSPORTS)
+    {
+        let reason = "must name JSONRPC, HTTP+JSON or both";
+        reader.problem(Problem::rule(&written.source, &table::CLIENT_TRANSPORTS, reason));
+    }
+    known.into_iter().filter_map(|(_, binding)| binding).collect()
+}
+
+fn credential(reader: &mut Reader<'_>) -> Option<Credential> {
+    let bearer = reader.secret(&table::CLIENT_BEARER_TOKEN).map(Credential::Bearer);
+    let basic = reader.secret(&table::CLIENT_BASIC_AUTH).and_then(|text| {
+        let basic = basic(text.expose_secret());
+        if basic.is_none()
+            && let Some(written) = reader.written(&table::CLIENT_BASIC_AUTH)
+        {
+            let reason = "must be user:password, or its base64";
+            reader.problem(Problem::rule(&written.source, &table::CLIENT_BASIC_AUTH, reason));
+        }
+        basic
+    });
+    let api_key = reader.secret(&table::CLIENT_API_KEY).map(Credential::ApiKey);
+    bearer.or(basic).or(api_key)
+}
+
+fn basic(text: &str) -> Option<Credential> {
+    let decoded = || String::from_utf8(STANDARD.decode(text).ok()?).ok();
+    let pair = if text.contains(':') { text.to_owned() } else { decoded()? };
+    let (username, password) = pair.split_once(':')?;
+    Some(Credential::Basic { username: username.to_owned(), password: SecretString::from(password) })
+}

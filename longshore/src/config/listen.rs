@@ -1,0 +1,170 @@
+//! The settings of the listeners: TCP, TLS and the unix socket.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use url::Url;
+
+use super::problem::Problem;
+use super::read::{Port, Reader};
+use super::setting::Setting;
+use super::{callers, table};
+
+#[derive(Clone, Debug)]
+pub struct Listen {
+    pub host: String,
+    /// `None`: the gateway does not listen on TCP.
+    pub port: Option<u16>,
+    /// `None`: plain HTTP.
+    pub tls: Option<TlsPlan>,
+    /// The gateway does not start without TLS if other machines can reach it.
+    pub requires_tls: bool,
+    pub unix: Option<UnixPlan>,
+    /// `None`: the address of the listener.
+    pub public_url: Option<Url>,
+    /// Sites whose pages may call, in the form that browsers use.
+    pub allowed_origins: Vec<String>,
+    /// In lower case. Empty: requests may name any host.
+    pub allowed_hosts: Vec<String>,
+    /// 0: no limit.
+    pub max_body_bytes: usize,
+    /// The minimum size of a response that is compressed.
+    pub gzip_minimum: usize,
+    /// How long open requests may take to end after SIGTERM.
+    pub shutdown_grace: Duration,
+    pub body_timeout: Duration,
+    pub write_timeout: Duration,
+    /// 0: by the number of cores.
+    pub threads: usize,
+}
+
+/// The files for TLS, all in PEM and with absolute paths.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TlsPlan {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// `None`: clients are not asked for certificates.
+    pub clients: Option<ClientCertificates>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClientCertificates {
+    pub authorities: PathBuf,
+    /// A client without a certificate is refused.
+    pub are_required: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnixPlan {
+    /// Absolute.
+    pub path: PathBuf,
+    /// The permissions of the socket.
+    pub mode: u32,
+    /// The principal of processes of the user who runs Longshore. `None`: they need a credential as everywhere.
+    pub principal: Option<String>,
+}
+
+impl Listen {
+    /// Clients are asked for certificates.
+    pub fn asks_for_certificates(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
+    }
+}
+
+pub(super) fn read(reader: &mut Reader<'_>, here: &Path) -> Option<Listen> {
+    let host = reader.host(&table::HOST);
+    let port = reader.port(&table::PORT);
+    let tls = tls(reader, here);
+    let requires_tls = reader.switch(&table::REQUIRE_TLS);
+    let unix = unix(reader, here);
+    if let (Some(Port::Off), None, Some(written)) = (port, &unix, reader.written(&table::PORT)) {
+        let reason =
+            format!("without a port the gateway needs a unix socket; set {}", table::UNIX_SOCKET.key);
+        reader.problem(Problem::rule(&written.source, &table::PORT, reason));
+    }
+    let public_url = reader.url(&table::PUBLIC_URL);
+    let allowed_origins = names(
+        reader,
+        &table::ALLOWED_ORIGINS,
+        callers::origin,
+        "is not a site such as https://app.example.com or http://localhost:3000; list each site, without a path",
+    );
+    let allowed_hosts = names(
+        reader,
+        &table::ALLOWED_HOSTS,
+        callers::host,
+        "is not a host such as example.com, example.com:8000, 127.0.0.1 or *.example.com",
+    );
+    let max_body_bytes = reader.bytes(&table::MAX_BODY);
+    let gzip_minimum = reader.bytes(&table::GZIP_MINIMUM);
+    let shutdown_grace = reader.seconds(&table::SHUTDOWN_GRACE);
+    let body_timeout = reader.seconds(&table::BODY_TIMEOUT);
+    let write_timeout = reader.seconds(&table::WRITE_TIMEOUT);
+    let threads = reader.threads(&table::THREADS);
+    Some(Listen {
+        host: host?,
+        port: match port? {
+            Port::Number(port) => Some(port),
+            Port::Off => None,
+        },
+        tls,
+        requires_tls,
+        unix,
+        public_url,
+        allowed_origins,
+        allowed_hosts,
+        max_body_bytes: max_body_bytes?,
+        gzip_minimum: gzip_minimum?,
+        shutdown_grace: shutdown_grace?,
+        body_timeout: body_timeout?,
+        write_timeout: write_timeout?,
+        threads: threads?,
+    })
+}
+
+fn tls(reader: &mut Reader<'_>, here: &Path) -> Option<TlsPlan> {
+    let [certificate, key, authorities] = [&table::TLS_CERTIFICATE, &table::TLS_KEY, &table::TLS_CLIENT_CA]
+        .map(|setting| reader.path(setting).map(|path| here.join(path)));
+    let clients = reader.choice(&table::TLS_CLIENT_CERTIFICATES);
+    needs(reader, &table::TLS_CERTIFICATE, &table::TLS_KEY, key.is_some());
+    needs(reader, &table::TLS_KEY, &table::TLS_CERTIFICATE, certificate.is_some());
+    needs(reader, &table::TLS_CLIENT_CA, &table::TLS_CERTIFICATE, certificate.is_some());
+    needs(reader, &table::TLS_CLIENT_CERTIFICATES, &table::TLS_CLIENT_CA, authorities.is_some());
+    let are_required = clients? == "required";
+    let clients = authorities.map(|authorities| ClientCertificates { authorities, are_required });
+    Some(TlsPlan { certificate: certificate?, key: key?, clients })
+}
+
+fn unix(reader: &mut Reader<'_>, here: &Path) -> Option<UnixPlan> {
+    let path = reader.path(&table::UNIX_SOCKET).map(|path| here.join(path));
+    let mode = reader.file_mode(&table::UNIX_SOCKET_MODE);
+    let principal = reader.text(&table::UNIX_SOCKET_PRINCIPAL);
+    for setting in [&table::UNIX_SOCKET_MODE, &table::UNIX_SOCKET_PRINCIPAL] {
+        needs(reader, setting, &table::UNIX_SOCKET, path.is_some());
+    }
+    Some(UnixPlan { path: path?, mode: mode?, principal })
+}
+
+/// A setting that has no effect without another one is a problem.
+fn needs(reader: &mut Reader<'_>, setting: &Setting, other: &Setting, is_other_set: bool) {
+    if !is_other_set && let Some(written) = reader.written(setting) {
+        let reason = format!("has no effect without {}; set both", other.key);
+        reader.problem(Problem::rule(&written.source, setting, reason));
+    }
+}
+
+/// A list of names in the form that `parse` returns. The first invalid name is a problem.
+pub(super) fn names(
+    reader: &mut Reader<'_>,
+    setting: &Setting,
+    parse: fn(&str) -> Option<String>,
+    reason: &str,
+) -> Vec<String> {
+    let words = reader.list(setting);
+    if let Some(wrong) = words.iter().find(|word| parse(word).is_none())
+        && let Some(written) = reader.written(setting)
+    {
+        reader.problem(Problem::rule(&written.source, setting, format!("{wrong:?} {reason}")));
+    }
+    words.iter().filter_map(|word| parse(word)).collect()
+}

@@ -1,0 +1,68 @@
+//! The commands that call an agent: `longshore call` and others.
+
+use super::super::setting::Fallback::{Nothing, Value};
+use super::super::setting::{Kind, Setting};
+
+pub const CLIENT_TIMEOUT: Setting = Setting {
+    key: "client.timeout",
+    flag: None,
+    env: Some("A2A_CLIENT_TIMEOUT_SECONDS"),
+    kind: Kind::Seconds,
+    fallback: Value("30"),
+    help: "How long an agent may take to respond to `longshore call` and the other commands of docs/client.md, and how \
+           long its streams may be silent before the task is looked at.",
+};
+
+pub const CLIENT_CARD_TIMEOUT: Setting = Setting {
+    key: "client.card_timeout",
+    flag: None,
+    env: Some("A2A_CLIENT_CARD_FETCH_TIMEOUT_SECONDS"),
+    kind: Kind::Seconds,
+    fallback: Value("5"),
+    help: "How long these commands wait for the card of an agent.",
+};
+
+pub const CLIENT_BEARER_TOKEN: Setting = Setting {
+    key: "client.bearer_token",
+    flag: None,
+    env: Some("A2A_CLIENT_BEARER_TOKEN"),
+    kind: Kind::Secret,
+    fallback: Nothing,
+    help: "The bearer token that these commands send to an agent that is named by its URL. It is sent only to the server of that URL.",
+};
+
+pub const CLIENT_BASIC_AUTH: Setting = Setting {
+    key: "client.basic_auth",
+    flag: None,
+    env: Some("A2A_CLIENT_BASIC_AUTH"),
+    kind: Kind::Secret,
+    fallback: Nothing,
+    help: "The same for a user name and a password, as user:password or its base64. A bearer token has priority.",
+};
+
+pub const CLIENT_API_KEY: Setting = Setting {
+    key: "client.api_key",
+    flag: None,
+    env: Some("A2A_CLIENT_API_KEY"),
+    kind: Kind::Secret,
+    fallback: Nothing,
+    help: "The same for an API key. It is sent in the header that the card names, or else in X-API-Key.",
+};
+
+pub const CLIENT_TRANSPORTS: Setting = Setting {
+    key: "client.transports",
+    flag: None,
+    env: Some("A2A_CLIENT_SUPPORTED_TRANSPORTS"),
+    kind: Kind::List,
+    fallback: Value("JSONRPC,HTTP+JSON"),
+    help: "The bindings over which these commands may call an agent. The first interface of the card with one of them is used.",
+};
+
+pub const CLIENT_OWN_ORDER: Setting = Setting {
+    key: "client.use_client_preference",
+    flag: None,
+    env: Some("A2A_CLIENT_USE_CLIENT_PREFERENCE"),
+    kind: Kind::Switch,
+    fallback: Value("false"),
+    help: "Use the first of client.transports that the agent offers, instead of the agent's own order.",
+};

@@ -1,0 +1,136 @@
+//! Opens the listeners of the plan: TCP, with or without TLS, and the unix socket.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+
+use anyhow::bail;
+use longshore_edge::Listeners;
+use tokio::net::TcpListener;
+
+use crate::config::Plan;
+use crate::config::table;
+use crate::output;
+use crate::tls::TlsFiles;
+use crate::unix_socket::{self, SocketFile};
+
+/// The name of a gateway that listens on no port. Clients of a unix socket may use any.
+const NAME_WITHOUT_PORT: &str = "http://localhost";
+
+/// The open listeners, with what must live as long as they do.
+#[derive(Debug)]
+pub(crate) struct OpenListeners {
+    pub(crate) listeners: Listeners,
+    pub(crate) addresses: Addresses,
+    /// The address of the TCP listener.
+    pub(crate) bound: Option<SocketAddr>,
+    pub(crate) tls_files: Option<TlsFiles>,
+    pub(crate) socket_file: Option<SocketFile>,
+}
+
+/// The URLs of the gateway.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Addresses {
+    /// The URL for clients on this machine. `None`: the gateway listens on no port.
+    pub(crate) local: Option<String>,
+    /// The URL in the card.
+    pub(crate) public: String,
+    /// Clients cannot use the URL in the card, because it only stands for the unix socket.
+    is_placeholder: bool,
+}
+
+impl Addresses {
+    /// The URL in the card, if clients can use it.
+    pub(crate) fn shown(&self) -> Option<&str> {
+        (!self.is_placeholder).then_some(self.public.as_str())
+    }
+}
+
+impl OpenListeners {
+    /// From here on connections wait in the kernel's queue, so a client that connects while the agent starts waits instead of
+    /// failing.
+    pub(crate) async fn open(plan: &Plan) -> anyhow::Result<Self> {
+        let listen = &plan.listen;
+        let tls_files = listen.tls.as_ref().map(TlsFiles::load).transpose()?;
+        let tcp = match listen.port {
+            Some(port) => Some(bind(&listen.host, port).await?),
+            None => None,
+        };
+        let bound = tcp.as_ref().map(TcpListener::local_addr).transpose()?;
+        if let Some(bound) = bound {
+            check_encryption(plan, bound)?;
+        }
+        let (unix, socket_file) = listen.unix.as_ref().map(unix_socket::bind).transpose()?.unzip();
+        let addresses = addresses(bound, plan);
+        let listeners = Listeners { tcp, tls: tls_files.as_ref().map(TlsFiles::tls), unix };
+        Ok(Self { listeners, addresses, bound, tls_files, socket_file })
+    }
+
+    /// The address that decides about limits: on a unix socket all clients are on this machine.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.bound.map_or(Ipv4Addr::LOCALHOST.into(), |bound| bound.ip())
+    }
+
+    pub(crate) fn socket_path(&self) -> Option<&Path> {
+        self.socket_file.as_ref().map(SocketFile::path)
+    }
+}
+
+async fn bind(host: &str, port: u16) -> anyhow::Result<TcpListener> {
+    TcpListener::bind((host, port)).await.map_err(|error| {
+        let why = match error.kind() {
+            std::io::ErrorKind::AddrInUse => "another program uses this port; end that program, or".to_owned(),
+            _ => format!("{error};"),
+        };
+        anyhow::anyhow!(
+            "cannot listen on {host} port {port}: {why} choose another port with --port (0 takes a free one), or another \
+             address with --host"
+        )
+    })
+}
+
+/// Without TLS, everybody on the way can read the credentials of callers.
+fn check_encryption(plan: &Plan, bound: SocketAddr) -> anyhow::Result<()> {
+    let is_local = bound.ip().to_canonical().is_loopback();
+    if is_local || plan.listen.tls.is_some() {
+        return Ok(());
+    }
+    let (certificate, key) = (table::TLS_CERTIFICATE.key, table::TLS_KEY.key);
+    if plan.listen.requires_tls {
+        let setting = table::REQUIRE_TLS.key;
+        bail!(
+            "{setting} is set, and the gateway would listen on {bound} without TLS; set {certificate} and {key}"
+        );
+    }
+    let has_proxy = plan.listen.public_url.as_ref().is_some_and(|url| url.scheme() == "https");
+    if !has_proxy {
+        output::warn(format_args!(
+            "the gateway listens on {bound} without TLS, so others on the network can read credentials and conversations; set \
+             {certificate} and {key}, or use a proxy with TLS and set {} to its https URL",
+            table::PUBLIC_URL.key
+        ));
+    }
+    Ok(())
+}
+
+fn addresses(bound: Option<SocketAddr>, plan: &Plan) -> Addresses {
+    let scheme = if plan.listen.tls.is_some() { "https" } else { "http" };
+    let local = bound.map(|bound| {
+        let reachable = match bound.ip() {
+            ip if !ip.is_unspecified() => ip,
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        };
+        format!("{scheme}://{}", SocketAddr::new(reachable, bound.port()))
+    });
+    let configured = plan.listen.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
+    if let (None, Some(local)) = (&configured, &local)
+        && bound.is_some_and(|bound| bound.ip().is_unspecified())
+    {
+        output::warn(format_args!(
+            "the agent card says {local}, which only this machine can reach; set --public-url (A2A_PUBLIC_URL)"
+        ));
+    }
+    let known = configured.or_else(|| local.clone());
+    let is_placeholder = known.is_none();
+    Addresses { local, public: known.unwrap_or_else(|| NAME_WITHOUT_PORT.to_owned()), is_placeholder }
+}

@@ -1,0 +1,158 @@
+//! Reads the files for TLS at the start, and again when they change.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use longshore_edge::{ClientAuthority, Tls, TlsParts};
+use secrecy::SecretString;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::file;
+use crate::config::listen::TlsPlan;
+use crate::config::setting::Setting;
+use crate::config::table;
+
+/// How often the gateway looks whether a file has changed.
+const CHECK_EVERY: Duration = Duration::from_secs(2);
+
+/// A larger file is not a certificate or a key.
+const MAX_FILE_BYTES: u64 = 1024 * 1024;
+
+/// The TLS of the listener, and the files that it comes from.
+#[derive(Debug)]
+pub(crate) struct TlsFiles {
+    plan: TlsPlan,
+    tls: Tls,
+    seen: Vec<Option<Version>>,
+}
+
+/// Tells whether a file has changed since it was read. The time is that of the last change of content, owner or mode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Version {
+    device: u64,
+    inode: u64,
+    changed: (i64, i64),
+}
+
+/// The contents of the files.
+struct Contents {
+    certificate: String,
+    key: SecretString,
+    authorities: Option<String>,
+}
+
+impl TlsFiles {
+    pub(crate) fn load(plan: &TlsPlan) -> anyhow::Result<Self> {
+        // Before the files are read: a change after this moment is then noticed later.
+        let seen = versions(plan);
+        let contents = Contents::read(plan)?;
+        let tls = Tls::new(&contents.parts(plan)).context("TLS cannot be used")?;
+        Ok(Self { plan: plan.clone(), tls, seen })
+    }
+
+    pub(crate) fn tls(&self) -> Tls {
+        self.tls.clone()
+    }
+
+    /// Reads the files again whenever they have changed or `reload` is notified.
+    pub(crate) async fn follow(mut self, reload: Arc<Notify>, stopping: CancellationToken) {
+        loop {
+            let is_asked = tokio::select! {
+                () = stopping.cancelled() => return,
+                () = reload.notified() => true,
+                () = tokio::time::sleep(CHECK_EVERY) => false,
+            };
+            let checked = tokio::task::spawn_blocking(move || {
+                self.check(is_asked);
+                self
+            });
+            let Ok(checked) = checked.await else { return };
+            self = checked;
+        }
+    }
+
+    fn check(&mut self, is_asked: bool) {
+        let now = versions(&self.plan);
+        if now == self.seen && !is_asked {
+            return;
+        }
+        self.seen = now;
+        match self.reload() {
+            Ok(()) => tracing::info!("the files for TLS were read again; new connections use them"),
+            Err(error) => tracing::warn!(
+                error = format_args!("{error:#}"),
+                "the changed files for TLS cannot be used; new connections use the previous ones"
+            ),
+        }
+    }
+
+    fn reload(&self) -> anyhow::Result<()> {
+        let contents = Contents::read(&self.plan)?;
+        Ok(self.tls.replace(&contents.parts(&self.plan))?)
+    }
+}
+
+impl Contents {
+    fn read(plan: &TlsPlan) -> anyhow::Result<Self> {
+        let authorities = plan.clients.as_ref().map(|clients| &clients.authorities);
+        Ok(Self {
+            certificate: read(&table::TLS_CERTIFICATE, &plan.certificate, false)?,
+            key: read(&table::TLS_KEY, &plan.key, true)?.into(),
+            authorities: authorities.map(|path| read(&table::TLS_CLIENT_CA, path, false)).transpose()?,
+        })
+    }
+
+    fn parts(&self, plan: &TlsPlan) -> TlsParts<'_> {
+        let is_required = plan.clients.as_ref().is_some_and(|clients| clients.are_required);
+        TlsParts {
+            certificate: &self.certificate,
+            key: &self.key,
+            clients: self
+                .authorities
+                .as_deref()
+                .map(|certificates| ClientAuthority { certificates, is_required }),
+        }
+    }
+}
+
+/// Reads a file that nobody else can change and, if it is secret, that nobody else can read.
+fn read(setting: &Setting, path: &Path, is_secret: bool) -> anyhow::Result<String> {
+    let place = || format!("{} ({})", setting.key, path.display());
+    let file = File::open(path).with_context(|| format!("{}: the file cannot be opened", place()))?;
+    let metadata = file.metadata().with_context(|| format!("{}: the file cannot be read", place()))?;
+    let user = rustix::process::geteuid().as_raw();
+    let secret = is_secret.then_some("a private key");
+    if let Some(reason) = file::exposed(user, metadata.uid(), metadata.mode(), secret) {
+        bail!("{}: the file {reason}", place());
+    }
+    if metadata.len() > MAX_FILE_BYTES {
+        bail!(
+            "{}: the file is larger than {MAX_FILE_BYTES} bytes, so it is no certificate and no key",
+            place()
+        );
+    }
+    let mut text = String::new();
+    let read = file.take(MAX_FILE_BYTES).read_to_string(&mut text);
+    read.with_context(|| format!("{}: the file cannot be read as PEM", place()))?;
+    Ok(text)
+}
+
+fn versions(plan: &TlsPlan) -> Vec<Option<Version>> {
+    let authorities = plan.clients.as_ref().map(|clients| &clients.authorities);
+    let files = [&plan.certificate, &plan.key].into_iter().chain(authorities);
+    let version = |path| {
+        let metadata = std::fs::metadata(path).ok()?;
+        Some(Version {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
+    };
+    files.map(version).collect()
+}

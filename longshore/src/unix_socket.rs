@@ -1,0 +1,105 @@
+//! The unix socket: made with its permissions, and removed at the end.
+
+use std::fs::{File, Metadata};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::net::{UnixListener as StdListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::process::umask;
+use tokio::net::UnixListener;
+
+use crate::config::listen::UnixPlan;
+use crate::config::table;
+
+/// The file of a socket. Removed on drop, unless another file has its name by then.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    device: u64,
+    inode: u64,
+}
+
+/// Listens on the socket. A file that an earlier process left behind is replaced.
+pub(crate) fn bind(plan: &UnixPlan) -> anyhow::Result<(UnixListener, SocketFile)> {
+    let path = &plan.path;
+    let setting = table::UNIX_SOCKET.key;
+    let failed = || format!("cannot listen on the unix socket {} ({setting})", path.display());
+    // Without the lock, two gateways that start at once could both replace the old file, and one would remove the other's.
+    let _lock = lock_directory(path).with_context(failed)?;
+    remove_abandoned(path).with_context(failed)?;
+    let listener = bind_with_mode(path, plan.mode).map_err(explained).with_context(failed)?;
+    let metadata = std::fs::symlink_metadata(path).with_context(failed)?;
+    let file = SocketFile { path: path.clone(), device: metadata.dev(), inode: metadata.ino() };
+    listener.set_nonblocking(true).with_context(failed)?;
+    Ok((UnixListener::from_std(listener).with_context(failed)?, file))
+}
+
+fn lock_directory(path: &Path) -> anyhow::Result<File> {
+    let Some(parent) = path.parent() else { bail!("the path names no file; give the path of a file") };
+    let directory =
+        File::open(parent).context("its directory cannot be opened; create it, or choose another path")?;
+    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            bail!("another gateway is just starting in its directory; try again")
+        }
+        // A file system without locks.
+        Ok(()) | Err(_) => Ok(directory),
+    }
+}
+
+/// Removes the file of a socket on which no process listens any more.
+fn remove_abandoned(path: &Path) -> anyhow::Result<()> {
+    let metadata = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    if !metadata.file_type().is_socket() {
+        bail!("there is another file with this name; choose another path, or remove the file");
+    }
+    match UnixStream::connect(path) {
+        Ok(_) => bail!("another process listens on it; end that process, or choose another path"),
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)
+            .context("the socket that an earlier process left behind cannot be removed"),
+        Err(error) => {
+            Err(error).context("the existing socket cannot be tried; remove it, or choose another path")
+        }
+    }
+}
+
+/// The file has its permissions from its first moment on.
+fn bind_with_mode(path: &Path, mode: u32) -> io::Result<StdListener> {
+    // The mask counts for the whole process. At the start no other thread makes files; if one did, its file would only have fewer
+    // permissions.
+    let before = umask(Mode::from_raw_mode(!mode & 0o777));
+    let bound = StdListener::bind(path);
+    umask(before);
+    bound
+}
+
+fn explained(error: io::Error) -> anyhow::Error {
+    let is_too_long = error.kind() == ErrorKind::InvalidInput;
+    let error = anyhow::Error::new(error);
+    if is_too_long { error.context("the path is too long for a socket; choose a shorter one") } else { error }
+}
+
+impl SocketFile {
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn is(&self, metadata: &Metadata) -> bool {
+        (metadata.dev(), metadata.ino()) == (self.device, self.inode)
+    }
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        let is_own = std::fs::symlink_metadata(&self.path).is_ok_and(|metadata| self.is(&metadata));
+        if is_own && let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!(%error, "the unix socket could not be removed; the next start replaces it");
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The commands that call an agent, as programs: against a gateway with a fake OpenCode, and against servers that are no agents.
+
+mod answers;
+mod attach;
+mod broken;
+mod doctor;
+mod exit_codes;
+mod fixture;
+mod interrupts;
+mod lists;
+mod printed;
+mod terminal;
