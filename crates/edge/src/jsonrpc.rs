@@ -64,6 +64,7 @@ struct Received<'a> {
     extension: Option<&'static methods::Method>,
 }
 
+/// Answers a call, whatever its method.
 pub(crate) async fn answer<B>(
     bindings: &Bindings,
     caller: &Caller,
@@ -103,9 +104,9 @@ where
         extension: methods::find(&bindings.deployment, &call.method),
     };
     let named = received.echoed(extensions::activated(headers));
-    let logged = received.operation.map(|_| call.method.clone());
+    let logged = received.operation.map(|operation| operation.jsonrpc(format.version));
     incoming.line.set_method(received.logged_name());
-    payload::log_request(bindings.payload_log, logged.as_deref(), headers, &body);
+    payload::log_request(bindings.payload_log, logged, headers, &body);
     let mut response = match incoming.requested.resolve(implied) {
         Ok(_) => received.answer(caller, call).await,
         // The protocol version is checked before the method and its parameters. A notification gets no error, whatever is wrong
@@ -116,7 +117,7 @@ where
             None => format.refuse(&Id::Null, headers, &error),
         },
     };
-    payload::log_response(bindings.payload_log, logged.as_deref(), &response);
+    payload::log_response(bindings.payload_log, logged, &response);
     extensions::echo(&mut response, headers, named);
     reply::set_version(&mut response, format.version);
     response
