@@ -42,7 +42,7 @@ impl Method {
             (Answer::Item(items::SESSION_SUMMARY), ControlResult::Session(info)) => {
                 session::write_summary(object.key("item"), info);
             }
-            (Answer::Items(items::TODO), ControlResult::Todos(todos)) => {
+            (Answer::Items(items::PLANNED), ControlResult::Todos(todos)) => {
                 session::write_todos(&mut object, todos);
             }
             (Answer::Items(items::FILE_DIFF), ControlResult::Diffs(diffs)) => {

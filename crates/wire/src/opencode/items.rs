@@ -9,7 +9,7 @@ pub const ALL: [Item; 11] = [
     SESSION_STATUS,
     TASK,
     MESSAGE,
-    TODO,
+    PLANNED,
     FILE_DIFF,
     SESSION_SUMMARY,
     PROVIDER,
@@ -23,7 +23,8 @@ pub const SESSION_STATUS: Item =
     &ItemType::new("SessionStatusSummary", "The status of a session.", STATUS_FIELDS);
 pub const TASK: Item = &ItemType::new("Task", "A session, as a completed task of A2A.", &[]);
 pub const MESSAGE: Item = &ItemType::new("Message", "A message of a session, as a message of A2A.", &[]);
-pub const TODO: Item = &ItemType::new("Todo", "A todo of the agent.", TODO_FIELDS);
+/// The todos of the agent.
+pub const PLANNED: Item = &ItemType::new("Todo", "A todo of the agent.", PLANNED_FIELDS);
 pub const FILE_DIFF: Item = &ItemType::new("FileDiff", "The change of a file.", DIFF_FIELDS);
 pub const SESSION_SUMMARY: Item = &ItemType::new("SessionSummary", "A session.", SUMMARY_FIELDS);
 pub const PROVIDER: Item = &ItemType::new("ProviderSummary", "A provider of models.", PROVIDER_FIELDS);
@@ -48,7 +49,7 @@ const STATUS_FIELDS: &[Field] = &[
     sometimes("next", FieldType::Millis, "The time of the next attempt."),
 ];
 
-const TODO_FIELDS: &[Field] = &[
+const PLANNED_FIELDS: &[Field] = &[
     always("id", FieldType::Text, "The position in the list."),
     always("content", FieldType::Text, "The description of the todo."),
     always("status", FieldType::Text, "The status of the todo."),

@@ -228,7 +228,7 @@ pub(super) static METHODS: [Method; 18] = [
         name: "opencode.sessions.todo",
         key: "get_session_todo",
         summary: "Lists the todos of the agent in a session.",
-        result: Answer::Items(items::TODO),
+        result: Answer::Items(items::PLANNED),
         upstream: &[Upstream::get("/session/{id}/todo", DIRECTORY_QUERY)],
         build: |args| build::query(args, ControlQuery::Todos(build::session(args))),
         ..QUERY

@@ -42,7 +42,7 @@ pub(in crate::opencode) fn params(
     let rest = json!({
         "context_fields": routing_fields(deployment),
         "session_status_fields": fields(items::SESSION_STATUS),
-        "todo_fields": fields(items::TODO),
+        "todo_fields": fields(items::PLANNED),
         "file_diff_fields": fields(items::FILE_DIFF),
         "session_summary_fields": placed_fields("item", items::SESSION_SUMMARY, version),
         "notes": [

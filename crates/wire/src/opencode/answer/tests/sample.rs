@@ -96,7 +96,7 @@ fn items(item: Item) -> Option<ControlResult> {
             next: Some(AT),
         }]),
         items::TASK => ControlResult::Sessions(vec![session("ses_1"), session("ses_2")]),
-        items::TODO => ControlResult::Todos(["Read it", "Say \"so\""].map(todo).to_vec()),
+        items::PLANNED => ControlResult::Todos(["Read it", "Say \"so\""].map(todo).to_vec()),
         items::FILE_DIFF => ControlResult::Diffs(vec![diff()]),
         items::PROJECT => ControlResult::Projects(vec![project()]),
         items::WORKSPACE => ControlResult::Workspaces(vec![workspace()]),
