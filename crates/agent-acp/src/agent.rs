@@ -4,6 +4,8 @@ mod admit;
 mod drive;
 mod facts;
 mod host;
+mod lease;
+mod open_sessions;
 mod sessions;
 mod start;
 

@@ -27,6 +27,8 @@ pub struct Turn {
     /// How the process ended, once that is known.
     epitaph: Option<watch::Receiver<Option<String>>>,
     is_over: bool,
+    /// The agent refused the prompt because it works on another one of the session.
+    found_busy: bool,
 }
 
 /// How long the end of a turn whose connection is over waits for the reason.
@@ -43,7 +45,16 @@ impl Turn {
         let events = connection.prompt(session.as_str(), content)?;
         let translator = Translator::new(session.clone(), prompt, facts.totals);
         let (connection, asks) = (connection.clone(), HashMap::new());
-        Ok(Self { connection, session, translator, events, asks, epitaph: None, is_over: false })
+        Ok(Self {
+            connection,
+            session,
+            translator,
+            events,
+            asks,
+            epitaph: None,
+            is_over: false,
+            found_busy: false,
+        })
     }
 
     /// Lets the turn say how the agent's process ended, if the turn ends with it.
@@ -92,7 +103,7 @@ impl Turn {
     fn take(&mut self, event: TurnEvent) {
         match event {
             TurnEvent::Update(update) => self.translator.update(&update),
-            TurnEvent::LostUpdate => self.translator.lost_update(),
+            TurnEvent::LostUpdate(loss) => self.translator.lost_update(loss),
             TurnEvent::Permission { id, request } => {
                 let options = permission::read_options(&request.options);
                 match self.translator.permission(&request, &options) {
@@ -105,10 +116,16 @@ impl Turn {
             }
             TurnEvent::Ended(end) => {
                 self.is_over = true;
+                self.found_busy = matches!(&end, TurnEnd::Refused(error) if error.is_session_busy());
                 self.asks.clear();
                 self.translator.end(&end);
             }
         }
+    }
+
+    /// Whether the agent refused the prompt because it works on another one of the session, which no turn of the gateway is.
+    pub fn found_busy(&self) -> bool {
+        self.found_busy
     }
 
     /// Answers an ask. Fails with `InterruptNotFound` if it is not open, and for an option that the agent does not offer.

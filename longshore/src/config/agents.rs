@@ -1,21 +1,22 @@
 //! The agent that the gateway serves instead of OpenCode over HTTP: `--agent`, or `[[agents]]` in the file.
 
+mod limits;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use longshore_agent_acp::process;
 use longshore_agent_acp::schema::{McpServer, NamedValue, RemoteKind};
 use longshore_model::nearest::did_you_mean;
 use serde_json::{Map, Value};
 
+pub use self::limits::AgentLimits;
 use super::environment::Environment;
 use super::presets::{self, Preset};
 use super::problem::{Problem, Source};
 use super::read::{Reader, Written};
-use super::setting::LONGEST;
 use super::table::{AGENT, AGENTS};
 use super::{ProcessContext, command_line, paths};
 
@@ -34,8 +35,7 @@ pub struct AcpPlan {
     pub auth_method: Option<String>,
     pub mode: Option<String>,
     pub model: Option<String>,
-    /// `None`: the agent runs as long as the gateway.
-    pub idle_stop: Option<Duration>,
+    pub limits: AgentLimits,
 }
 
 impl AcpPlan {
@@ -166,7 +166,7 @@ impl Command {
             auth_method: None,
             mode: None,
             model: None,
-            idle_stop: None,
+            limits: AgentLimits::default(),
         }
     }
 }
@@ -178,7 +178,7 @@ fn is_of_name(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
 }
 
-const FIELDS: [&str; 11] = [
+const FIELDS: [&str; 15] = [
     "name",
     "kind",
     "command",
@@ -189,6 +189,10 @@ const FIELDS: [&str; 11] = [
     "mode",
     "model",
     "idle_stop",
+    "start_timeout",
+    "cancel_timeout",
+    "open_sessions",
+    "memory_limit",
     "mcp_servers",
 ];
 
@@ -231,11 +235,11 @@ impl Table<'_, '_> {
         let variables = self.variables(&context.environment);
         let workspace = self.text("workspace").map(PathBuf::from);
         let (auth_method, mode, model) = (self.text("auth_method"), self.text("mode"), self.text("model"));
-        let idle_stop = self.idle_stop();
+        let limits = self.limits();
         let mcp_servers = self.mcp_servers(&context.directory);
         let mut plan = command?.plan(&context.environment, &variables?);
         plan.name = name?;
-        plan = AcpPlan { auth_method, mode, model, idle_stop, mcp_servers: mcp_servers?, ..plan };
+        plan = AcpPlan { auth_method, mode, model, limits, mcp_servers: mcp_servers?, ..plan };
         Some(Configured { source: self.written.source.clone(), plan, workspace })
     }
 
@@ -266,21 +270,6 @@ impl Table<'_, '_> {
             .collect();
         variables.extend(values?);
         Some(variables)
-    }
-
-    fn idle_stop(&mut self) -> Option<Duration> {
-        let seconds = match self.fields.get("idle_stop")? {
-            Value::Number(seconds) => seconds.as_f64(),
-            // The file's numbers with a fraction come as text.
-            Value::String(text) => text.parse().ok(),
-            _ => None,
-        };
-        let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let duration = duration.filter(|duration| *duration <= LONGEST);
-        if duration.is_none() {
-            self.wrong("idle_stop", "must be a number of seconds, at most 366 days (0: never)");
-        }
-        duration.filter(|duration| !duration.is_zero())
     }
 
     fn mcp_servers(&mut self, here: &Path) -> Option<Vec<McpServer>> {

@@ -1,6 +1,6 @@
 //! What an agent says about itself.
 
-use super::host::Live;
+use super::lease::Live;
 use crate::connection::SessionFacts;
 use crate::schema::{self, AuthMethod, Command, ConfigOption, Models, Modes};
 

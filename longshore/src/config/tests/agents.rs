@@ -3,7 +3,7 @@
 use longshore_agent_acp::schema::{McpServer, NamedValue, RemoteKind};
 
 use super::*;
-use crate::config::agents::{AcpPlan, holds_secret};
+use crate::config::agents::{AcpPlan, AgentLimits, holds_secret};
 
 /// A program that exists on every machine.
 const PATH: (&str, &str) = ("PATH", "/usr/bin:/bin");
@@ -99,6 +99,10 @@ auth_method = "login"
 mode = "plan"
 model = "m"
 idle_stop = 1.5
+start_timeout = 20
+cancel_timeout = 5
+open_sessions = 3
+memory_limit = 512
 
 [[agents.mcp_servers]]
 name = "local"
@@ -121,7 +125,14 @@ headers = { Authorization = "Bearer x" }
     assert_eq!((variable(agent, "ABSENT"), variable(agent, "OTHER")), (None, None));
     let options = (agent.auth_method.as_deref(), agent.mode.as_deref(), agent.model.as_deref());
     assert_eq!(options, (Some("login"), Some("plan"), Some("m")));
-    assert_eq!(agent.idle_stop, Some(Duration::from_millis(1500)));
+    let expected = AgentLimits {
+        idle_stop: Some(Duration::from_millis(1500)),
+        open_sessions: 3,
+        memory_bytes: Some(512 * 1024 * 1024),
+        start_timeout: Duration::from_secs(20),
+        cancel_timeout: Duration::from_secs(5),
+    };
+    assert_eq!(agent.limits, expected);
     let named = |name: &str, value: &str| vec![NamedValue { name: name.to_owned(), value: value.to_owned() }];
     let expected = [
         McpServer::Stdio {
