@@ -4,11 +4,11 @@ use longshore_engine::port::{NewSession, Session};
 use longshore_model::{Error, ErrorKind, Result, SessionId};
 
 use super::AcpAgent;
-use super::host::Lease;
+use super::lease::Lease;
 use crate::connection::CallError;
 use crate::translate::Replay;
 
-const WITHOUT_HISTORY: &str = "The agent was started again and showed no history of the session, so it may not know what was said before.";
+const WITHOUT_HISTORY: &str = "The agent opened the session again and showed no history of it, so it may not know what was said before.";
 
 const WENT_ON: &str = "When the agent opened the session again, it first went on with the turn before, which had broken off. What \
                        it did then is not shown here.";
@@ -28,6 +28,8 @@ impl AcpAgent {
         })?;
         lease.note_session(&opened.id);
         self.defaults.note_new(connection, id.as_str());
+        let _using = lease.use_session(id.as_str()).await;
+        lease.trim_sessions();
         Ok(Session { id, directory })
     }
 
