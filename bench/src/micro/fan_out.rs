@@ -78,7 +78,7 @@ async fn read(reader: &mut TaskReader, bytes: usize) -> usize {
             if let TaskEvent::Artifact(_) = event {
                 text += event.weight();
             }
-            let form = EncodedForm(encode::frame_form(event, View::default()));
+            let form = EncodedForm(encode::frame_form(event, View::default()).into());
             let frame = logged.encoded(form, |entry| {
                 let (task, context) = (reader.task_id(), reader.context_id());
                 let output = OutputModes::default();

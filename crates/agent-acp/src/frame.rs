@@ -181,6 +181,11 @@ impl RpcError {
         }
     }
 
+    /// The agent still opens the session for an earlier request, which the gateway has given up.
+    pub fn is_session_loading(&self) -> bool {
+        self.text().to_ascii_lowercase().contains("session is already loading")
+    }
+
     /// The agent does not know the session. Each agent has its own code for that, so the words decide too.
     pub fn is_session_gone(&self) -> bool {
         self.code == Self::NOT_FOUND || self.text().to_ascii_lowercase().contains("session not found")

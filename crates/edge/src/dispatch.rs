@@ -12,82 +12,54 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use http::header::{ALLOW, WWW_AUTHENTICATE};
-use http::request::Parts;
 use http::{HeaderValue, Method, Request, StatusCode};
 use longshore_engine::{Engine, Tasks};
 use longshore_meter::Metrics;
-use longshore_model::{Error, ErrorKind, Result, TraceContext};
-use longshore_wire::contract::{self, Deployment, MissingVersion};
-use longshore_wire::extension::{self, Activated};
-use longshore_wire::jsonrpc::Id;
+use longshore_model::{Error, ErrorKind, Result};
+use longshore_wire::contract::{self, MissingVersion};
 use longshore_wire::methods;
-use longshore_wire::surface::Access;
+use longshore_wire::surface::Served;
 use longshore_wire::v03::Dialect;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 
-use crate::arrival::Arrival;
-use crate::auth::{self, Caller, Credentials};
+use crate::EdgeConfig;
+use crate::auth::Caller;
+use crate::binding::Bindings;
 use crate::body::BodyLimits;
 use crate::compress;
 use crate::count;
-use crate::documents::{DocumentRequest, Documents};
+use crate::documents::Documents;
 use crate::extensions;
 use crate::file;
-use crate::guard::{Bound, Guard};
-use crate::limits::{Bodies, FairThrottle, OpenRequest, RateLimiter, Slots};
+use crate::gate::Gate;
+use crate::guard::Bound;
+use crate::incoming::{Incoming, verbs};
+use crate::jsonrpc;
+use crate::limits::{Bodies, OpenRequest, Slots};
 use crate::metrics::MetricsPage;
 use crate::operation::{MAX_BACKGROUND_CALLS, Operations};
 use crate::page::{self, Page};
 use crate::payload;
 use crate::reply::{self, Response};
 use crate::request_line::RequestLine;
-use crate::response_format::ResponseFormat;
-use crate::route::{self, Resolved, Route, Target};
+use crate::rest;
+use crate::route::{self, Route};
 use crate::sse::{Budget, StreamSettings};
 use crate::trace;
-use crate::version::{ProtocolVersion, RequestedVersion};
-use crate::{EdgeConfig, PayloadLog};
+use crate::version::RequestedVersion;
 
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
-    guard: Guard,
-    rate_limiter: RateLimiter,
-    throttle: FairThrottle,
-    credentials: Credentials,
-    challenge: HeaderValue,
+    gate: Gate,
     missing_version: MissingVersion,
     gzip_minimum: usize,
     metrics: Arc<Metrics>,
     page: MetricsPage,
     html: Page,
-    pub(crate) payload_log: PayloadLog,
-    pub(crate) documents: Documents,
-    /// The facts about this gateway from which its documents are built, such as the methods that are switched on.
-    pub(crate) deployment: Arc<Deployment>,
-    /// The extensions of the public card.
-    pub(crate) public_extensions: Activated,
-    pub(crate) limits: BodyLimits,
-    pub(crate) bodies: Bodies,
-    pub(crate) streams: Arc<StreamSettings>,
-    pub(crate) operations: Operations,
-}
-
-/// The head of a request, with its route and requested version.
-#[derive(Debug)]
-pub(crate) struct Incoming<'a> {
-    pub(crate) peer: IpAddr,
-    /// `None`: the request did not arrive on a connection.
-    open: Option<&'a OpenRequest>,
-    pub(crate) trace: TraceContext,
-    /// The span of every log line about the request.
-    pub(crate) span: Span,
-    /// The one line about the request itself.
-    pub(crate) line: RequestLine,
-    pub(crate) parts: &'a Parts,
-    pub(crate) requested: RequestedVersion,
-    target: Target,
+    documents: Arc<Documents>,
+    bindings: Bindings,
 }
 
 impl Dispatcher {
@@ -102,47 +74,42 @@ impl Dispatcher {
         config.deployment.control = engine.has_control();
         config.metrics.control_calls.set_names(methods::all(&config.deployment).map(|method| method.name));
         let deployment = Arc::new(config.deployment.clone());
-        let challenge = HeaderValue::try_from(config.credentials.challenge())
-            .expect("the challenges consist of fixed words that a header may hold");
+        let documents = Arc::new(Documents::new(&config, engine.clone(), closing.clone()));
+        // Half of the grace period is for waiting, half for writing the response.
+        let operations = Operations {
+            engine: engine.clone(),
+            closing: closing.clone(),
+            shutdown_wait: config.shutdown_grace / 2,
+            deployment: Arc::clone(&deployment),
+            documents: Arc::clone(&documents),
+            slots: Slots::new(&config.limits, Arc::clone(&config.metrics)),
+            metrics: Arc::clone(&config.metrics),
+            tasks,
+            background_slots: Arc::new(Semaphore::new(MAX_BACKGROUND_CALLS)),
+        };
+        let streams = StreamSettings {
+            keep_alive: config.keep_alive,
+            budget: Budget::from_limits(&config.limits),
+            closing,
+            metrics: Arc::clone(&config.metrics),
+        };
         Self {
-            guard: Guard::new(
-                &config.limits,
-                &config.deployment.public_url,
-                bound,
-                Arc::clone(&config.metrics),
-            ),
-            rate_limiter: RateLimiter::new(&config.limits, Arc::clone(&config.metrics)),
-            throttle: FairThrottle::for_current_runtime(),
-            documents: Documents::new(&config, engine.clone(), closing.clone()),
-            page: MetricsPage::new(&config, engine.clone()),
+            page: MetricsPage::new(&config, engine),
             html: Page::new(config.gzip_minimum),
-            credentials: config.credentials,
-            challenge,
             gzip_minimum: config.gzip_minimum,
             metrics: Arc::clone(&config.metrics),
-            payload_log: config.payload_log,
             missing_version: config.deployment.missing_version,
-            limits: BodyLimits { max_bytes: config.max_body_bytes, timeout: config.body_timeout },
-            bodies: Bodies::new(&config.limits, Arc::clone(&config.metrics)),
-            streams: Arc::new(StreamSettings {
-                keep_alive: config.keep_alive,
-                budget: Budget::from_limits(&config.limits),
-                closing: closing.clone(),
-                metrics: Arc::clone(&config.metrics),
-            }),
-            // Half of the grace period is for waiting, half for writing the response.
-            operations: Operations {
-                engine,
-                closing,
-                shutdown_wait: config.shutdown_grace / 2,
-                deployment: Arc::clone(&deployment),
-                slots: Slots::new(&config.limits, Arc::clone(&config.metrics)),
-                metrics: Arc::clone(&config.metrics),
-                tasks,
-                background_slots: Arc::new(Semaphore::new(MAX_BACKGROUND_CALLS)),
+            documents,
+            bindings: Bindings {
+                operations,
+                public_extensions: contract::public_extensions(&deployment),
+                deployment,
+                limits: BodyLimits { max_bytes: config.max_body_bytes, timeout: config.body_timeout },
+                bodies: Bodies::new(&config.limits, Arc::clone(&config.metrics)),
+                streams: Arc::new(streams),
+                payload_log: config.payload_log,
             },
-            public_extensions: contract::public_extensions(&deployment),
-            deployment,
+            gate: Gate::new(config, bound),
         }
     }
 
@@ -164,7 +131,11 @@ impl Dispatcher {
         let trace = trace::from_headers(&parts.headers);
         // At the highest level, so that every log line has the span, whatever level is configured.
         let span = tracing::error_span!("request", trace_id = %trace.trace_id());
-        let name = if page::is_wanted(&parts) { Some("page") } else { route::logged_name(&target.resolved) };
+        let name = if page::is_wanted(&parts) {
+            Some("page")
+        } else {
+            route::logged_name(&target.resolved, &parts.method)
+        };
         let line = RequestLine::begin(name, &span);
         let incoming =
             Incoming { peer, open, trace, span: span.clone(), line, parts: &parts, requested, target };
@@ -191,13 +162,13 @@ impl Dispatcher {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let caller = match self.admit(incoming) {
+        let caller = match self.gate.admit(&incoming.head()) {
             Ok(caller) => caller,
             Err(error) => {
-                self.rate_limiter.delay(&error).await;
+                self.gate.delay(&error).await;
                 let mut response = incoming.refuse(&error);
                 if error.kind() == ErrorKind::Unauthenticated {
-                    response.headers_mut().insert(WWW_AUTHENTICATE, self.challenge.clone());
+                    response.headers_mut().insert(WWW_AUTHENTICATE, self.gate.challenge());
                 }
                 return response;
             }
@@ -210,10 +181,10 @@ impl Dispatcher {
         }
         let caller = caller.as_deref();
         if let Some(caller) = caller.filter(|_| !incoming.is_exempt_from_limits()) {
-            self.throttle.wait(&caller.principal).await;
+            self.gate.wait_for_turn(caller).await;
         }
         if let (true, Some(caller)) = (incoming.is_rpc(), caller) {
-            return self.rpc(caller, incoming, body).await;
+            return jsonrpc::answer(&self.bindings, caller, incoming, body).await;
         }
         let activated = extensions::activated(&incoming.parts.headers);
         let answered = match self.version_independent(caller, incoming).await {
@@ -221,56 +192,12 @@ impl Dispatcher {
             None => self.operation(caller, incoming, body).await,
         };
         let mut response = answered.unwrap_or_else(|error| refusal(incoming, &error));
-        let operation = incoming.route().and_then(Route::operation);
-        payload::log_response(self.payload_log, operation, &response);
-        if let Some(named) = incoming.echoed(activated, self.public_extensions) {
+        let operation = incoming.route().and_then(Route::logged_path);
+        payload::log_response(self.bindings.payload_log, operation, &response);
+        if let Some(named) = incoming.echoed(activated, self.bindings.public_extensions) {
             extensions::echo(&mut response, &incoming.parts.headers, named);
         }
         response
-    }
-
-    /// Checks origin, host, credential and rate before any byte of the body is read. Returns the caller, or `None` if the path
-    /// needs no credential.
-    fn admit(&self, incoming: &Incoming<'_>) -> Result<Option<Arc<Caller>>> {
-        self.guard.check(incoming.parts)?;
-        let caller = self.caller(incoming)?;
-        if !incoming.is_exempt_from_limits() {
-            self.rate_limiter.admit(caller.as_deref(), incoming.peer)?;
-        }
-        if let (Some(_), Some(open)) = (&caller, incoming.open) {
-            open.keep_place()?;
-        }
-        Ok(caller)
-    }
-
-    /// The authenticated caller. `None`: the request has no credential and the path needs none.
-    fn caller(&self, incoming: &Incoming<'_>) -> Result<Option<Arc<Caller>>> {
-        let headers = &incoming.parts.headers;
-        if page::is_wanted(incoming.parts) {
-            return Ok(None);
-        }
-        let access = incoming.route().map_or(Access::Credential, Route::access);
-        let of_connection = || Arrival::of(incoming.parts)?.caller.clone();
-        match access {
-            Access::Anybody => Ok(None),
-            _ if auth::has_none(headers)
-                && let Some(caller) = of_connection() =>
-            {
-                Ok(Some(caller))
-            }
-            // On such a path a credential is optional, but a wrong one is still refused.
-            Access::Graded if auth::has_none(headers) => Ok(None),
-            // A request without a credential guesses nothing, so it is not counted as a failed login.
-            Access::Credential if auth::has_none(headers) => self.credentials.authenticate(headers).map(Some),
-            Access::Graded | Access::Credential => {
-                self.rate_limiter.check_login(incoming.peer)?;
-                let found = self.credentials.authenticate(headers);
-                if found.is_err() {
-                    self.rate_limiter.record_failed_login(incoming.peer);
-                }
-                found.map(Some)
-            }
-        }
     }
 
     /// Serves the routes that are the same in every protocol version and are not operations. `None`: the route is an operation.
@@ -280,23 +207,26 @@ impl Dispatcher {
         incoming: &Incoming<'_>,
     ) -> Option<Result<Response>> {
         let route = incoming.route()?;
-        let found = match route {
-            Route::Card | Route::OpenApi | Route::Health | Route::Livez | Route::File(_) => Ok(()),
-            Route::Metrics => self.page.served().map(drop),
-            _ => return None,
+        let served = route.served()?;
+        let found = match served {
+            Served::Card | Served::OpenApi | Served::Health | Served::Alive | Served::File => Ok(()),
+            Served::Metrics => self.page.served().map(drop),
+            Served::Rpc => return None,
         };
         if let Err(error) = found.and_then(|()| incoming.check_verb(route)) {
             return Some(Err(error));
         }
         let request = incoming.document_request(caller, incoming.requested.document_version(), Dialect::Rpc);
-        Some(Ok(match (route, caller) {
-            (Route::Card, _) => self.documents.card(&request),
-            (Route::OpenApi, _) => self.documents.openapi(&request),
+        Some(Ok(match (served, caller) {
+            (Served::Card, _) => self.documents.card(&request),
+            (Served::OpenApi, _) => self.documents.openapi(&request),
             // The document describes one version: the one that the response names.
-            (Route::Health, _) => self.documents.health(incoming.format().version).await,
-            (Route::Metrics, _) => return Some(self.page.answer()),
-            (Route::File(id), Some(caller)) => {
-                return Some(file::answer(&self.operations.engine, caller, id, incoming.parts).await);
+            (Served::Health, _) => self.documents.health(incoming.format().version).await,
+            (Served::Metrics, _) => return Some(self.page.answer()),
+            (Served::File, Some(caller)) => {
+                return Some(
+                    file::answer(&self.bindings.operations.engine, caller, &route.id, incoming.parts).await,
+                );
             }
             _ => reply::empty(StatusCode::OK),
         }))
@@ -316,115 +246,7 @@ impl Dispatcher {
         let (version, route) = incoming.served()?;
         incoming.check_verb(route)?;
         let caller = caller.ok_or_else(|| Error::internal("an operation without a caller"))?;
-        // The extended card tells callers which extensions are required, so it requires none itself.
-        if let Route::ExtendedCard(dialect) = route {
-            let request = incoming.document_request(Some(caller), Some(version), *dialect);
-            return Ok(self.documents.extended_card(&request).await);
-        }
-        self.check_required(ResponseFormat::rest(version).rules().activated(&incoming.parts.headers))?;
-        self.rest(caller, route, incoming, version, body).await
-    }
-
-    /// Refuses an operation whose caller did not activate all required extensions.
-    pub(crate) fn check_required(&self, activated: Activated) -> Result<()> {
-        extension::check_required(activated, &self.deployment.required_extensions)
-    }
-}
-
-impl Incoming<'_> {
-    /// The response format as far as the head of the request determines it.
-    pub(crate) fn format(&self) -> ResponseFormat {
-        let version = match self.target.resolved {
-            Resolved::Route(_) => self.requested.response_version(self.target.version),
-            Resolved::UnknownTenant(_) | Resolved::Unknown => {
-                self.requested.response_version_of_unknown(self.target.version)
-            }
-        };
-        if self.is_rpc() { ResponseFormat::rpc(version) } else { ResponseFormat::rest(version) }
-    }
-
-    /// Answers with an error, in the version and binding that the request used.
-    pub(crate) fn refuse(&self, error: &Error) -> Response {
-        self.format().refuse(&Id::Null, &self.parts.headers, error)
-    }
-
-    pub(crate) fn document_request<'a>(
-        &'a self,
-        caller: Option<&'a Caller>,
-        version: Option<ProtocolVersion>,
-        dialect: Dialect,
-    ) -> DocumentRequest<'a> {
-        DocumentRequest { version, base: self.target.base, caller, dialect, parts: self.parts }
-    }
-
-    /// The format in which an operation is answered. `None`: the request is not an operation.
-    fn operation_format(&self, response: &Response) -> Option<ResponseFormat> {
-        self.route()?.operation()?;
-        let format = self.format();
-        Some(ResponseFormat { version: reply::version_of(response).unwrap_or(format.version), ..format })
-    }
-
-    /// Whether the rate limit and the throttle ignore the request. Such requests cost next to nothing, and every client must be
-    /// able to learn that the gateway is up, how to call it, and, with a credential, how busy it is.
-    fn is_exempt_from_limits(&self) -> bool {
-        let is_exempt = |route: &Route| matches!(route, Route::Card | Route::Livez | Route::Metrics);
-        self.parts.method == Method::OPTIONS || self.route().is_some_and(is_exempt)
-    }
-
-    fn is_rpc(&self) -> bool {
-        self.parts.method == Method::POST && self.route() == Some(&Route::Rpc)
-    }
-
-    fn route(&self) -> Option<&Route> {
-        match &self.target.resolved {
-            Resolved::Route(route) => Some(route),
-            Resolved::UnknownTenant(_) | Resolved::Unknown => None,
-        }
-    }
-
-    /// The version and route of a REST request, if the version is served and has the path.
-    fn served(&self) -> Result<(ProtocolVersion, &Route)> {
-        let version = self.requested.resolve(self.target.version)?;
-        let other = self.target.version.filter(|own| *own != version);
-        let problem = match (&self.target.resolved, other) {
-            (Resolved::Route(route), None) => return Ok((version, route)),
-            (Resolved::Route(_), Some(own)) => {
-                let (version, own) = (version.as_str(), own.as_str());
-                format!(
-                    "This path belongs to A2A {own}, and the request uses {version}; send A2A-Version: {own}."
-                )
-            }
-            (Resolved::UnknownTenant(tenant), _) => {
-                return Err(Error::new(
-                    ErrorKind::RouteNotFound,
-                    "The path begins with a tenant, and no tenants are configured; leave the first segment out.",
-                )
-                .detail("tenant", tenant));
-            }
-            (Resolved::Unknown, _) => {
-                "There is no such path; the OpenAPI document at /openapi.json lists the paths.".to_owned()
-            }
-        };
-        Err(Error::new(ErrorKind::RouteNotFound, problem))
-    }
-
-    fn check_verb(&self, route: &Route) -> Result<()> {
-        if route.verbs().contains(&self.parts.method) {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::VerbNotAllowed,
-            format!("This path does not take this verb; it takes {}.", verbs(route)),
-        ))
-    }
-
-    /// The extensions that the response names, out of the activated ones. The extended card names all of them. Documents and
-    /// files name none, because a shared cache may keep them.
-    fn echoed(&self, activated: Activated, public: Activated) -> Option<Activated> {
-        let route = self.route()?;
-        route.operation()?;
-        let is_extended_card = matches!(route, Route::ExtendedCard(_));
-        Some(if is_extended_card { activated } else { activated.and(public) })
+        rest::answer(&self.bindings, caller, route, incoming, version, body).await
     }
 }
 
@@ -435,11 +257,6 @@ fn refusal(incoming: &Incoming<'_>, error: &Error) -> Response {
         response.headers_mut().insert(ALLOW, allow);
     }
     response
-}
-
-fn verbs(route: &Route) -> String {
-    let verbs: Vec<&str> = route.verbs().iter().map(Method::as_str).collect();
-    verbs.join(", ")
 }
 
 #[cfg(test)]

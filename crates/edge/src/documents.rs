@@ -66,7 +66,7 @@ struct Extended {
 
 /// All forms of the extended card. No form is merged: each path and method that returns the card belongs to one version.
 #[derive(Debug)]
-struct ExtendedCards {
+pub(crate) struct ExtendedCards {
     /// The offers that the cards were built with.
     offers: Arc<Offers>,
     choices: Option<Choices>,
@@ -115,13 +115,9 @@ impl Documents {
         card.answer(request.parts)
     }
 
-    pub(crate) async fn extended_card(&self, request: &DocumentRequest<'_>) -> Response {
-        self.extended.current().await.select(request).answer(request.parts)
-    }
-
-    /// The extended card as the result of a JSON-RPC call.
-    pub(crate) async fn extended_card_json(&self, request: &DocumentRequest<'_>) -> Bytes {
-        self.extended.current().await.select(request).plain()
+    /// The extended cards with what the agent offers now.
+    pub(crate) async fn extended_cards(&self) -> Arc<ExtendedCards> {
+        self.extended.current().await
     }
 
     pub(crate) fn openapi(&self, request: &DocumentRequest<'_>) -> Response {
@@ -183,6 +179,15 @@ impl ExtendedCards {
         let v03 = PerBase::new(|base| old(Dialect::Rpc, base));
         let v03_rest = PerBase::new(|base| old(Dialect::Rest, base));
         Self { offers, choices, v1, v03, v03_rest }
+    }
+
+    pub(crate) fn answer(&self, request: &DocumentRequest<'_>) -> Response {
+        self.select(request).answer(request.parts)
+    }
+
+    /// The card as the result of a JSON-RPC call.
+    pub(crate) fn json(&self, request: &DocumentRequest<'_>) -> Bytes {
+        self.select(request).plain()
     }
 
     fn select(&self, request: &DocumentRequest<'_>) -> &PreparedDocument {

@@ -5,37 +5,31 @@
 //! only an extension method may be a notification; every other request without an id is refused and nothing is executed.
 
 use http::StatusCode;
-use longshore_engine::port::with_caller_trace;
 use longshore_model::{
     CancelTask, Error, ErrorKind, GetTask, ListTasks, Result, SendMessage, SubscribeToTask,
 };
-use longshore_wire::contract::Deployment;
 use longshore_wire::extension::Activated;
 use longshore_wire::jsonrpc::{self as envelope, Id};
+use longshore_wire::surface::Operation;
 use longshore_wire::v1::method::Method;
 use longshore_wire::v03::Dialect;
 use longshore_wire::{contract, methods, v1, v03};
 
 use crate::auth::Caller;
-use crate::dispatch::{Dispatcher, Incoming};
+use crate::binding::Bindings;
+use crate::command::{Command, MethodCall};
+use crate::incoming::Incoming;
 use crate::media::{self, Media};
-use crate::operation::{self, MethodCall, Operation, Outcome};
+use crate::operation::{self, Reply};
 use crate::payload;
 use crate::reply::{self, Response};
 use crate::response_format::ResponseFormat;
 use crate::sse::{self, Envelope};
 use crate::version::{self, ProtocolVersion};
-use crate::{body, count, extensions};
-
-/// The operation or document that a method of the A2A protocol asks for.
-enum Request {
-    Operation(Box<Operation>),
-    ExtendedCard,
-}
+use crate::{count, extensions};
 
 /// How one version decodes the parameters of the operations.
 struct Decoders {
-    method: fn(&str) -> Option<Method>,
     send: fn(&str) -> Result<SendMessage>,
     get: fn(&str) -> Result<GetTask>,
     list: fn(&str) -> Result<ListTasks>,
@@ -44,7 +38,6 @@ struct Decoders {
 }
 
 const V1: Decoders = Decoders {
-    method: Method::parse,
     send: v1::decode::send_message,
     get: v1::decode::get_task,
     list: v1::decode::list_tasks,
@@ -53,7 +46,6 @@ const V1: Decoders = Decoders {
 };
 
 const V03: Decoders = Decoders {
-    method: v03::method::parse,
     send: |params| v03::decode::send_message(Dialect::Rpc, params),
     get: v03::decode::get_task,
     list: v03::decode::list_tasks,
@@ -61,207 +53,202 @@ const V03: Decoders = Decoders {
     subscribe: v03::decode::subscribe,
 };
 
-impl Dispatcher {
-    pub(crate) async fn rpc<B>(&self, caller: &Caller, incoming: &Incoming<'_>, body: B) -> Response
-    where
-        B: http_body::Body<Data = bytes::Bytes>,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
-        let headers = &incoming.parts.headers;
-        let read = async {
-            media::check_content_type(headers, true)?;
-            body::read(headers, body, self.limits, self.bodies.begin(&caller.principal)).await
-        };
-        let body = match read.await {
-            Ok(body) => body,
-            Err(error) => return incoming.refuse(&error),
-        };
-        let call = match envelope::parse(&body) {
-            Ok(call) => call,
-            Err(rejected) => {
-                let implied = rejected.method.and_then(|method| version::implied_by_method(&method, headers));
-                let format = ResponseFormat::rpc(incoming.requested.response_version(implied));
-                let mut response = format.refuse(&rejected.id, headers, &rejected.error);
-                reply::set_version(&mut response, format.version);
-                return response;
-            }
-        };
-        let implied = version::implied_by_method(&call.method, headers);
-        let format = ResponseFormat::rpc(incoming.requested.response_version(implied));
-        let named = self.echoed(format.version, &call.method, extensions::activated(headers));
-        let method = call.method.clone();
-        let known_method = known(format.version, &method);
-        let operation = known_method.is_some().then_some(&*method);
-        let extension_method = methods::find(&self.deployment, &method);
-        incoming.line.set_method(logged_name(known_method, extension_method));
-        payload::log_request(self.payload_log, operation, headers, &body);
-        let mut response = match incoming.requested.resolve(implied) {
-            Ok(_) => self.call(caller, incoming, call, format).await,
-            // The protocol version is checked before the method and its parameters. A notification gets no error, whatever is wrong
-            // with it.
-            Err(error) => match &call.id {
-                Some(id) => format.refuse(id, headers, &error),
-                None if self.may_be_notification(format, &method) => silent(&error),
-                None => format.refuse(&Id::Null, headers, &error),
-            },
-        };
-        payload::log_response(self.payload_log, operation, &response);
-        extensions::echo(&mut response, headers, named);
-        reply::set_version(&mut response, format.version);
-        response
-    }
+/// A call whose method is known or not, with what the head of the request says about it.
+struct Received<'a> {
+    bindings: &'a Bindings,
+    incoming: &'a Incoming<'a>,
+    format: ResponseFormat,
+    /// The row of the operation, if the version has one with this method.
+    operation: Option<&'static Operation>,
+    /// The row of the method, if an extension of this deployment has it, whether switched on or off.
+    extension: Option<&'static methods::Method>,
+}
 
-    async fn call(
-        &self,
-        caller: &Caller,
-        incoming: &Incoming<'_>,
-        call: envelope::Request<'_>,
-        format: ResponseFormat,
-    ) -> Response {
-        let headers = &incoming.parts.headers;
-        if call.id.is_none() && !self.may_be_notification(format, &call.method) {
-            let error = match known(format.version, &call.method) {
+/// Answers a call, whatever its method.
+pub(crate) async fn answer<B>(
+    bindings: &Bindings,
+    caller: &Caller,
+    incoming: &Incoming<'_>,
+    body: B,
+) -> Response
+where
+    B: http_body::Body<Data = bytes::Bytes>,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    let headers = &incoming.parts.headers;
+    let read = async {
+        media::check_content_type(headers, true)?;
+        bindings.read_body(caller, incoming, body).await
+    };
+    let body = match read.await {
+        Ok(body) => body,
+        Err(error) => return incoming.refuse(&error),
+    };
+    let call = match envelope::parse(&body) {
+        Ok(call) => call,
+        Err(rejected) => {
+            let implied = rejected.method.and_then(|method| version::implied_by_method(&method, headers));
+            let format = ResponseFormat::rpc(incoming.requested.response_version(implied));
+            let mut response = format.refuse(&rejected.id, headers, &rejected.error);
+            reply::set_version(&mut response, format.version);
+            return response;
+        }
+    };
+    let implied = version::implied_by_method(&call.method, headers);
+    let format = ResponseFormat::rpc(incoming.requested.response_version(implied));
+    let received = Received {
+        bindings,
+        incoming,
+        format,
+        operation: Operation::by_jsonrpc(format.version, &call.method),
+        extension: methods::find(&bindings.deployment, &call.method),
+    };
+    let named = received.echoed(extensions::activated(headers));
+    let logged = received.operation.map(|operation| operation.jsonrpc(format.version));
+    incoming.line.set_method(received.logged_name());
+    payload::log_request(bindings.payload_log, logged, headers, &body);
+    let mut response = match incoming.requested.resolve(implied) {
+        Ok(_) => received.answer(caller, call).await,
+        // The protocol version is checked before the method and its parameters. A notification gets no error, whatever is wrong
+        // with it.
+        Err(error) => match &call.id {
+            Some(id) => format.refuse(id, headers, &error),
+            None if received.may_be_notification() => silent(&error),
+            None => format.refuse(&Id::Null, headers, &error),
+        },
+    };
+    payload::log_response(bindings.payload_log, logged, &response);
+    extensions::echo(&mut response, headers, named);
+    reply::set_version(&mut response, format.version);
+    response
+}
+
+impl Received<'_> {
+    async fn answer(&self, caller: &Caller, call: envelope::Request<'_>) -> Response {
+        let (headers, operations) = (&self.incoming.parts.headers, &self.bindings.operations);
+        if call.id.is_none() && !self.may_be_notification() {
+            let error = match self.operation {
                 Some(_) => without_id(),
-                None => contract::unsupported_method(format.version, &call.method, &self.deployment),
+                None => self.unsupported(&call.method),
             };
-            return format.refuse(&Id::Null, headers, &error);
+            return self.format.refuse(&Id::Null, headers, &error);
         }
-        let params = call.params.map_or("{}", |params| params.get());
-        let activated = format.rules().activated(headers);
-        if let Some(method) = self.extension_method(&call.method) {
-            let extension_call =
-                MethodCall { method, version: format.version, params, activated, span: &incoming.span };
-            return self.call_extension(caller, incoming, call.id.as_ref(), extension_call, format).await;
-        }
-        // The extended card tells callers which extensions are required, so it requires none itself.
-        let required = match known(format.version, &call.method) {
-            Some(Method::GetExtendedAgentCard) => Ok(()),
-            _ => self.check_required(activated),
-        };
-        let request = required.and_then(|()| decode(&self.deployment, format.version, &call.method, params));
-        let Some(id) = call.id else {
-            return match request {
-                Ok(Request::ExtendedCard) => reply::empty(StatusCode::NO_CONTENT),
-                Ok(Request::Operation(operation)) => {
-                    let operation = operation.traced(&incoming.trace);
-                    let notified = self.operations.notify(caller, operation, activated);
-                    match with_caller_trace(Some(incoming.trace.clone()), notified).await {
-                        Ok(()) => reply::empty(StatusCode::NO_CONTENT),
-                        Err(error) => silent(&error),
-                    }
-                }
-                Err(error) => silent(&error),
-            };
-        };
-        let outcome = match request {
-            Ok(Request::Operation(operation)) => {
-                let operation = operation.traced(&incoming.trace);
-                let performed = self.operations.perform(caller, operation, headers, format, &incoming.line);
-                with_caller_trace(Some(incoming.trace.clone()), performed).await
-            }
-            Ok(Request::ExtendedCard) => {
-                let request = incoming.document_request(Some(caller), Some(format.version), Dialect::Rpc);
-                Ok(Outcome::Json(self.documents.extended_card_json(&request).await))
-            }
-            Err(error) => Err(error),
-        };
-        let answered = outcome.and_then(|outcome| {
-            Ok(match outcome {
-                Outcome::Json(result) => {
-                    reply::json(StatusCode::OK, Media::Json, envelope::result(&id, &result))
-                }
-                Outcome::Events(opened) => {
-                    let envelope = Envelope::rpc(format.version, id.clone());
-                    reply::events(sse::frames(*opened, envelope, &self.streams, incoming.span.clone())?)
-                }
-            })
+        let request = self.decode(&call).and_then(|command| {
+            let options = self.incoming.options(self.format, call.id.is_some() && command.streams())?;
+            Ok((command, options))
         });
-        match answered {
-            Ok(response) => response,
-            Err(error) if format.rules().refuses_in_stream && is_streaming(format.version, &call.method) => {
-                let mut response = reply::events(sse::refused(&Envelope::rpc(format.version, id), &error));
-                reply::note_error(&mut response, &error);
-                response
-            }
-            Err(error) => format.refuse(&id, headers, &error),
-        }
-    }
-
-    /// The extensions that the response names. The extended card declares all extensions, so it names all activated ones.
-    fn echoed(&self, version: ProtocolVersion, method: &str, activated: Activated) -> Activated {
-        if known(version, method) == Some(Method::GetExtendedAgentCard) {
-            return activated;
-        }
-        let method = methods::find(&self.deployment, method);
-        extensions::echoed_for_method(method, activated, self.public_extensions)
-    }
-
-    /// The extension method with this name, if this deployment has it.
-    fn extension_method(&self, name: &str) -> Option<&'static methods::Method> {
-        methods::find(&self.deployment, name).filter(|method| method.is_there(&self.deployment))
-    }
-
-    /// Whether a request without an id is a notification. Otherwise the request lacks its id.
-    fn may_be_notification(&self, format: ResponseFormat, method: &str) -> bool {
-        format.rules().allows_operation_notifications || self.extension_method(method).is_some()
-    }
-
-    /// Calls an extension method.
-    async fn call_extension(
-        &self,
-        caller: &Caller,
-        incoming: &Incoming<'_>,
-        id: Option<&Id>,
-        call: MethodCall<'_>,
-        format: ResponseFormat,
-    ) -> Response {
-        let trace = Some(incoming.trace.clone());
-        let Some(id) = id else {
-            return match with_caller_trace(trace, self.operations.notify_call(caller, call)).await {
+        let Some(id) = call.id else {
+            let notified = match request {
+                Ok((command, options)) => operations.notify(caller, command, &options).await,
+                Err(error) => Err(error),
+            };
+            return match notified {
                 Ok(()) => reply::empty(StatusCode::NO_CONTENT),
                 Err(error) => silent(&error),
             };
         };
-        match with_caller_trace(trace, self.operations.call(caller, call)).await {
-            Ok(result) => reply::json(StatusCode::OK, Media::Json, envelope::result(id, &result)),
-            Err(error) => format.refuse(id, &incoming.parts.headers, &error),
+        let replied = match request {
+            Ok((command, options)) => operations.perform(caller, command, &options).await,
+            Err(error) => Err(error),
+        };
+        let answered = match replied {
+            Ok(reply) => self.encode(caller, &id, reply).await,
+            Err(error) => Err(error),
+        };
+        match answered {
+            Ok(response) => response,
+            Err(error) if self.format.rules().refuses_in_stream && self.is_streaming() => {
+                let envelope = Envelope::rpc(self.format.version, id);
+                let mut response = reply::events(sse::refused(&envelope, &error));
+                reply::note_error(&mut response, &error);
+                response
+            }
+            Err(error) => self.format.refuse(&id, headers, &error),
         }
     }
-}
 
-fn is_streaming(version: ProtocolVersion, method: &str) -> bool {
-    matches!(known(version, method), Some(Method::SendStreamingMessage | Method::SubscribeToTask))
-}
+    fn decode(&self, call: &envelope::Request<'_>) -> Result<Command> {
+        let params = call.params.map_or("{}", |params| params.get());
+        let version = self.format.version;
+        if let Some(method) = self.served_extension() {
+            let call = method.read_with_need(version, params, Activated::ALL);
+            return Ok(Command::Method(MethodCall { method, call }));
+        }
+        if self.operation.is_none_or(|operation| operation.needs_extensions) {
+            let activated = self.format.rules().activated(&self.incoming.parts.headers);
+            self.bindings.operations.check_required(activated)?;
+        }
+        let operation = self.operation.ok_or_else(|| self.unsupported(&call.method))?;
+        if let Some(kind) = operation.refused {
+            return Err(operation::refused(kind));
+        }
+        let decoders = decoders(version);
+        Ok(match operation.method {
+            Method::SendMessage => Command::Send((decoders.send)(params)?),
+            Method::SendStreamingMessage => Command::Stream((decoders.send)(params)?),
+            Method::GetTask => Command::Get((decoders.get)(params)?),
+            Method::ListTasks => Command::List((decoders.list)(params)?),
+            Method::CancelTask => Command::Cancel((decoders.cancel)(params)?),
+            Method::SubscribeToTask => Command::Subscribe((decoders.subscribe)(params)?),
+            Method::CreateTaskPushNotificationConfig
+            | Method::GetTaskPushNotificationConfig
+            | Method::ListTaskPushNotificationConfigs
+            | Method::DeleteTaskPushNotificationConfig => {
+                return Err(operation::refused(ErrorKind::PushNotSupported));
+            }
+            Method::GetExtendedAgentCard => Command::ExtendedCard,
+        })
+    }
 
-fn decode(deployment: &Deployment, version: ProtocolVersion, method: &str, params: &str) -> Result<Request> {
-    let Some(known) = known(version, method) else {
-        return Err(contract::unsupported_method(version, method, deployment));
-    };
-    let decoders = decoders(version);
-    let operation = match known {
-        Method::SendMessage => Operation::Send((decoders.send)(params)?),
-        Method::SendStreamingMessage => Operation::Stream((decoders.send)(params)?),
-        Method::GetTask => Operation::Get((decoders.get)(params)?),
-        Method::ListTasks => Operation::List((decoders.list)(params)?),
-        Method::CancelTask => Operation::Cancel((decoders.cancel)(params)?),
-        Method::SubscribeToTask => Operation::Subscribe((decoders.subscribe)(params)?),
-        Method::CreateTaskPushNotificationConfig
-        | Method::GetTaskPushNotificationConfig
-        | Method::ListTaskPushNotificationConfigs
-        | Method::DeleteTaskPushNotificationConfig => return Err(operation::push_not_supported()),
-        Method::GetExtendedAgentCard => return Ok(Request::ExtendedCard),
-    };
-    Ok(Request::Operation(operation.into()))
-}
+    async fn encode(&self, caller: &Caller, id: &Id, reply: Reply) -> Result<Response> {
+        let (format, incoming) = (self.format, self.incoming);
+        let result = match reply {
+            Reply::Events(reader) => {
+                let span = incoming.span.clone();
+                return self.bindings.events(*reader, format, Some(id), span).await;
+            }
+            Reply::ExtendedCard(cards) => {
+                cards.json(&incoming.document_request(Some(caller), Some(format.version), Dialect::Rpc))
+            }
+            Reply::Sent(task, view) => format.sent(&task, view),
+            Reply::Task(task, view) => format.task(&task, view),
+            Reply::Page(listing, view) => format.page(&listing, view),
+            Reply::Method(reply) => format.method(&reply)?,
+        };
+        Ok(reply::json(StatusCode::OK, Media::Json, envelope::result(id, &result)))
+    }
 
-/// The operation with this method name in this version.
-fn known(version: ProtocolVersion, method: &str) -> Option<Method> {
-    (decoders(version).method)(method)
-}
+    /// The extensions that the response names. The extended card declares all extensions, so it names all activated ones.
+    fn echoed(&self, activated: Activated) -> Activated {
+        match self.operation {
+            Some(operation) if operation.method == Method::GetExtendedAgentCard => activated,
+            _ => extensions::echoed_for_method(self.extension, activated, self.bindings.public_extensions),
+        }
+    }
 
-/// An unknown name is the caller's text, which the log does not hold.
-fn logged_name(known: Option<Method>, extension: Option<&methods::Method>) -> &'static str {
-    known.map(Method::as_str).or(extension.map(|method| method.name)).unwrap_or("unknown method")
+    /// The row of the method, if this deployment has the extension.
+    fn served_extension(&self) -> Option<&'static methods::Method> {
+        self.extension.filter(|method| method.is_there(&self.bindings.deployment))
+    }
+
+    /// Whether a request without an id is a notification. Otherwise the request lacks its id.
+    fn may_be_notification(&self) -> bool {
+        self.format.rules().allows_operation_notifications || self.served_extension().is_some()
+    }
+
+    fn is_streaming(&self) -> bool {
+        self.operation.is_some_and(|operation| operation.streams)
+    }
+
+    /// An unknown name is the caller's text, which the log does not hold.
+    fn logged_name(&self) -> &'static str {
+        let extension = self.extension.map(|method| method.name);
+        self.operation.map(|operation| operation.method.as_str()).or(extension).unwrap_or("unknown method")
+    }
+
+    fn unsupported(&self, method: &str) -> Error {
+        contract::unsupported_method(self.format.version, method, &self.bindings.deployment)
+    }
 }
 
 fn decoders(version: ProtocolVersion) -> &'static Decoders {

@@ -1,26 +1,32 @@
 //! The HTTP side of the gateway: sockets, credentials, the protocol version, and the two bindings of A2A.
 //!
-//! A request passes these stages, each of which may end it: [`listen`](crate::listen) (the connection and its timeouts),
-//! `dispatch` (the `guard` of origins and hosts, [`auth`], the `limits`, the protocol version, the path, the verb), a binding
-//! (`jsonrpc` or `rest`: media type, body, decoding by `wire`), and `operation`, which calls the engine. The response is one
-//! JSON body or a stream of events (`log`, `sse`). Besides the bindings, `documents` serves cards, the `OpenAPI` document and
-//! health, `file` serves the files of tasks, and `audit` counts calls of extension methods and logs those that change something.
+//! A request passes these stages, each of which may end it: [`listen`](crate::listen) (the connection and its timeouts), `gate`
+//! (origin, host, [`auth`], the `limits`), `route` (the row of the table that the path names), a binding (`jsonrpc` or `rest`: media
+//! type, body, decoding by `wire` into a `command`), and `operation`, which calls the engine. The reply is a value or a reader of
+//! events, which the binding encodes as one JSON body or as a stream (`log`, `sse`). Besides the bindings, `dispatch` has
+//! `documents`, which serves cards, the `OpenAPI` document and health; `file` serves the files of tasks, and `audit` counts calls of
+//! extension methods and logs those that change something.
 //!
 //! Errors are encoded in the format of the binding and logged once, in `reply`. `request_line` logs each request once.
 
 mod arrival;
 mod audit;
 pub mod auth;
+mod binding;
 mod body;
+mod command;
 mod compress;
 mod conditional;
 mod count;
+mod cursor;
 mod dispatch;
 mod documents;
 mod extensions;
 mod file;
+mod gate;
 mod guard;
 mod health;
+mod incoming;
 mod jsonrpc;
 mod limits;
 mod listen;

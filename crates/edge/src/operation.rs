@@ -1,5 +1,5 @@
-//! Performs the operations, the same way for every protocol version and binding: a decoded command goes to the engine, encoded
-//! JSON or a stream of events comes back.
+//! Performs the operations, the same way for every protocol version and binding: a command goes to the engine, and values or a
+//! reader of events come back. Bindings decode commands and encode replies.
 
 mod control;
 
@@ -7,24 +7,25 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::HeaderMap;
-use longshore_engine::{Engine, Snapshot, Subscription, SubscriptionStart, Tasks};
+use longshore_engine::port::with_caller_trace;
+use longshore_engine::{Engine, Listing, Snapshot, Subscription, SubscriptionStart, Tasks};
 use longshore_meter::Metrics;
 use longshore_model::{
-    CancelTask, Error, ErrorKind, EventId, GetTask, ListTasks, Principal, Result, SendConfig, SendMessage,
-    SubscribeToTask, TaskId, TaskState, TraceContext,
+    CancelTask, Error, ErrorKind, EventId, GetTask, Principal, Result, SendConfig, SendMessage,
+    SubscribeToTask, Task, TaskId, TaskState,
 };
 use longshore_wire::contract::Deployment;
-use longshore_wire::extension::{Activated, Extension};
+use longshore_wire::extension::{self as extensions, Activated, Extension};
 use longshore_wire::v1::encode::{Gap, View};
 use longshore_wire::v1::extension;
 use longshore_wire::v1::output;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::control::{MAX_BACKGROUND_CALLS, MethodCall};
+pub(crate) use self::control::{MAX_BACKGROUND_CALLS, MethodReply};
 use crate::auth::{Caller, Capability};
+use crate::command::{Command, RequestOptions};
+use crate::documents::{Documents, ExtendedCards};
 use crate::limits::{OpenedFor, Slot, Slots};
 use crate::log::Log;
 use crate::request_line::RequestLine;
@@ -32,32 +33,29 @@ use crate::response_format::ResponseFormat;
 use crate::rules::Rules;
 use crate::sse::{self, Event, OpenStream, Until};
 
-const LAST_EVENT_ID: &str = "Last-Event-ID";
-
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Operation {
-    Send(SendMessage),
-    Stream(SendMessage),
-    Get(GetTask),
-    List(ListTasks),
-    Cancel(CancelTask),
-    Subscribe(SubscribeToTask),
-}
-
-impl Operation {
-    /// Adds the trace to an operation that starts a turn.
-    pub(crate) fn traced(mut self, trace: &TraceContext) -> Self {
-        if let Self::Send(command) | Self::Stream(command) = &mut self {
-            command.trace = Some(trace.clone());
-        }
-        self
-    }
-}
-
+/// What a command returns. The bindings encode it.
 #[derive(Debug)]
-pub(crate) enum Outcome {
-    Json(Bytes),
-    Events(Box<OpenStream<Log>>),
+pub(crate) enum Reply {
+    /// The task of a message that was sent.
+    Sent(Task, View),
+    Task(Task, View),
+    Page(Listing, View),
+    ExtendedCard(Arc<ExtendedCards>),
+    Events(Box<EventReader>),
+    /// The result of an extension method.
+    Method(MethodReply),
+}
+
+/// A stream of events that is about to be read. Nothing is encoded yet.
+#[derive(Debug)]
+pub(crate) struct EventReader {
+    engine: Engine,
+    caller: Principal,
+    subscription: Subscription,
+    view: View,
+    until: Until,
+    slot: Slot,
+    line: RequestLine,
 }
 
 #[derive(Debug)]
@@ -68,6 +66,7 @@ pub(crate) struct Operations {
     pub(crate) shutdown_wait: Duration,
     /// The facts about this gateway from which its documents are built, such as the methods that are switched on.
     pub(crate) deployment: Arc<Deployment>,
+    pub(crate) documents: Arc<Documents>,
     /// Limits the number of open streams.
     pub(crate) slots: Arc<Slots>,
     pub(crate) metrics: Arc<Metrics>,
@@ -78,78 +77,108 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
+    /// Performs a command. Every binding calls this, with a caller that has passed the gate.
     pub(crate) async fn perform(
         &self,
         caller: &Caller,
-        operation: Operation,
-        headers: &HeaderMap,
-        format: ResponseFormat,
-        line: &RequestLine,
-    ) -> Result<Outcome> {
+        command: Command,
+        options: &RequestOptions,
+    ) -> Result<Reply> {
+        with_caller_trace(Some(options.trace.clone()), self.perform_traced(caller, command, options)).await
+    }
+
+    async fn perform_traced(
+        &self,
+        caller: &Caller,
+        command: Command,
+        options: &RequestOptions,
+    ) -> Result<Reply> {
         let engine = &self.engine;
-        let activated = format.rules().activated(headers);
         let exposure = caller.rights.exposure.unwrap_or(self.deployment.exposure);
-        let view = View { activated, exposure, ..View::default() };
-        let operation = admitted(caller, operation, activated)?;
-        let caller = &caller.principal;
-        Ok(match operation {
-            Operation::Send(command) => Outcome::Json(self.send(caller, command, format, view, line).await?),
-            Operation::Stream(command) => {
-                let stream = self.stream(caller, command, headers, format, view, line);
-                Outcome::Events(stream.await?.into())
-            }
-            Operation::Get(GetTask { id, history_length }) => {
-                let found = engine.get(caller, &id).await?;
+        let view = View { activated: options.activated, exposure, ..View::default() };
+        let (rules, line) = (Rules::for_version(options.version), &options.line);
+        let command = self.admitted(caller, command, options)?;
+        let principal = &caller.principal;
+        Ok(match command {
+            Command::Send(command) => self.send(principal, command, view, line).await?,
+            Command::Stream(command) => Reply::Events(self.stream(principal, command, view, options).await?),
+            Command::Get(GetTask { id, history_length }) => {
+                let found = engine.get(principal, &id).await?;
                 note(line, &found);
-                Outcome::Json(format.task(&found.task, View { history_length, ..view }))
+                Reply::Task(found.task, View { history_length, ..view })
             }
-            Operation::List(query) => {
+            Command::List(query) => {
                 let (history_length, artifacts) = (query.history_length, query.include_artifacts);
                 let view = View { history_length, artifacts, ..view };
-                Outcome::Json(format.page(&engine.list(caller, query).await?, view))
+                Reply::Page(engine.list(principal, query).await?, view)
             }
-            Operation::Cancel(CancelTask { id }) => {
-                let canceled = self.cancel(caller, &id, format.rules()).await?;
+            Command::Cancel(CancelTask { id }) => {
+                let canceled = self.cancel(principal, &id, rules).await?;
                 note(line, &canceled);
-                Outcome::Json(format.task(&canceled.task, view))
+                Reply::Task(canceled.task, view)
             }
-            Operation::Subscribe(SubscribeToTask { id }) => {
-                let slot = self.slots.take(caller, OpenedFor::Subscription)?;
-                let subscription =
-                    self.subscribe(caller, &id, last_event_id(headers)?, format.rules()).await?;
-                let shown = Shown { format, view, until: Until::Terminal };
-                let stream = self.open_stream(caller, subscription, shown, slot, line);
-                Outcome::Events(stream.await?.into())
+            Command::Subscribe(SubscribeToTask { id }) => {
+                let slot = self.slots.take(principal, OpenedFor::Subscription)?;
+                let subscription = self.subscribe(principal, &id, options.resume_after, rules).await?;
+                let until = Until::Terminal;
+                Reply::Events(self.reader(principal, subscription, view, until, slot, line))
             }
+            Command::ExtendedCard => Reply::ExtendedCard(self.documents.extended_cards().await),
+            Command::Method(call) => Reply::Method(self.call(caller, call, options).await?),
         })
     }
 
-    /// Handles a notification: only commands are executed, and nothing is waited for.
+    /// Performs a notification: only commands are executed, and nothing is waited for.
     pub(crate) async fn notify(
         &self,
         caller: &Caller,
-        operation: Operation,
-        activated: Activated,
+        command: Command,
+        options: &RequestOptions,
     ) -> Result<()> {
-        let operation = admitted(caller, operation, activated)?;
-        let caller = &caller.principal;
-        match operation {
-            Operation::Send(command) | Operation::Stream(command) => {
-                self.engine.send(caller, command).await.map(drop)
+        with_caller_trace(Some(options.trace.clone()), self.notify_traced(caller, command, options)).await
+    }
+
+    async fn notify_traced(&self, caller: &Caller, command: Command, options: &RequestOptions) -> Result<()> {
+        let principal = &caller.principal;
+        match self.admitted(caller, command, options)? {
+            Command::Send(command) | Command::Stream(command) => {
+                self.engine.send(principal, command).await.map(drop)
             }
-            Operation::Cancel(CancelTask { id }) => self.engine.cancel(caller, &id).await.map(drop),
-            Operation::Get(_) | Operation::List(_) | Operation::Subscribe(_) => Ok(()),
+            Command::Cancel(CancelTask { id }) => self.engine.cancel(principal, &id).await.map(drop),
+            Command::Method(call) => self.notify_call(caller, call, options).await,
+            Command::Get(_) | Command::List(_) | Command::Subscribe(_) | Command::ExtendedCard => Ok(()),
         }
+    }
+
+    /// Refuses an operation whose caller did not activate all required extensions. Bindings call this before they decode the
+    /// parameters.
+    pub(crate) fn check_required(&self, activated: Activated) -> Result<()> {
+        extensions::check_required(activated, &self.deployment.required_extensions)
+    }
+
+    /// Checks the options of a send, and adds what the decoder does not know: the trace, and whether the caller's credential may
+    /// claim sessions. Nothing is executed yet.
+    fn admitted(&self, caller: &Caller, command: Command, options: &RequestOptions) -> Result<Command> {
+        match &command {
+            // The extended card tells callers which extensions are required, so it requires none itself. Extension methods have
+            // checks of their own.
+            Command::ExtendedCard | Command::Method(_) => {}
+            _ => self.check_required(options.activated)?,
+        }
+        Ok(match command {
+            Command::Send(command) => Command::Send(admitted_message(caller, command, options)?),
+            Command::Stream(command) => Command::Stream(admitted_message(caller, command, options)?),
+            other => other,
+        })
     }
 
     async fn send(
         &self,
         caller: &Principal,
         command: SendMessage,
-        format: ResponseFormat,
         view: View,
         line: &RequestLine,
-    ) -> Result<Bytes> {
+    ) -> Result<Reply> {
         let SendConfig { history_length, return_immediately, .. } = command.config;
         let sent = self.engine.send(caller, command).await?;
         // Noted now: the caller may disconnect while the turn runs.
@@ -161,7 +190,7 @@ impl Operations {
             self.unless_closing(settled, || task_still_running(&sent.task)).await?
         };
         note(line, &snapshot);
-        Ok(format.sent(&snapshot.task, View { history_length, ..view }))
+        Ok(Reply::Sent(snapshot.task, View { history_length, ..view }))
     }
 
     async fn cancel(&self, caller: &Principal, task: &TaskId, rules: &Rules) -> Result<Snapshot> {
@@ -194,54 +223,38 @@ impl Operations {
         &self,
         caller: &Principal,
         command: SendMessage,
-        headers: &HeaderMap,
-        format: ResponseFormat,
         view: View,
-        line: &RequestLine,
-    ) -> Result<OpenStream<Log>> {
+        options: &RequestOptions,
+    ) -> Result<Box<EventReader>> {
         let view = View { history_length: command.config.history_length, ..view };
         // A client that can answer an ask by an extension method does not need the stream to close first.
         let can_answer = view.activated.contains(Extension::InteractiveInterrupt);
-        let until =
-            if format.rules().closes_at_ask && !can_answer { Until::Settled } else { Until::Terminal };
-        let shown = Shown { format, view, until };
-        let cursor = last_event_id(headers)?;
+        let closes_at_ask = Rules::for_version(options.version).closes_at_ask;
+        let until = if closes_at_ask && !can_answer { Until::Settled } else { Until::Terminal };
         // Taken before the agent is prompted, so that no turn starts whose stream would be refused.
         let slot = self.slots.take(caller, OpenedFor::Send)?;
         let sent = self.engine.send(caller, command).await?;
         // A client whose stream broke sends the same message again, with the id of the last event that it received.
-        if cursor.is_some() {
-            let subscription = self.engine.subscribe(caller, &sent.task, cursor).await?;
-            return self.open_stream(caller, subscription, shown, slot, line).await;
-        }
-        let subscription = Subscription { opening: sent.opening, reader: sent.reader, is_behind: true };
-        self.open_stream(caller, subscription, shown, slot, line).await
+        let subscription = if options.resume_after.is_some() {
+            self.engine.subscribe(caller, &sent.task, options.resume_after).await?
+        } else {
+            Subscription { opening: sent.opening, reader: sent.reader, is_behind: true }
+        };
+        Ok(self.reader(caller, subscription, view, until, slot, &options.line))
     }
 
-    /// Opens a stream with its first events, if there are any yet. Those events are stored already, so this does not wait for
-    /// the agent. If they cannot be read, the caller gets a plain error and no stream.
-    async fn open_stream(
+    fn reader(
         &self,
         caller: &Principal,
         subscription: Subscription,
-        Shown { format, view, until }: Shown,
+        view: View,
+        until: Until,
         slot: Slot,
         line: &RequestLine,
-    ) -> Result<OpenStream<Log>> {
-        let Subscription { opening, reader, is_behind } = subscription;
-        let task = reader.task_id().clone();
-        line.set_task(&task);
-        let mut source = Log::new(self.engine.clone(), caller.clone(), reader, &opening, format, view);
-        let first = match opening {
-            SubscriptionStart::Tail if is_behind => sse::first(&mut source).await?,
-            SubscriptionStart::Tail => Vec::new(),
-            SubscriptionStart::Snapshot(now) => vec![task_frame(&now, format, view, None)],
-            SubscriptionStart::Gap(now, bounds) => {
-                let gap = Gap { requested: bounds.requested, first: bounds.first, head: bounds.head };
-                vec![task_frame(&now, format, view, Some(gap))]
-            }
-        };
-        Ok(OpenStream { task, first, source, until, slot: Some(slot), line: line.clone() })
+    ) -> Box<EventReader> {
+        line.set_task(subscription.reader.task_id());
+        let (engine, caller, line) = (self.engine.clone(), caller.clone(), line.clone());
+        Box::new(EventReader { engine, caller, subscription, view, until, slot, line })
     }
 
     /// Waits for a result, but not longer than `shutdown_wait` after the shutdown began. The work itself continues.
@@ -262,12 +275,25 @@ impl Operations {
     }
 }
 
-/// How the events of a stream are shown, and when it closes.
-#[derive(Clone, Copy)]
-struct Shown {
-    format: ResponseFormat,
-    view: View,
-    until: Until,
+impl EventReader {
+    /// Opens the stream in a format, with its first events, if there are any yet. Those events are stored already, so this does not
+    /// wait for the agent. If they cannot be read, the caller gets a plain error and no stream.
+    pub(crate) async fn open(self, format: ResponseFormat) -> Result<OpenStream<Log>> {
+        let Self { engine, caller, subscription, view, until, slot, line } = self;
+        let Subscription { opening, reader, is_behind } = subscription;
+        let task = reader.task_id().clone();
+        let mut source = Log::new(engine, caller, reader, &opening, format, view);
+        let first = match opening {
+            SubscriptionStart::Tail if is_behind => sse::first(&mut source).await?,
+            SubscriptionStart::Tail => Vec::new(),
+            SubscriptionStart::Snapshot(now) => vec![task_frame(&now, format, view, None)],
+            SubscriptionStart::Gap(now, bounds) => {
+                let gap = Gap { requested: bounds.requested, first: bounds.first, head: bounds.head };
+                vec![task_frame(&now, format, view, Some(gap))]
+            }
+        };
+        Ok(OpenStream { task, first, source, until, slot: Some(slot), line })
+    }
 }
 
 /// Notes the task of a request, and its state, for the log.
@@ -281,17 +307,6 @@ fn task_still_running(task: &TaskId) -> Error {
     Error::new(ErrorKind::Unavailable, text).detail("taskId", task.as_str())
 }
 
-/// The last event that the client received, from its `Last-Event-ID` header.
-fn last_event_id(headers: &HeaderMap) -> Result<Option<EventId>> {
-    let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
-    let text = value.as_bytes().trim_ascii();
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let problem = || Error::invalid(LAST_EVENT_ID, "must be the id of an event, such as 17.3, or its number");
-    str::from_utf8(text).ok().and_then(EventId::parse).map(Some).ok_or_else(problem)
-}
-
 fn task_frame(now: &Snapshot, format: ResponseFormat, view: View, gap: Option<Gap>) -> Event {
     Event {
         id: Some(now.id()),
@@ -300,64 +315,17 @@ fn task_frame(now: &Snapshot, format: ResponseFormat, view: View, gap: Option<Ga
     }
 }
 
-/// Checks the options of a send and adds whether the caller's credential may claim sessions. Nothing is executed yet.
-fn admitted(caller: &Caller, operation: Operation, activated: Activated) -> Result<Operation> {
-    Ok(match operation {
-        Operation::Send(command) => Operation::Send(admitted_message(caller, command, activated)?),
-        Operation::Stream(command) => Operation::Stream(admitted_message(caller, command, activated)?),
-        other => other,
-    })
-}
-
-fn admitted_message(caller: &Caller, command: SendMessage, activated: Activated) -> Result<SendMessage> {
+fn admitted_message(caller: &Caller, command: SendMessage, options: &RequestOptions) -> Result<SendMessage> {
     if command.config.wants_push {
-        return Err(push_not_supported());
+        return Err(refused(ErrorKind::PushNotSupported));
     }
-    extension::check_send_options(&command, activated)?;
+    extension::check_send_options(&command, options.activated)?;
     output::check_output_modes(&command.config.accepted_output_modes)?;
-    Ok(SendMessage { may_claim: caller.may(Capability::SessionClaim), ..command })
+    let trace = Some(options.trace.clone());
+    Ok(SendMessage { may_claim: caller.may(Capability::SessionClaim), trace, ..command })
 }
 
-pub(crate) fn push_not_supported() -> Error {
-    Error::new(
-        ErrorKind::PushNotSupported,
-        "Push notifications are not supported; stream, subscribe or get the task instead.",
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn last_event_id_is_an_event_id_or_a_number() {
-        type Cursor = std::result::Result<Option<&'static str>, ()>;
-
-        let cases: [(Option<&str>, Cursor); 12] = [
-            (None, Ok(None)),
-            (Some(""), Ok(None)),
-            (Some("0"), Ok(Some("0"))),
-            (Some(" 17 "), Ok(Some("17"))),
-            (Some("17.3"), Ok(Some("17.3"))),
-            (Some("18446744073709551615"), Ok(Some("18446744073709551615"))),
-            (Some("18446744073709551616"), Err(())),
-            (Some("-1"), Err(())),
-            (Some("+1"), Err(())),
-            (Some("1."), Err(())),
-            (Some("1.5.1"), Err(())),
-            (Some("abc"), Err(())),
-        ];
-        for (value, expected) in cases {
-            let mut headers = HeaderMap::new();
-            if let Some(value) = value {
-                headers.insert(LAST_EVENT_ID, value.parse().unwrap());
-            }
-            let found = last_event_id(&headers);
-            if let Err(error) = &found {
-                assert_eq!(error.violations()[0].field, "Last-Event-ID");
-            }
-            let expected = expected.map(|id| id.map(str::to_owned));
-            assert_eq!(found.map(|id| id.map(|id| id.to_string())).map_err(drop), expected, "{value:?}");
-        }
-    }
+/// The error for an operation that is known but not served.
+pub(crate) fn refused(kind: ErrorKind) -> Error {
+    Error::new(kind, "Push notifications are not supported; stream, subscribe or get the task instead.")
 }

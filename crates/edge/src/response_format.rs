@@ -3,12 +3,14 @@
 use bytes::Bytes;
 use http::HeaderMap;
 use longshore_engine::Listing;
-use longshore_model::{Error, Task};
+use longshore_model::{Error, Result, Task};
 use longshore_wire::jsonrpc::Id;
 use longshore_wire::v1::encode::{Gap, View};
+use longshore_wire::v1::extension;
 use longshore_wire::v03::Dialect;
 use longshore_wire::{v1, v03};
 
+use crate::operation::MethodReply;
 use crate::reply::{self, Response};
 use crate::rules::Rules;
 use crate::version::ProtocolVersion;
@@ -58,6 +60,16 @@ impl ResponseFormat {
                 v03::encode::list_response(tasks, view, self.dialect, token, *page_size, *total)
             }
         }
+    }
+
+    /// The result of an extension method.
+    pub(crate) fn method(self, reply: &MethodReply) -> Result<Bytes> {
+        Ok(match reply {
+            MethodReply::Asks(asks) => extension::asks(asks),
+            MethodReply::Approvals(approvals) => extension::approvals(approvals),
+            MethodReply::Answered(request) => extension::answered(request),
+            MethodReply::Control(method, result) => return method.answer(result, self.version),
+        })
     }
 
     /// A task as an event of a stream.

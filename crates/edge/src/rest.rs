@@ -1,4 +1,4 @@
-//! The REST binding: decodes the path, query and body of a request into an operation.
+//! The REST binding: decodes the path, query and body of a request into a command, and encodes the reply.
 //!
 //! An id in a path is percent-decoded and then checked. An id with a character or length that is not allowed is `InvalidParams` for
 //! the field `id`. An allowed id that names no task, such as `..`, is `TaskNotFound`.
@@ -6,23 +6,25 @@
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
-use longshore_engine::port::with_caller_trace;
 use longshore_model::{
     CancelTask, Error, ErrorKind, GetTask, ListTasks, Result, SendMessage, SubscribeToTask,
 };
+use longshore_wire::surface::Operation;
+use longshore_wire::v1::method::Method as Name;
 use longshore_wire::v03::Dialect;
 use longshore_wire::{jsonrpc, v1, v03};
 
 use crate::auth::Caller;
-use crate::dispatch::{Dispatcher, Incoming};
-use crate::operation::{self, Operation, Outcome};
+use crate::binding::Bindings;
+use crate::command::Command;
+use crate::incoming::Incoming;
+use crate::operation::{self, Reply};
 use crate::payload;
 use crate::reply::{self, Response};
 use crate::response_format::ResponseFormat;
 use crate::route::Route;
-use crate::sse::{self, Envelope};
 use crate::version::ProtocolVersion;
-use crate::{body, media, query};
+use crate::{media, query};
 
 type Pairs = [(String, String)];
 
@@ -51,53 +53,74 @@ const V03: Decoders = Decoders {
     subscribe: v03::decode::subscribe_query,
 };
 
-impl Dispatcher {
-    pub(crate) async fn rest<B>(
-        &self,
-        caller: &Caller,
-        route: &Route,
-        incoming: &Incoming<'_>,
-        version: ProtocolVersion,
-        body: B,
-    ) -> Result<Response>
-    where
-        B: http_body::Body<Data = Bytes>,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
-        let (parts, format) = (incoming.parts, ResponseFormat::rest(version));
-        let text = self.text(caller, parts, body).await?;
-        payload::log_request(self.payload_log, route.operation(), &parts.headers, text.as_bytes());
-        let operation = decode(route, parts, version, &text)?.traced(&incoming.trace);
-        let performed = self.operations.perform(caller, operation, &parts.headers, format, &incoming.line);
-        Ok(match with_caller_trace(Some(incoming.trace.clone()), performed).await? {
-            Outcome::Json(body) => reply::json(StatusCode::OK, (format.rules().media)(&parts.headers), body),
-            Outcome::Events(opened) => {
-                let envelope = Envelope::bare(version);
-                reply::events(sse::frames(*opened, envelope, &self.streams, incoming.span.clone())?)
-            }
-        })
+/// Answers a request for an operation.
+pub(crate) async fn answer<B>(
+    bindings: &Bindings,
+    caller: &Caller,
+    route: &Route,
+    incoming: &Incoming<'_>,
+    version: ProtocolVersion,
+    body: B,
+) -> Result<Response>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    let (parts, format) = (incoming.parts, ResponseFormat::rest(version));
+    let operation = route.operation(&parts.method);
+    let operation = operation.ok_or_else(|| Error::internal("a route without a REST operation"))?;
+    if operation.needs_extensions {
+        bindings.operations.check_required(format.rules().activated(&parts.headers))?;
     }
-
-    /// The body of a POST as text. The body of any other verb is ignored.
-    async fn text<B>(&self, caller: &Caller, parts: &Parts, body: B) -> Result<String>
-    where
-        B: http_body::Body<Data = Bytes>,
-        B::Error: std::error::Error + Send + Sync + 'static,
-    {
-        if parts.method != Method::POST {
-            return Ok(String::new());
+    let text = text(bindings, caller, incoming, body).await?;
+    payload::log_request(bindings.payload_log, route.logged_path(), &parts.headers, text.as_bytes());
+    let command = decode(operation, &route.id, parts, version, &text)?;
+    let options = incoming.options(format, command.streams())?;
+    let reply = bindings.operations.perform(caller, command, &options).await?;
+    let json = |body| reply::json(StatusCode::OK, (format.rules().media)(&parts.headers), body);
+    Ok(match reply {
+        Reply::Events(reader) => bindings.events(*reader, format, None, incoming.span.clone()).await?,
+        Reply::ExtendedCard(cards) => {
+            // The oldest clients of 0.3 expect the spelling of JSON-RPC at their path.
+            let is_old = route.path().starts_with("/agent/");
+            let dialect = if is_old { Dialect::Rpc } else { Dialect::Rest };
+            cards.answer(&incoming.document_request(Some(caller), Some(version), dialect))
         }
-        media::check_content_type(&parts.headers, false)?;
-        let bytes =
-            body::read(&parts.headers, body, self.limits, self.bodies.begin(&caller.principal)).await?;
-        media::check_content_type(&parts.headers, !bytes.is_empty())?;
-        String::from_utf8(bytes.into()).map_err(|_| {
-            Error::new(ErrorKind::Parse, "The body of the request is not UTF-8 text; send JSON.")
-        })
-    }
+        Reply::Sent(task, view) => json(format.sent(&task, view)),
+        Reply::Task(task, view) => json(format.task(&task, view)),
+        Reply::Page(listing, view) => json(format.page(&listing, view)),
+        Reply::Method(_) => return Err(Error::internal("REST has no extension methods")),
+    })
 }
 
-fn decode(route: &Route, parts: &Parts, version: ProtocolVersion, text: &str) -> Result<Operation> {
+/// The body of a POST as text. The body of any other verb is ignored.
+async fn text<B>(bindings: &Bindings, caller: &Caller, incoming: &Incoming<'_>, body: B) -> Result<String>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    let parts = incoming.parts;
+    if parts.method != Method::POST {
+        return Ok(String::new());
+    }
+    media::check_content_type(&parts.headers, false)?;
+    let bytes = bindings.read_body(caller, incoming, body).await?;
+    media::check_content_type(&parts.headers, !bytes.is_empty())?;
+    String::from_utf8(bytes.into())
+        .map_err(|_| Error::new(ErrorKind::Parse, "The body of the request is not UTF-8 text; send JSON."))
+}
+
+/// `id`: the id in the path.
+fn decode(
+    operation: &Operation,
+    id: &str,
+    parts: &Parts,
+    version: ProtocolVersion,
+    text: &str,
+) -> Result<Command> {
+    if let Some(kind) = operation.refused {
+        return Err(operation::refused(kind));
+    }
     let query = query::pairs(parts.uri.query());
     let decoders = match version {
         ProtocolVersion::V1 => V1,
@@ -106,29 +129,26 @@ fn decode(route: &Route, parts: &Parts, version: ProtocolVersion, text: &str) ->
     let send = || (decoders.send)(&query, text).map_err(|error| wrong_binding(parts, text).unwrap_or(error));
     // These operations need no body, so a JSON-RPC request would otherwise be accepted as an empty one.
     let no_envelope = || wrong_binding(parts, text).map_or(Ok(()), Err);
-    Ok(match route {
-        Route::SendMessage => Operation::Send(send()?),
-        Route::StreamMessage => Operation::Stream(send()?),
-        Route::Tasks => Operation::List((decoders.list)(&query)?),
-        Route::Task(id) => Operation::Get((decoders.get)(id, &query)?),
-        Route::CancelTask(id) => {
+    Ok(match operation.method {
+        Name::SendMessage => Command::Send(send()?),
+        Name::SendStreamingMessage => Command::Stream(send()?),
+        Name::ListTasks => Command::List((decoders.list)(&query)?),
+        Name::GetTask => Command::Get((decoders.get)(id, &query)?),
+        Name::CancelTask => {
             no_envelope()?;
-            Operation::Cancel((decoders.cancel)(id, &query, text)?)
+            Command::Cancel((decoders.cancel)(id, &query, text)?)
         }
-        Route::SubscribeToTask(id) => {
+        Name::SubscribeToTask => {
             no_envelope()?;
-            Operation::Subscribe((decoders.subscribe)(id, &query, text)?)
+            Command::Subscribe((decoders.subscribe)(id, &query, text)?)
         }
-        Route::PushConfigs | Route::PushConfig => return Err(operation::push_not_supported()),
-        // The dispatcher has answered these routes already.
-        Route::Rpc
-        | Route::Card
-        | Route::ExtendedCard(_)
-        | Route::OpenApi
-        | Route::Health
-        | Route::Metrics
-        | Route::Livez
-        | Route::File(_) => return Err(Error::internal("a route without a REST operation")),
+        Name::GetExtendedAgentCard => Command::ExtendedCard,
+        Name::CreateTaskPushNotificationConfig
+        | Name::GetTaskPushNotificationConfig
+        | Name::ListTaskPushNotificationConfigs
+        | Name::DeleteTaskPushNotificationConfig => {
+            return Err(operation::refused(ErrorKind::PushNotSupported));
+        }
     })
 }
 

@@ -1,4 +1,4 @@
-//! Maps a path to a route, before any body is read.
+//! Maps a path to a row of the tables in [`longshore_wire::surface`], before any body is read.
 //!
 //! A path is split at its slashes first and each segment is percent-decoded afterwards, so `%2F` in an id stays in the id
 //! (where the id rule refuses it) and `message%3Asend` is `message:send`. A suffix `:cancel` or `:subscribe` is a
@@ -10,37 +10,25 @@
 //! end. So the card is served there too.
 
 use http::Method;
-use longshore_wire::surface::Access;
-use longshore_wire::v03::Dialect;
+use longshore_wire::surface::{self, Access, Endpoint, OPERATIONS, Operation, ROUTES, Served, Verb};
 use percent_encoding::percent_decode_str;
 
 use crate::version::ProtocolVersion;
 
-/// What a path names. Ids are decoded but not validated yet.
+/// What a path names.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Route {
-    /// The JSON-RPC endpoint: `/`.
-    Rpc,
-    /// The public card.
-    Card,
-    OpenApi,
-    Health,
-    /// The metrics page.
-    Metrics,
-    Livez,
-    SendMessage,
-    StreamMessage,
-    Tasks,
-    Task(String),
-    CancelTask(String),
-    SubscribeToTask(String),
-    /// The push configurations of a task, or one of them.
-    PushConfigs,
-    PushConfig,
-    /// The extended card. `Dialect`: the spelling that clients of 0.3 expect at the path.
-    ExtendedCard(Dialect),
-    /// A file that a task keeps.
-    File(String),
+pub(crate) struct Route {
+    kind: RouteKind,
+    /// The first id in the path, decoded but not validated yet. Empty: the path has none.
+    pub(crate) id: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum RouteKind {
+    /// A path outside of the operations.
+    Fixed(&'static surface::Route),
+    /// A path of operations, which differ by their verbs.
+    Operations(ProtocolVersion, &'static str),
 }
 
 /// A resolved path.
@@ -61,75 +49,99 @@ pub(crate) enum Resolved {
     Unknown,
 }
 
+/// The path of the public card.
 const CARD: &str = "/.well-known/agent-card.json";
 
 /// First segments that are reserved for other paths and so can never be a tenant.
 const RESERVED: [&str; 3] = ["v1", "a2a", "artifacts"];
 
 impl Route {
-    /// The verbs that the path accepts, in the order of the `Allow` header.
-    pub(crate) fn verbs(&self) -> &'static [Method] {
-        match self {
-            Self::Card
-            | Self::ExtendedCard(_)
-            | Self::OpenApi
-            | Self::Health
-            | Self::Metrics
-            | Self::Livez
-            | Self::File(_) => &[Method::GET, Method::HEAD],
-            Self::Rpc | Self::SendMessage | Self::StreamMessage | Self::CancelTask(_) => &[Method::POST],
-            Self::Tasks | Self::Task(_) => &[Method::GET],
-            Self::SubscribeToTask(_) | Self::PushConfigs => &[Method::GET, Method::POST],
-            Self::PushConfig => &[Method::GET, Method::DELETE],
+    /// What is served at the path, if it is not a path of operations.
+    pub(crate) fn served(&self) -> Option<Served> {
+        match self.kind {
+            RouteKind::Fixed(row) => Some(row.served),
+            RouteKind::Operations(..) => None,
         }
+    }
+
+    /// The operation that a verb performs here.
+    pub(crate) fn operation(&self, verb: &Method) -> Option<&'static Operation> {
+        self.operations().find(|(_, own)| own.as_str() == verb.as_str()).map(|(operation, _)| operation)
+    }
+
+    /// The operations at this path, each with its verb.
+    fn operations(&self) -> impl Iterator<Item = (&'static Operation, Verb)> + use<> {
+        let kind = self.kind;
+        OPERATIONS.iter().flat_map(move |operation| {
+            let endpoints = match kind {
+                RouteKind::Fixed(_) => &[],
+                RouteKind::Operations(version, _) => operation.rest(version),
+            };
+            let here = move |endpoint: &&Endpoint| {
+                matches!(kind, RouteKind::Operations(_, path) if path == endpoint.path)
+            };
+            endpoints.iter().filter(here).map(move |endpoint| (operation, endpoint.verb))
+        })
+    }
+
+    /// The path in the tables.
+    pub(crate) fn path(&self) -> &'static str {
+        match self.kind {
+            RouteKind::Fixed(row) => row.path,
+            RouteKind::Operations(_, path) => path,
+        }
+    }
+
+    /// The verbs that the path accepts, in the order of the `Allow` header.
+    pub(crate) fn verbs(&self) -> Vec<&'static str> {
+        let mut verbs: Vec<Verb> = match self.kind {
+            RouteKind::Fixed(row) => row.verbs.to_vec(),
+            RouteKind::Operations(..) => self.operations().map(|(_, verb)| verb).collect(),
+        };
+        verbs.sort_by_key(|verb| *verb as u8);
+        verbs.into_iter().map(Verb::as_str).collect()
+    }
+
+    pub(crate) fn accepts(&self, verb: &Method) -> bool {
+        self.verbs().contains(&verb.as_str())
     }
 
     pub(crate) fn access(&self) -> Access {
-        match self {
-            Self::Card | Self::Livez => Access::Anybody,
-            Self::OpenApi => Access::Graded,
-            _ => Access::Credential,
+        match self.kind {
+            RouteKind::Fixed(row) => row.access,
+            RouteKind::Operations(..) => {
+                self.operations().next().map_or(Access::Credential, |(operation, _)| operation.access)
+            }
         }
     }
 
-    /// The path of an operation as the log shows it: without the caller's ids. `None`: the path is not an operation.
-    pub(crate) fn operation(&self) -> Option<&'static str> {
-        Some(match self {
-            Self::Rpc => "/",
-            Self::SendMessage => "/message:send",
-            Self::StreamMessage => "/message:stream",
-            Self::Tasks => "/tasks",
-            Self::Task(_) => "/tasks/{id}",
-            Self::CancelTask(_) => "/tasks/{id}:cancel",
-            Self::SubscribeToTask(_) => "/tasks/{id}:subscribe",
-            Self::PushConfigs | Self::PushConfig => "/tasks/{id}/pushNotificationConfigs",
-            Self::ExtendedCard(_) => "/extendedAgentCard",
-            Self::Card | Self::OpenApi | Self::Health | Self::Metrics | Self::Livez | Self::File(_) => {
-                return None;
+    /// The path of an operation as the log shows it: that of 1.0, without the caller's ids. `None`: the path is not an operation.
+    pub(crate) fn logged_path(&self) -> Option<&'static str> {
+        match self.kind {
+            RouteKind::Fixed(row) => (row.served == Served::Rpc).then_some(row.path),
+            RouteKind::Operations(..) => {
+                let (operation, _) = self.operations().next()?;
+                operation.rest(ProtocolVersion::V1).first().map(|endpoint| endpoint.path)
             }
-        })
+        }
     }
 }
 
 /// The name in the log of a request for this path. For an operation it is the method of 1.0, whatever the binding. `None`: the
 /// path is only for probes.
-pub(crate) fn logged_name(resolved: &Resolved) -> Option<&'static str> {
+pub(crate) fn logged_name(resolved: &Resolved, verb: &Method) -> Option<&'static str> {
     let Resolved::Route(route) = resolved else { return Some("unknown path") };
-    Some(match route {
-        Route::Health | Route::Livez | Route::Metrics => return None,
+    Some(match route.served() {
+        Some(Served::Health | Served::Alive | Served::Metrics) => return None,
         // Until the body names the method.
-        Route::Rpc => "JSON-RPC",
-        Route::Card => "agent card",
-        Route::OpenApi => "OpenAPI",
-        Route::File(_) => "file",
-        Route::SendMessage => "SendMessage",
-        Route::StreamMessage => "SendStreamingMessage",
-        Route::Tasks => "ListTasks",
-        Route::Task(_) => "GetTask",
-        Route::CancelTask(_) => "CancelTask",
-        Route::SubscribeToTask(_) => "SubscribeToTask",
-        Route::PushConfigs | Route::PushConfig => "push configurations",
-        Route::ExtendedCard(_) => "GetExtendedAgentCard",
+        Some(Served::Rpc) => "JSON-RPC",
+        Some(Served::Card) => "agent card",
+        Some(Served::OpenApi) => "OpenAPI",
+        Some(Served::File) => "file",
+        None => {
+            let first = || route.operations().next().map(|(operation, _)| operation);
+            route.operation(verb).or_else(first)?.method.as_str()
+        }
     })
 }
 
@@ -163,42 +175,35 @@ fn split_base(path: &str) -> (Option<ProtocolVersion>, &str) {
 
 /// Whether the gateway serves the route once, whatever protocol version is used.
 fn is_at_root_only(resolved: &Resolved) -> bool {
-    use Route::{File, Health, Livez, Metrics, OpenApi};
-    matches!(resolved, Resolved::Route(OpenApi | Health | Metrics | Livez | File(_)))
+    use Served::{Alive, File, Health, Metrics, OpenApi};
+    let Resolved::Route(route) = resolved else { return false };
+    matches!(route.served(), Some(OpenApi | Health | Metrics | Alive | File))
 }
 
 /// The route of a path below a base, and the version if only one version has the path.
 fn match_path(path: &str) -> (Option<ProtocolVersion>, Resolved) {
-    if is_root(path) {
-        return (None, Resolved::Route(Route::Rpc));
-    }
-    let Some(segments) = decoded_segments(path) else { return (None, Resolved::Unknown) };
+    let segments =
+        if is_root(path) { vec![String::new()] } else { decoded_segments(path).unwrap_or_default() };
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
-    let of_both = |route| (None, Resolved::Route(route));
-    let of_old = |route| (Some(ProtocolVersion::V03), Resolved::Route(route));
-    match segments.as_slice() {
-        [".well-known", "agent-card.json"] => of_both(Route::Card),
-        [".well-known", "agent.json"] => of_old(Route::Card),
-        ["openapi.json"] => of_both(Route::OpenApi),
-        ["health"] => of_both(Route::Health),
-        ["metrics"] => of_both(Route::Metrics),
-        ["livez"] => of_both(Route::Livez),
-        ["artifacts", id] => of_both(Route::File((*id).to_owned())),
-        ["agent", "authenticatedExtendedCard"] => of_old(Route::ExtendedCard(Dialect::Rpc)),
-        ["v1", "card"] => of_old(Route::ExtendedCard(Dialect::Rest)),
-        ["v1", inner @ ..] => {
-            (Some(ProtocolVersion::V03), operation(inner).map_or(Resolved::Unknown, Resolved::Route))
+    let mut fixed = ROUTES.iter().filter_map(|row| Some((row, matched(row.path, &segments)?)));
+    if let Some((row, id)) = fixed.next() {
+        return (row.version, Resolved::Route(Route { kind: RouteKind::Fixed(row), id }));
+    }
+    for version in ProtocolVersion::ALL {
+        if let Some(route) = operations(version, &segments) {
+            return (Some(version), Resolved::Route(route));
         }
-        segments => match rest(segments) {
-            Some(route) => (Some(ProtocolVersion::V1), Resolved::Route(route)),
-            None => (None, tenant(segments)),
-        },
+    }
+    match segments.first() {
+        // These paths belong to 0.3, also those that do not exist.
+        Some(&"v1") => (Some(ProtocolVersion::V03), Resolved::Unknown),
+        _ => (None, tenant(&segments)),
     }
 }
 
 fn tenant(segments: &[&str]) -> Resolved {
     match segments {
-        [first, inner @ ..] if may_be_tenant(first) && rest(inner).is_some() => {
+        [first, inner @ ..] if may_be_tenant(first) && operations(ProtocolVersion::V1, inner).is_some() => {
             Resolved::UnknownTenant((*first).to_owned())
         }
         _ => Resolved::Unknown,
@@ -214,29 +219,29 @@ fn may_be_tenant(segment: &str) -> bool {
     !segment.is_empty() && !RESERVED.contains(&segment)
 }
 
-/// The REST operations of 1.0.
-fn rest(segments: &[&str]) -> Option<Route> {
-    match segments {
-        ["extendedAgentCard"] => Some(Route::ExtendedCard(Dialect::Rest)),
-        segments => operation(segments),
-    }
+/// The path of operations that a version has here. A path with a suffix such as `:cancel` comes before the same path without it.
+fn operations(version: ProtocolVersion, segments: &[&str]) -> Option<Route> {
+    let endpoints = OPERATIONS.iter().flat_map(|operation| operation.rest(version));
+    let matching = endpoints.filter_map(|endpoint| Some((endpoint.path, matched(endpoint.path, segments)?)));
+    let (path, id) = matching.max_by_key(|(path, _)| path.len())?;
+    Some(Route { kind: RouteKind::Operations(version, path), id })
 }
 
-/// The REST operations that both versions have, without the prefix of the version.
-fn operation(segments: &[&str]) -> Option<Route> {
-    match segments {
-        ["message:send"] => Some(Route::SendMessage),
-        ["message:stream"] => Some(Route::StreamMessage),
-        ["tasks"] => Some(Route::Tasks),
-        ["tasks", task] => Some(match task.rsplit_once(':') {
-            Some((id, "cancel")) => Route::CancelTask(id.to_owned()),
-            Some((id, "subscribe")) => Route::SubscribeToTask(id.to_owned()),
-            _ => Route::Task((*task).to_owned()),
-        }),
-        ["tasks", _, "pushNotificationConfigs"] => Some(Route::PushConfigs),
-        ["tasks", _, "pushNotificationConfigs", _] => Some(Route::PushConfig),
-        _ => None,
+/// The first id of a path, if the segments fit the path of a table. Empty: the path has none.
+fn matched(path: &str, segments: &[&str]) -> Option<String> {
+    let (mut id, mut wanted) = (None, path.strip_prefix('/')?.split('/'));
+    for segment in segments {
+        let wanted = wanted.next()?;
+        match wanted.strip_prefix('{').and_then(|wanted| wanted.split_once('}')) {
+            Some((_, suffix)) => {
+                let found = segment.strip_suffix(suffix)?;
+                id.get_or_insert(found);
+            }
+            None if wanted == *segment => {}
+            None => return None,
+        }
     }
+    wanted.next().is_none().then(|| id.unwrap_or_default().to_owned())
 }
 
 /// `None` if a segment does not decode to text. One trailing slash is ignored, except after `/tasks` and `/artifacts`: there
@@ -261,49 +266,62 @@ mod tests {
         text.to_owned()
     }
 
+    /// The path in the tables that a path resolves to, and the id in it.
+    fn route(path: &str) -> Option<(&'static str, String)> {
+        match resolve(path).resolved {
+            Resolved::Route(route) => Some((route.path(), route.id)),
+            _ => None,
+        }
+    }
+
     #[test]
     fn every_path_and_its_verbs() {
         let cases = [
-            ("/", Route::Rpc, "POST"),
-            ("//", Route::Rpc, "POST"),
-            ("/.well-known/agent-card.json", Route::Card, "GET, HEAD"),
-            ("/a2a/.well-known/agent-card.json", Route::Card, "GET, HEAD"),
-            ("/livez", Route::Livez, "GET, HEAD"),
-            ("/artifacts/f1", Route::File(id("f1")), "GET, HEAD"),
-            ("/artifacts/", Route::File(id("")), "GET, HEAD"),
-            ("/artifacts/%2E%2E%2Fx", Route::File(id("../x")), "GET, HEAD"),
-            ("/artifacts/tasks", Route::File(id("tasks")), "GET, HEAD"),
-            ("/message:send", Route::SendMessage, "POST"),
-            ("/message%3Asend", Route::SendMessage, "POST"),
-            ("/message%3asend/", Route::SendMessage, "POST"),
-            ("/message:stream", Route::StreamMessage, "POST"),
-            ("/message%3Astream", Route::StreamMessage, "POST"),
-            ("/extendedAgentCard", Route::ExtendedCard(Dialect::Rest), "GET, HEAD"),
-            ("/openapi.json", Route::OpenApi, "GET, HEAD"),
-            ("/health", Route::Health, "GET, HEAD"),
-            ("/metrics", Route::Metrics, "GET, HEAD"),
-            ("/tasks", Route::Tasks, "GET"),
-            ("/tasks/", Route::Task(id("")), "GET"),
-            ("/tasks/t1", Route::Task(id("t1")), "GET"),
-            ("/tasks/t1/", Route::Task(id("t1")), "GET"),
-            ("/tasks/a:b", Route::Task(id("a:b")), "GET"),
-            ("/tasks/..", Route::Task(id("..")), "GET"),
-            ("/tasks/a%2Fb", Route::Task(id("a/b")), "GET"),
-            ("/tasks/a%252Fb", Route::Task(id("a%2Fb")), "GET"),
-            ("/tasks/%2E%2E%2Fx:cancel", Route::CancelTask(id("../x")), "POST"),
-            ("/tasks/t1:cancel", Route::CancelTask(id("t1")), "POST"),
-            ("/tasks/t1%3Acancel", Route::CancelTask(id("t1")), "POST"),
-            ("/tasks/a:b:cancel", Route::CancelTask(id("a:b")), "POST"),
-            ("/tasks/:cancel", Route::CancelTask(id("")), "POST"),
-            ("/tasks/t1:subscribe", Route::SubscribeToTask(id("t1")), "GET, POST"),
-            ("/tasks/t1%3Asubscribe", Route::SubscribeToTask(id("t1")), "GET, POST"),
-            ("/tasks/t1/pushNotificationConfigs", Route::PushConfigs, "GET, POST"),
-            ("/tasks/t1/pushNotificationConfigs/c", Route::PushConfig, "GET, DELETE"),
+            ("/", "/", "", "POST"),
+            ("//", "/", "", "POST"),
+            ("/.well-known/agent-card.json", CARD, "", "GET, HEAD"),
+            ("/a2a/.well-known/agent-card.json", CARD, "", "GET, HEAD"),
+            ("/livez", "/livez", "", "GET, HEAD"),
+            ("/artifacts/f1", "/artifacts/{id}", "f1", "GET, HEAD"),
+            ("/artifacts/", "/artifacts/{id}", "", "GET, HEAD"),
+            ("/artifacts/%2E%2E%2Fx", "/artifacts/{id}", "../x", "GET, HEAD"),
+            ("/artifacts/tasks", "/artifacts/{id}", "tasks", "GET, HEAD"),
+            ("/message:send", "/message:send", "", "POST"),
+            ("/message%3Asend", "/message:send", "", "POST"),
+            ("/message%3asend/", "/message:send", "", "POST"),
+            ("/message:stream", "/message:stream", "", "POST"),
+            ("/message%3Astream", "/message:stream", "", "POST"),
+            ("/extendedAgentCard", "/extendedAgentCard", "", "GET, HEAD"),
+            ("/openapi.json", "/openapi.json", "", "GET, HEAD"),
+            ("/health", "/health", "", "GET, HEAD"),
+            ("/metrics", "/metrics", "", "GET, HEAD"),
+            ("/tasks", "/tasks", "", "GET"),
+            ("/tasks/", "/tasks/{id}", "", "GET"),
+            ("/tasks/t1", "/tasks/{id}", "t1", "GET"),
+            ("/tasks/t1/", "/tasks/{id}", "t1", "GET"),
+            ("/tasks/a:b", "/tasks/{id}", "a:b", "GET"),
+            ("/tasks/..", "/tasks/{id}", "..", "GET"),
+            ("/tasks/a%2Fb", "/tasks/{id}", "a/b", "GET"),
+            ("/tasks/a%252Fb", "/tasks/{id}", "a%2Fb", "GET"),
+            ("/tasks/%2E%2E%2Fx:cancel", "/tasks/{id}:cancel", "../x", "POST"),
+            ("/tasks/t1:cancel", "/tasks/{id}:cancel", "t1", "POST"),
+            ("/tasks/t1%3Acancel", "/tasks/{id}:cancel", "t1", "POST"),
+            ("/tasks/a:b:cancel", "/tasks/{id}:cancel", "a:b", "POST"),
+            ("/tasks/:cancel", "/tasks/{id}:cancel", "", "POST"),
+            ("/tasks/t1:subscribe", "/tasks/{id}:subscribe", "t1", "GET, POST"),
+            ("/tasks/t1%3Asubscribe", "/tasks/{id}:subscribe", "t1", "GET, POST"),
+            ("/tasks/t1/pushNotificationConfigs", "/tasks/{id}/pushNotificationConfigs", "t1", "GET, POST"),
+            (
+                "/tasks/t1/pushNotificationConfigs/c",
+                "/tasks/{id}/pushNotificationConfigs/{push_id}",
+                "t1",
+                "GET, DELETE",
+            ),
         ];
-        for (path, route, verbs) in cases {
-            let listed: Vec<&str> = route.verbs().iter().map(Method::as_str).collect();
-            assert_eq!(listed.join(", "), verbs, "{path}");
-            assert_eq!(resolve(path).resolved, Resolved::Route(route), "{path}");
+        for (path, of_table, id, verbs) in cases {
+            let Resolved::Route(route) = resolve(path).resolved else { panic!("{path}") };
+            assert_eq!((route.path(), route.id.as_str()), (of_table, id), "{path}");
+            assert_eq!(route.verbs().join(", "), verbs, "{path}");
         }
     }
 
@@ -330,7 +348,8 @@ mod tests {
                     continue;
                 }
                 assert_eq!(resolved == Resolved::Unknown, !is_file, "{path}");
-                assert_eq!(matches!(resolved, Resolved::Route(Route::File(_))), is_file, "{path}");
+                let served = if let Resolved::Route(route) = &resolved { route.served() } else { None };
+                assert_eq!(served == Some(Served::File), is_file, "{path}");
             }
         }
     }
@@ -386,38 +405,40 @@ mod tests {
         type Bases<'a> = &'a [Option<ProtocolVersion>];
 
         let both = [None, V1, V03];
-        let cases: [(&str, Route, Option<ProtocolVersion>, Bases<'_>); 12] = [
-            ("/", Route::Rpc, None, &both),
-            ("/.well-known/agent-card.json", Route::Card, None, &both),
-            ("/.well-known/agent.json", Route::Card, V03, &[None, V03]),
-            ("/message:send", Route::SendMessage, V1, &[None, V1]),
-            ("/tasks/t1:cancel", Route::CancelTask(id("t1")), V1, &[None, V1]),
-            ("/extendedAgentCard", Route::ExtendedCard(Dialect::Rest), V1, &[None, V1]),
-            ("/v1/message:send", Route::SendMessage, V03, &[None, V03]),
-            ("/v1/tasks/", Route::Task(id("")), V03, &[None, V03]),
-            ("/v1/tasks/t1%3Acancel", Route::CancelTask(id("t1")), V03, &[None, V03]),
-            ("/v1/tasks/t/pushNotificationConfigs/c", Route::PushConfig, V03, &[None, V03]),
-            ("/v1/card", Route::ExtendedCard(Dialect::Rest), V03, &[None, V03]),
-            ("/agent/authenticatedExtendedCard", Route::ExtendedCard(Dialect::Rpc), V03, &[None, V03]),
+        let cases: [(&str, &str, Option<ProtocolVersion>, Bases<'_>); 12] = [
+            ("/", "/", None, &both),
+            (CARD, CARD, None, &both),
+            ("/.well-known/agent.json", "/.well-known/agent.json", V03, &[None, V03]),
+            ("/message:send", "/message:send", V1, &[None, V1]),
+            ("/tasks/t1:cancel", "/tasks/{id}:cancel", V1, &[None, V1]),
+            ("/extendedAgentCard", "/extendedAgentCard", V1, &[None, V1]),
+            ("/v1/message:send", "/v1/message:send", V03, &[None, V03]),
+            ("/v1/tasks/", "/v1/tasks/{id}", V03, &[None, V03]),
+            ("/v1/tasks/t1%3Acancel", "/v1/tasks/{id}:cancel", V03, &[None, V03]),
+            (
+                "/v1/tasks/t/pushNotificationConfigs/c",
+                "/v1/tasks/{id}/pushNotificationConfigs/{push_id}",
+                V03,
+                &[None, V03],
+            ),
+            ("/v1/card", "/v1/card", V03, &[None, V03]),
+            ("/agent/authenticatedExtendedCard", "/agent/authenticatedExtendedCard", V03, &[None, V03]),
         ];
-        for (path, route, version, bases) in cases {
+        for (path, of_table, version, bases) in cases {
             for base in both {
                 let path = format!("{}{path}", base.map_or("", ProtocolVersion::base));
                 let target = resolve(&path);
                 assert_eq!(target.base, base, "{path}");
                 if bases.contains(&base) {
-                    assert_eq!(
-                        (target.version, target.resolved),
-                        (version, Resolved::Route(route.clone())),
-                        "{path}"
-                    );
+                    assert_eq!(target.version, version, "{path}");
+                    assert_eq!(route(&path).map(|(path, _)| path), Some(of_table), "{path}");
                 } else {
                     assert_eq!((target.version, target.resolved), (base, Resolved::Unknown), "{path}");
                 }
             }
         }
         for version in ProtocolVersion::ALL {
-            assert_eq!(resolve(version.base()).resolved, Resolved::Route(Route::Rpc));
+            assert_eq!(route(version.base()), Some(("/", String::new())));
         }
         // Unknown paths under `/v1` belong to 0.3, too.
         assert_eq!(resolve("/v1/nope").version, V03);

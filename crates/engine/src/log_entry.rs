@@ -8,40 +8,47 @@ use std::time::Instant;
 use bytes::Bytes;
 use longshore_model::{Entry, Epoch, Seq, TaskEvent};
 
-/// Identifies one encoded form of an event. The form depends on the protocol version, on what the reader may see and, in 0.3, on
-/// the binding. Two encodings of one event in the same form are equal, so readers share them. The encoder assigns the numbers; to
-/// the engine they are only keys.
+/// Identifies one encoded form of an event. The form depends on the protocol version, on what the reader may see and on the binding.
+/// Two encodings of one event in the same form are equal, so readers share them. The encoders assign the numbers, which must differ
+/// between encoders; to the engine they are only keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct EncodedForm(pub u8);
+pub struct EncodedForm(pub u16);
 
 pub struct LogEntry {
     pub entry: Entry,
     /// The form that was requested first. Mostly there is no other.
-    first: OnceLock<(EncodedForm, Bytes)>,
-    others: OnceLock<Box<[OnceLock<Bytes>; Self::KEPT_FORMS]>>,
+    first: OnceLock<Encoded>,
+}
+
+/// One encoded form, and the form that was requested after it.
+struct Encoded {
+    form: EncodedForm,
+    bytes: Bytes,
+    next: OnceLock<Box<Self>>,
+}
+
+impl Encoded {
+    fn new(form: EncodedForm, bytes: Bytes) -> Self {
+        Self { form, bytes, next: OnceLock::new() }
+    }
 }
 
 impl LogEntry {
-    /// How many forms of one entry are kept. Any other form is encoded again for each reader.
-    pub const KEPT_FORMS: usize = 29;
-
     pub(crate) fn new(entry: Entry) -> Self {
-        Self { entry, first: OnceLock::new(), others: OnceLock::new() }
+        Self { entry, first: OnceLock::new() }
     }
 
-    /// The entry in this form: encoded by the first reader that asks, shared by all others.
+    /// The entry in this form: encoded by the first reader that asks, shared by all others. The encoders bound the number of forms.
     pub fn encoded(&self, form: EncodedForm, encode: impl FnOnce(&Entry) -> Bytes) -> Bytes {
-        if usize::from(form.0) >= Self::KEPT_FORMS {
-            return encode(&self.entry);
-        }
         let mut encode = Some(encode);
-        let mut make = || encode.take().map(|encode| encode(&self.entry)).unwrap_or_default();
-        let (first, bytes) = self.first.get_or_init(|| (form, make()));
-        if *first == form {
-            return bytes.clone();
+        // Called at most once: whoever makes an entry of the list finds its own form there.
+        let mut make =
+            || Encoded::new(form, encode.take().map(|encode| encode(&self.entry)).unwrap_or_default());
+        let mut kept = self.first.get_or_init(&mut make);
+        while kept.form != form {
+            kept = kept.next.get_or_init(|| Box::new(make()));
         }
-        let others = self.others.get_or_init(Box::default);
-        others[usize::from(form.0)].get_or_init(make).clone()
+        kept.bytes.clone()
     }
 }
 
@@ -183,18 +190,14 @@ mod tests {
         let events = events(1, 1);
         let entry = &events.entries()[0];
         let mut made = Vec::new();
-        for number in [4, 0, 20, 4, 20, 0] {
+        for number in [4, 0, 20, 4, 1000, 20, 0, 1000] {
             let bytes = entry.encoded(EncodedForm(number), |_| {
                 made.push(number);
-                Bytes::from(vec![number])
+                Bytes::from(number.to_string())
             });
-            assert_eq!(bytes, [number].as_slice());
+            assert_eq!(bytes, number.to_string());
         }
-        assert_eq!(made, [4, 0, 20]);
-        // A form that is not kept is encoded each time.
-        for _ in 0..2 {
-            assert_eq!(entry.encoded(EncodedForm(21), |_| Bytes::from_static(b"x")), "x");
-        }
+        assert_eq!(made, [4, 0, 20, 1000]);
     }
 
     #[test]

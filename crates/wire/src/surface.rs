@@ -10,7 +10,6 @@ use longshore_model::ErrorKind;
 use crate::contract::Deployment;
 use crate::methods;
 use crate::v1::method::Method;
-use crate::v03;
 
 /// A version of the A2A protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
@@ -40,6 +39,7 @@ impl ProtocolVersion {
     }
 }
 
+/// The verbs, in the order of the header `Allow`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Verb {
     Get,
@@ -72,17 +72,39 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// An operation of A2A, with its names and endpoints in both versions.
+/// An operation of A2A: the one row from which bindings, documents and logs take what they need to know about it.
 #[derive(Debug)]
 pub struct Operation {
     pub method: Method,
     pub summary: &'static str,
+    pub params: Params,
     /// Whether the response is a stream of events.
     pub streams: bool,
+    /// Who may call the operation, in every binding.
+    pub access: Access,
+    /// Whether the caller must have activated the extensions that the deployment requires.
+    pub needs_extensions: bool,
     /// For an operation that is known but not implemented: the error with which every call is refused.
     pub refused: Option<ErrorKind>,
+    /// The JSON-RPC method of 0.3. That of 1.0 is the name of the operation.
+    old_name: &'static str,
+    /// The gRPC call of 0.3. That of 1.0 is the name of the operation. `None`: 0.3 has no such call.
+    old_grpc: Option<&'static str>,
     rest: &'static [Endpoint],
     old_rest: &'static [Endpoint],
+}
+
+/// The parameters of an operation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Params {
+    /// A message, and how to respond to it.
+    Message,
+    Task,
+    /// A task, and how much of its history to return.
+    TaskWithHistory,
+    List,
+    /// The operation has none, and ignores what it gets.
+    Ignored,
 }
 
 impl Operation {
@@ -90,8 +112,27 @@ impl Operation {
     pub fn jsonrpc(&self, version: ProtocolVersion) -> &'static str {
         match version {
             ProtocolVersion::V1 => self.method.as_str(),
-            ProtocolVersion::V03 => v03::method::name(self.method),
+            ProtocolVersion::V03 => self.old_name,
         }
+    }
+
+    /// The name of the call in the gRPC service of a version: `lf.a2a.v1.A2AService` of 1.0, `a2a.v1.A2AService` of 0.3.
+    pub fn grpc(&self, version: ProtocolVersion) -> Option<&'static str> {
+        match version {
+            ProtocolVersion::V1 => Some(self.method.as_str()),
+            ProtocolVersion::V03 => self.old_grpc,
+        }
+    }
+
+    /// The row of an operation.
+    pub fn of(method: Method) -> &'static Self {
+        let row = OPERATIONS.iter().find(|operation| operation.method == method);
+        row.expect("a test checks that every operation has a row")
+    }
+
+    /// The operation with this JSON-RPC method. `None`: the version has no such operation.
+    pub fn by_jsonrpc(version: ProtocolVersion, name: &str) -> Option<&'static Self> {
+        OPERATIONS.iter().find(|operation| operation.jsonrpc(version) == name)
     }
 
     pub fn rest(&self, version: ProtocolVersion) -> &'static [Endpoint] {
@@ -119,84 +160,134 @@ const fn delete(path: &'static str) -> Endpoint {
 }
 
 /// The operations, in the order in which the documents list them.
-pub const OPERATIONS: [Operation; 11] = [
+pub static OPERATIONS: [Operation; 11] = [
     Operation {
         method: Method::SendMessage,
         summary: "Sends a message and returns the task when it ends or needs input, or at once if requested.",
+        params: Params::Message,
         streams: false,
+        access: Access::Credential,
+        needs_extensions: true,
         refused: None,
+        old_name: "message/send",
+        old_grpc: Some("SendMessage"),
         rest: &[post("/message:send")],
         old_rest: &[post("/v1/message:send")],
     },
     Operation {
         method: Method::SendStreamingMessage,
         summary: "Sends a message and streams the events of its task.",
+        params: Params::Message,
         streams: true,
+        access: Access::Credential,
+        needs_extensions: true,
         refused: None,
+        old_name: "message/stream",
+        old_grpc: Some("SendStreamingMessage"),
         rest: &[post("/message:stream")],
         old_rest: &[post("/v1/message:stream")],
     },
     Operation {
         method: Method::GetTask,
         summary: "Reads a task.",
+        params: Params::TaskWithHistory,
         streams: false,
+        access: Access::Credential,
+        needs_extensions: true,
         refused: None,
+        old_name: "tasks/get",
+        old_grpc: Some("GetTask"),
         rest: &[get("/tasks/{id}")],
         old_rest: &[get("/v1/tasks/{id}")],
     },
     Operation {
         method: Method::ListTasks,
         summary: "Lists the caller's tasks, the newest first.",
+        params: Params::List,
         streams: false,
+        access: Access::Credential,
+        needs_extensions: true,
         refused: None,
+        old_name: "tasks/list",
+        old_grpc: None,
         rest: &[get("/tasks")],
         old_rest: &[get("/v1/tasks")],
     },
     Operation {
         method: Method::CancelTask,
         summary: "Cancels a task that is not over.",
+        params: Params::Task,
         streams: false,
+        access: Access::Credential,
+        needs_extensions: true,
         refused: None,
+        old_name: "tasks/cancel",
+        old_grpc: Some("CancelTask"),
         rest: &[post("/tasks/{id}:cancel")],
         old_rest: &[post("/v1/tasks/{id}:cancel")],
     },
     Operation {
         method: Method::CreateTaskPushNotificationConfig,
         summary: "Registers a webhook for a task.",
+        params: Params::Ignored,
         streams: false,
+        access: Access::Credential,
+        needs_extensions: true,
         refused: Some(ErrorKind::PushNotSupported),
+        old_name: "tasks/pushNotificationConfig/set",
+        old_grpc: Some("CreateTaskPushNotificationConfig"),
         rest: &[post("/tasks/{id}/pushNotificationConfigs")],
         old_rest: &[post("/v1/tasks/{id}/pushNotificationConfigs")],
     },
     Operation {
         method: Method::GetTaskPushNotificationConfig,
         summary: "Reads a webhook of a task.",
+        params: Params::Ignored,
         streams: false,
+        access: Access::Credential,
+        needs_extensions: true,
         refused: Some(ErrorKind::PushNotSupported),
+        old_name: "tasks/pushNotificationConfig/get",
+        old_grpc: Some("GetTaskPushNotificationConfig"),
         rest: &[get("/tasks/{id}/pushNotificationConfigs/{push_id}")],
         old_rest: &[get("/v1/tasks/{id}/pushNotificationConfigs/{push_id}")],
     },
     Operation {
         method: Method::ListTaskPushNotificationConfigs,
         summary: "Lists the webhooks of a task.",
+        params: Params::Ignored,
         streams: false,
+        access: Access::Credential,
+        needs_extensions: true,
         refused: Some(ErrorKind::PushNotSupported),
+        old_name: "tasks/pushNotificationConfig/list",
+        old_grpc: Some("ListTaskPushNotificationConfig"),
         rest: &[get("/tasks/{id}/pushNotificationConfigs")],
         old_rest: &[get("/v1/tasks/{id}/pushNotificationConfigs")],
     },
     Operation {
         method: Method::DeleteTaskPushNotificationConfig,
         summary: "Removes a webhook of a task.",
+        params: Params::Ignored,
         streams: false,
+        access: Access::Credential,
+        needs_extensions: true,
         refused: Some(ErrorKind::PushNotSupported),
+        old_name: "tasks/pushNotificationConfig/delete",
+        old_grpc: Some("DeleteTaskPushNotificationConfig"),
         rest: &[delete("/tasks/{id}/pushNotificationConfigs/{push_id}")],
         old_rest: &[delete("/v1/tasks/{id}/pushNotificationConfigs/{push_id}")],
     },
     Operation {
         method: Method::SubscribeToTask,
         summary: "Streams a task: its current state, then its further events.",
+        params: Params::Task,
         streams: true,
+        access: Access::Credential,
+        needs_extensions: true,
         refused: None,
+        old_name: "tasks/resubscribe",
+        old_grpc: Some("TaskSubscription"),
         // The table of the specification says POST, its protocol buffers say GET, and there are clients for both.
         rest: &[get("/tasks/{id}:subscribe"), post("/tasks/{id}:subscribe")],
         old_rest: &[get("/v1/tasks/{id}:subscribe"), post("/v1/tasks/{id}:subscribe")],
@@ -204,8 +295,13 @@ pub const OPERATIONS: [Operation; 11] = [
     Operation {
         method: Method::GetExtendedAgentCard,
         summary: "Reads the card for callers with a credential.",
+        params: Params::Ignored,
         streams: false,
+        access: Access::Credential,
+        needs_extensions: false,
         refused: None,
+        old_name: "agent/getAuthenticatedExtendedCard",
+        old_grpc: Some("GetAgentCard"),
         rest: &[get("/extendedAgentCard"), head("/extendedAgentCard")],
         old_rest: &[
             get("/v1/card"),
@@ -240,7 +336,7 @@ pub enum Served {
 }
 
 /// A path outside of the operations.
-#[derive(Debug)]
+#[derive(PartialEq, Eq, Debug)]
 pub struct Route {
     pub path: &'static str,
     pub verbs: &'static [Verb],
@@ -252,7 +348,7 @@ pub struct Route {
 }
 
 /// The paths outside of the operations. Every operation needs a credential in every binding.
-pub const ROUTES: [Route; 8] = [
+pub static ROUTES: [Route; 8] = [
     Route {
         path: "/",
         verbs: &[Verb::Post],
@@ -374,6 +470,23 @@ mod tests {
             let rows = OPERATIONS.iter().filter(|operation| operation.method == method).count();
             assert_eq!(rows, 1, "{method:?}");
         }
+    }
+
+    /// The names of the calls in the protocol buffers of the two versions.
+    #[test]
+    fn the_calls_of_grpc() {
+        let names = |version| OPERATIONS.iter().filter_map(move |operation| operation.grpc(version));
+        for version in ProtocolVersion::ALL {
+            assert_eq!(names(version).count(), names(version).collect::<HashSet<_>>().len(), "{version:?}");
+        }
+        assert!(names(ProtocolVersion::V1).eq(OPERATIONS.iter().map(|operation| operation.method.as_str())));
+        let renamed: Vec<_> = OPERATIONS
+            .iter()
+            .filter(|operation| operation.grpc(ProtocolVersion::V03) != operation.grpc(ProtocolVersion::V1))
+            .map(|operation| operation.grpc(ProtocolVersion::V03))
+            .collect();
+        let list = "ListTaskPushNotificationConfig";
+        assert_eq!(renamed, [None, Some(list), Some("TaskSubscription"), Some("GetAgentCard")]);
     }
 
     #[test]

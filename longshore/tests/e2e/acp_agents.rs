@@ -148,14 +148,14 @@ async fn modes(gateway: &Gateway, client: &Client, agent: &RealAgent) {
     let refused = client.try_send(&in_mode("no-such-mode", "Hello.")).await.expect_err("no such mode");
     assert_eq!(refused.code, -32602, "{}", refused.body);
     assert!(refused.body.to_string().contains("Choose one of: "), "{}", refused.body);
-    let planned = client.send(&in_mode(agent.other_mode, "scn:text n=2 text=\"A plan.\"")).await;
-    assert_eq!(state_of(&planned), "COMPLETED", "{planned:#}");
-    if let Some((mode, runs)) = agent.silent_mode {
-        let prompt = format!("{} scn:text n=2 text=\"Done.\"", (agent.shell)("touch silent"));
-        let task = client.send(&in_mode(mode, &prompt)).await;
-        assert_eq!(state_of(&task), "COMPLETED", "{mode}: {task:#}");
-        assert_eq!(gateway.workspace().join("silent").exists(), runs, "{mode}: {task:#}");
-    }
+    let done = "scn:text n=2 text=\"Done.\"";
+    let (mode, prompt, runs) = match agent.silent_mode {
+        Some((mode, runs)) => (mode, format!("{} {done}", (agent.shell)("touch silent")), runs),
+        None => (agent.other_mode, done.to_owned(), false),
+    };
+    let task = client.send(&in_mode(mode, &prompt)).await;
+    assert_eq!(state_of(&task), "COMPLETED", "{mode}: {task:#}");
+    assert_eq!(gateway.workspace().join("silent").exists(), runs, "{mode}: {task:#}");
 }
 
 async fn permissions(gateway: &Gateway, client: &Client, agent: &RealAgent) {

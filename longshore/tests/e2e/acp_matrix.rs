@@ -29,7 +29,7 @@ use crate::real_agents::{self, RealAgent, prepare};
 struct Program {
     name: &'static str,
     /// On the PATH, or below the repository.
-    program: &'static str,
+    executable: &'static str,
     /// `HALF` stands for the half of the paths that is to be played.
     arguments: &'static [&'static str],
 }
@@ -37,16 +37,16 @@ struct Program {
 const PROGRAMS: [Program; 4] = [
     Program {
         name: "python-1.0",
-        program: ".tools/venv/bin/python",
+        executable: ".tools/venv/bin/python",
         arguments: &["-m", "pytest", "-k", "HALF", "interop/python/path_of_agent.py"],
     },
     Program {
         name: "python-0.3",
-        program: ".tools/venv03/bin/python",
+        executable: ".tools/venv03/bin/python",
         arguments: &["-m", "pytest", "-k", "HALF", "interop/python03/path_of_agent.py"],
     },
-    Program { name: "js-1.x", program: "node", arguments: &node("HALF of @a2a-js/sdk 1.x,") },
-    Program { name: "js-0.3", program: "node", arguments: &node("HALF of @a2a-js/sdk 0.3.x,") },
+    Program { name: "js-1.x", executable: "node", arguments: &node("HALF of @a2a-js/sdk 1.x,") },
+    Program { name: "js-0.3", executable: "node", arguments: &node("HALF of @a2a-js/sdk 0.3.x,") },
 ];
 
 /// Node plays the tests with such names.
@@ -143,8 +143,11 @@ async fn run(gateway: &Gateway, agent: &RealAgent, client: &Program, half: &str)
         "touch": touch(agent, "FILE"),
         "notes": gateway.data_dir().with_file_name(format!("notes-{name}.json")),
     });
-    let program =
-        if client.program.contains('/') { root.join(client.program) } else { PathBuf::from(client.program) };
+    let program = if client.executable.contains('/') {
+        root.join(client.executable)
+    } else {
+        PathBuf::from(client.executable)
+    };
     let mut command = Command::new(program);
     let arguments = client.arguments.iter().map(|argument| argument.replace("HALF", half));
     command
@@ -164,14 +167,14 @@ async fn run(gateway: &Gateway, agent: &RealAgent, client: &Program, half: &str)
 
 async fn before_restart(client: &Client, gateway: &Gateway, agent: &RealAgent, binding: &str) -> String {
     let sent = send(client, message("scn:text n=3 text=\"The tide turns at six.\"")).await;
-    ended(binding, &sent, TaskState::Completed, Some("The tide turns at six."));
+    ended(binding, &sent, &TaskState::Completed, Some("The tide turns at six."));
     let context = sent.context_id;
     let say = |text: &str| a2a::Message { context_id: Some(context.clone()), ..message(text) };
 
     let prompt = request(say("scn:text n=6 text=\"Anchors aweigh, and off we go.\""));
     let events = collect(ok("SendStreamingMessage", client.send_streaming_message(&prompt).await)).await;
     let streamed = fold(&events);
-    ended(binding, &streamed, TaskState::Completed, Some("Anchors aweigh, and off we go."));
+    ended(binding, &streamed, &TaskState::Completed, Some("Anchors aweigh, and off we go."));
     let stored = ok("GetTask", client.get_task(&get(&streamed.id)).await);
     assert_eq!((said(&stored), &stored.status), (said(&streamed), &streamed.status), "{binding}");
 
@@ -180,7 +183,7 @@ async fn before_restart(client: &Client, gateway: &Gateway, agent: &RealAgent, b
     let subscribe = SubscribeToTaskRequest { id: lost.clone(), tenant: None };
     let rest = fold(&collect(ok("SubscribeToTask", client.subscribe_to_task(&subscribe).await)).await);
     let stored = ok("GetTask", client.get_task(&get(&lost)).await);
-    ended(binding, &rest, TaskState::Completed, Some(&said(&stored)));
+    ended(binding, &rest, &TaskState::Completed, Some(&said(&stored)));
 
     let mut endless = request(say("scn:forever delay=20"));
     endless.configuration = Some(SendMessageConfiguration {
@@ -193,23 +196,23 @@ async fn before_restart(client: &Client, gateway: &Gateway, agent: &RealAgent, b
     let subscribe = SubscribeToTaskRequest { id: running.id.clone(), tenant: None };
     leave(client.subscribe_to_task(&subscribe).await).await;
     let cancel = CancelTaskRequest { id: running.id.clone(), metadata: None, tenant: None };
-    ended(binding, &ok("CancelTask", client.cancel_task(&cancel).await), TaskState::Canceled, None);
+    ended(binding, &ok("CancelTask", client.cancel_task(&cancel).await), &TaskState::Canceled, None);
 
     for (answer, is_allowed) in [("once", true), ("reject", false)] {
         let name = format!("rust-{}-{answer}", binding.len());
         let waiting = send(client, say(&touch(agent, &name))).await;
-        ended(binding, &waiting, TaskState::InputRequired, None);
+        ended(binding, &waiting, &TaskState::InputRequired, None);
         let file = gateway.workspace().join(&name);
         assert!(!file.exists(), "{binding}: the agent did not wait for the answer");
         let answer = a2a::Message { task_id: Some(waiting.id.clone()), ..message(answer) };
         let answered = send(client, answer).await;
         assert_eq!(answered.id, waiting.id, "{binding}");
-        ended(binding, &answered, TaskState::Completed, None);
+        ended(binding, &answered, &TaskState::Completed, None);
         assert_eq!(file.exists(), is_allowed, "{binding}: {answered:#?}");
     }
 
     let again = send(client, say("scn:text n=2 text=\"once more\"")).await;
-    ended(binding, &again, TaskState::Completed, Some("once more"));
+    ended(binding, &again, &TaskState::Completed, Some("once more"));
     context
 }
 
@@ -217,7 +220,7 @@ async fn after_restart(client: &Client, context: &str, binding: &str) -> String 
     let words = message("scn:text n=2 text=\"after the restart\"");
     let task = send(client, a2a::Message { context_id: Some(context.to_owned()), ..words }).await;
     assert_eq!(task.context_id, context, "{binding}");
-    ended(binding, &task, TaskState::Completed, Some("after the restart"));
+    ended(binding, &task, &TaskState::Completed, Some("after the restart"));
     task.context_id
 }
 
@@ -235,8 +238,8 @@ async fn leave(
     }
 }
 
-fn ended(binding: &str, task: &Task, state: TaskState, words: Option<&str>) {
-    assert_eq!(task.status.state, state, "{binding}: {task:#?}");
+fn ended(binding: &str, task: &Task, state: &TaskState, words: Option<&str>) {
+    assert_eq!(&task.status.state, state, "{binding}: {task:#?}");
     if let Some(words) = words {
         assert_eq!(said(task), words, "{binding}: {task:#?}");
     }

@@ -1,12 +1,21 @@
 //! Opens sessions: new ones, and those of an earlier process.
 
+use std::time::Duration;
+
 use longshore_engine::port::{NewSession, Session};
 use longshore_model::{Error, ErrorKind, Result, SessionId};
+use tokio::time::sleep;
 
 use super::AcpAgent;
 use super::lease::Lease;
-use crate::connection::CallError;
+use crate::connection::{CallError, Connection, OpenedSession};
+use crate::schema::McpServer;
 use crate::translate::Replay;
+
+/// How often, and after which pause, the opening of a session is tried again while the agent still opens it for an earlier
+/// request. Then the session counts as lost.
+const MAX_RETRIES: usize = 20;
+const LOADING_PAUSE: Duration = Duration::from_millis(500);
 
 const WITHOUT_HISTORY: &str = "The agent opened the session again and showed no history of it, so it may not know what was said before.";
 
@@ -37,7 +46,7 @@ impl AcpAgent {
     pub(super) async fn reopen(&self, lease: &Lease, session: &Session) -> Result<Option<&'static str>> {
         let (connection, id) = (lease.connection(), session.id.as_str());
         let servers = lease.servers(&self.config.mcp_servers);
-        let opened = connection.reopen_session(id, &session.directory, &servers).await;
+        let opened = reopen_when_free(connection, id, &session.directory, &servers).await;
         let opened = opened.inspect_err(
             |cause| tracing::info!(session = id, %cause, "an agent did not open a session again"),
         );
@@ -60,6 +69,22 @@ fn told(lease: &Lease, cause: CallError) -> CallError {
         lease.note_missing_credentials();
     }
     cause
+}
+
+/// Tries again while the agent still opens the session for an earlier request: a task that was canceled meanwhile gave it up.
+async fn reopen_when_free(
+    connection: &Connection,
+    session: &str,
+    directory: &str,
+    servers: &[McpServer],
+) -> std::result::Result<OpenedSession, CallError> {
+    for _ in 0..MAX_RETRIES {
+        match connection.reopen_session(session, directory, servers).await {
+            Err(CallError::Rpc(error)) if error.is_session_loading() => sleep(LOADING_PAUSE).await,
+            opened => return opened,
+        }
+    }
+    connection.reopen_session(session, directory, servers).await
 }
 
 /// `heard`: what the gateway had heard of the last turn, if that broke off.

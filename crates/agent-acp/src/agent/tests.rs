@@ -257,6 +257,26 @@ async fn an_idle_agent_is_stopped_and_started_again_by_the_next_turn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_session_that_the_agent_still_opens_for_an_earlier_request_is_not_lost() {
+    let mut stage = stage_with(2, |config| config.idle_stop = Some(Duration::from_mins(5)));
+    let session = stage.begin(loads(), "s").await;
+    stage.peers[0].closed().await;
+    stage.die();
+    let playing = async {
+        stage.peers[0].answer("initialize", loads()).await;
+        for _ in 0..2 {
+            let busy = "session is already loading with different settings: s";
+            stage.peers[0].fail("session/load", -32603, busy).await;
+        }
+        stage.peers[0].answer("session/load", json!({})).await;
+        stage.peers[0].get().await
+    };
+    let (turn, prompt) = tokio::join!(stage.agent.start_turn(request(&session, "again")), playing);
+    assert_eq!(prompt["params"]["prompt"][0]["text"], "again");
+    turn.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_agent_that_would_lose_its_sessions_is_not_stopped_for_being_idle() {
     let mut stage = stage_with(1, |config| config.idle_stop = Some(Duration::from_mins(5)));
     let session = stage.begin(json!({"protocolVersion": 1}), "s").await;

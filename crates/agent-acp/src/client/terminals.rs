@@ -58,8 +58,12 @@ struct Terminal {
     ended: Ended,
 }
 
-/// `None`: the command runs. The inner `None`: how it ended is not known.
-type Ended = watch::Receiver<Option<Option<ExitStatus>>>;
+/// `None`: the command runs.
+type Ended = watch::Receiver<Option<Exit>>;
+
+/// How a command ended. `None`: that is not known.
+#[derive(Clone, Copy, Debug)]
+struct Exit(Option<ExitStatus>);
 
 /// The output of a command, for callers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -79,7 +83,7 @@ pub(crate) struct Follower {
     pipe: pipe::Receiver,
     output: Arc<Mutex<Output>>,
     stop: watch::Receiver<bool>,
-    ended: watch::Sender<Option<Option<ExitStatus>>>,
+    ended: watch::Sender<Option<Exit>>,
 }
 
 impl Terminals {
@@ -139,7 +143,7 @@ impl Terminals {
             let ended = *terminal.ended.borrow();
             let (output, truncated) = lock(&terminal.output).text();
             let mut answer = json!({"output": output, "truncated": truncated});
-            if let Some(status) = ended {
+            if let Some(Exit(status)) = ended {
                 answer["exitStatus"] = exit_status(status);
             }
             answer
@@ -150,8 +154,8 @@ impl Terminals {
     pub(crate) async fn wait_for_exit(&self, session: &str, id: &str) -> Result<Value, Refusal> {
         let mut ended = self.find(session, id, |terminal| terminal.ended.clone())?;
         // An error means that the follower was stopped together with the gateway.
-        let status = ended.wait_for(Option::is_some).await.ok().and_then(|status| *status);
-        Ok(exit_status(status.flatten()))
+        let exit = ended.wait_for(Option::is_some).await.ok().and_then(|exit| *exit);
+        Ok(exit_status(exit.and_then(|Exit(status)| status)))
     }
 
     /// Kills the command, and waits until it has ended.
@@ -242,7 +246,7 @@ impl Follower {
         let _ = timeout(LAST_OUTPUT, rest).await;
         let last = lock(&output).shown();
         show(report(last, true)).await;
-        ended.send_replace(Some(status));
+        ended.send_replace(Some(Exit(status)));
     }
 }
 

@@ -14,14 +14,12 @@ pub(super) struct Outputs(VecDeque<(String, String)>);
 
 impl Outputs {
     pub(super) fn set(&mut self, id: &str, output: &str) {
-        match self.0.iter_mut().find(|(known, _)| known == id) {
-            Some((_, text)) => output.clone_into(text),
-            None => {
-                self.0.push_back((id.to_owned(), output.to_owned()));
-                if self.0.len() > MAX_TERMINALS {
-                    self.0.pop_front();
-                }
-            }
+        if let Some((_, text)) = self.0.iter_mut().find(|(known, _)| known == id) {
+            return output.clone_into(text);
+        }
+        self.0.push_back((id.to_owned(), output.to_owned()));
+        if self.0.len() > MAX_TERMINALS {
+            self.0.pop_front();
         }
     }
 

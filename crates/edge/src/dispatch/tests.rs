@@ -9,10 +9,11 @@ use http::request::Builder;
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
 use longshore_meter::label::Limit;
+use longshore_model::TraceContext;
 use longshore_wire::contract::Deployment;
 
 use super::*;
-use crate::{Limits, Rate, test_engine};
+use crate::{Credentials, Limits, Rate, test_engine};
 
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";

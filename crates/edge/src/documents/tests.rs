@@ -1,36 +1,10 @@
 //! The routing and the documents agree on what is served.
 
 use std::collections::BTreeSet;
-use std::mem::discriminant;
 
 use longshore_wire::surface::{Access, OPERATIONS, ProtocolVersion, ROUTES, Verb};
-use longshore_wire::v03::Dialect;
 
-use crate::route::{Resolved, Route, Target, resolve};
-
-/// One route of each kind. The compiler reports a new route here, because the match has no arm for it.
-fn every_route() -> Vec<Route> {
-    let id = String::new;
-    let next = |route: &Route| match route {
-        Route::Rpc => Some(Route::Card),
-        Route::Card => Some(Route::OpenApi),
-        Route::OpenApi => Some(Route::Health),
-        Route::Health => Some(Route::Metrics),
-        Route::Metrics => Some(Route::Livez),
-        Route::Livez => Some(Route::SendMessage),
-        Route::SendMessage => Some(Route::StreamMessage),
-        Route::StreamMessage => Some(Route::Tasks),
-        Route::Tasks => Some(Route::Task(id())),
-        Route::Task(_) => Some(Route::CancelTask(id())),
-        Route::CancelTask(_) => Some(Route::SubscribeToTask(id())),
-        Route::SubscribeToTask(_) => Some(Route::PushConfigs),
-        Route::PushConfigs => Some(Route::PushConfig),
-        Route::PushConfig => Some(Route::ExtendedCard(Dialect::Rpc)),
-        Route::ExtendedCard(_) => Some(Route::File(id())),
-        Route::File(_) => None,
-    };
-    std::iter::successors(Some(Route::Rpc), next).collect()
-}
+use crate::route::{Resolved, Target, resolve};
 
 /// Each path of the table: its version, its verbs, and who may use it.
 fn every_path() -> Vec<(&'static str, Option<ProtocolVersion>, BTreeSet<&'static str>, Access)> {
@@ -51,21 +25,17 @@ fn every_path() -> Vec<(&'static str, Option<ProtocolVersion>, BTreeSet<&'static
 }
 
 #[test]
-fn every_path_of_the_documents_is_served_and_every_route_is_in_the_documents() {
-    let mut reached = Vec::new();
+fn every_path_of_the_documents_is_served() {
     for (path, version, verbs, access) in every_path() {
         let target = resolve(&path.replace("{id}", "t1").replace("{push_id}", "p1"));
         let Target { base: None, version: served_for, resolved: Resolved::Route(route) } = target else {
             panic!("{path} is not served");
         };
         assert_eq!(served_for, version, "{path}");
-        let taken: BTreeSet<&str> = route.verbs().iter().map(http::Method::as_str).collect();
+        assert_eq!(route.path(), path);
+        let taken: BTreeSet<&str> = route.verbs().into_iter().collect();
         assert_eq!(taken, verbs, "{path}");
         assert_eq!(route.access(), access, "{path}");
-        reached.push(discriminant(&route));
-    }
-    for route in every_route() {
-        assert!(reached.contains(&discriminant(&route)), "{route:?} is in no document");
     }
 }
 

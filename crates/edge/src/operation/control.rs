@@ -6,56 +6,64 @@
 
 use std::sync::{Arc, OnceLock};
 
-use bytes::Bytes;
 use longshore_engine::port::{caller_trace, with_caller_trace};
 use longshore_engine::{ControlCaller, is_long_running};
-use longshore_model::{ControlResult, Error, ErrorKind, Result, SessionId, TaskId};
+use longshore_model::{
+    Approval, ControlResult, Error, ErrorKind, Interrupt, RequestId, Result, SessionId, TaskId,
+};
 use longshore_wire::contract;
-use longshore_wire::extension::{self as extensions, Activated};
 use longshore_wire::methods::{Call, Effect, Method, Need, Switch};
-use longshore_wire::surface::ProtocolVersion;
-use longshore_wire::v1::extension;
-use tracing::Span;
 
 use super::Operations;
 use crate::audit::CallRecord;
 use crate::auth::{Caller, Capability};
+use crate::command::{MethodCall, RequestOptions};
 use crate::reply;
 
 /// The number of slow calls that notifications may run in the background. The next notification is answered when its own call
 /// has ended.
 pub(crate) const MAX_BACKGROUND_CALLS: usize = 256;
 
-/// A call of an extension method, not decoded yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct MethodCall<'a> {
-    pub(crate) method: &'static Method,
-    pub(crate) version: ProtocolVersion,
-    /// A JSON object, unless the caller made a mistake.
-    pub(crate) params: &'a str,
-    pub(crate) activated: Activated,
-    /// The span of every log line about the call.
-    pub(crate) span: &'a Span,
+/// The result of an extension method.
+#[derive(Debug)]
+pub(crate) enum MethodReply {
+    Asks(Vec<Interrupt>),
+    Approvals(Vec<Approval>),
+    /// The ask that was answered, or whose approval was revoked.
+    Answered(RequestId),
+    Control(&'static Method, Box<ControlResult>),
 }
 
 impl Operations {
     /// Executes a call and returns its result.
-    pub(crate) async fn call(&self, caller: &Caller, method_call: MethodCall<'_>) -> Result<Bytes> {
-        let (call, record) = self.admit_call(caller, method_call)?;
-        self.execute(caller, method_call, call, record).await
+    pub(super) async fn call(
+        &self,
+        caller: &Caller,
+        call: MethodCall,
+        options: &RequestOptions,
+    ) -> Result<MethodReply> {
+        let method = call.method;
+        let (call, record) = self.admit_call(caller, call, options)?;
+        self.execute(caller, method, call, record).await
     }
 
     /// Handles a notification: a command is executed, a query is not. A slow command runs in the background and is recorded when
     /// it ends.
-    pub(crate) async fn notify_call(&self, caller: &Caller, method_call: MethodCall<'_>) -> Result<()> {
-        let (call, record) = self.admit_call(caller, method_call)?;
+    pub(super) async fn notify_call(
+        &self,
+        caller: &Caller,
+        call: MethodCall,
+        options: &RequestOptions,
+    ) -> Result<()> {
+        let method = call.method;
+        let (call, record) = self.admit_call(caller, call, options)?;
         match call {
-            _ if method_call.method.effect == Effect::Read => Ok(()),
+            _ if method.effect == Effect::Read => Ok(()),
             Call::Control(request) if is_long_running(&request.control) => {
                 let Ok(slot) = Arc::clone(&self.background_slots).try_acquire_owned() else {
-                    return self.execute(caller, method_call, Call::Control(request), record).await.map(drop);
+                    return self.execute(caller, method, Call::Control(request), record).await.map(drop);
                 };
-                let span = method_call.span.clone();
+                let span = options.span.clone();
                 self.engine.control_detached(&self.control_caller(caller), request, move |result| {
                     record.ended_with(result);
                     if let Err(error) = result {
@@ -66,7 +74,7 @@ impl Operations {
                 });
                 Ok(())
             }
-            call => self.execute(caller, method_call, call, record).await.map(drop),
+            call => self.execute(caller, method, call, record).await.map(drop),
         }
     }
 
@@ -77,36 +85,36 @@ impl Operations {
         ControlCaller { principal: caller.principal.clone(), may_claim, may_run }
     }
 
-    /// Decodes and checks a call. Nothing is executed yet.
-    fn admit_call(&self, caller: &Caller, method_call: MethodCall<'_>) -> Result<(Call, CallRecord)> {
-        let mut record = CallRecord::begin(method_call.method, caller, &self.metrics, method_call.span);
-        match self.check_call(caller, method_call) {
-            Ok(call) => {
-                record.set_target(&call);
-                Ok((call, record))
-            }
+    /// Checks a call. Nothing is executed yet.
+    fn admit_call(
+        &self,
+        caller: &Caller,
+        call: MethodCall,
+        options: &RequestOptions,
+    ) -> Result<(Call, CallRecord)> {
+        let mut record = CallRecord::begin(call.method, caller, &self.metrics, &options.span);
+        // The record of a refused call names its target too, if the parameters can be decoded.
+        if let Ok((call, _)) = &call.call {
+            record.set_target(call);
+        }
+        match self.check_call(caller, call, options) {
+            Ok(call) => Ok((call, record)),
             Err(error) => {
-                // The record of a refused call names its target too, if the parameters can be decoded.
-                if let Ok(call) =
-                    method_call.method.read(method_call.version, method_call.params, Activated::ALL)
-                {
-                    record.set_target(&call);
-                }
                 record.failed(&error);
                 Err(error)
             }
         }
     }
 
-    fn check_call(&self, caller: &Caller, method_call: MethodCall<'_>) -> Result<Call> {
-        let MethodCall { method, version, params, activated, .. } = method_call;
-        extensions::check_required(activated, &self.deployment.required_extensions)?;
-        method.check_activated(activated)?;
+    fn check_call(&self, caller: &Caller, call: MethodCall, options: &RequestOptions) -> Result<Call> {
+        let MethodCall { method, call } = call;
+        self.check_required(options.activated)?;
+        method.check_activated(options.activated)?;
         if !method.is_on(&self.deployment) {
-            return Err(contract::disabled_method(version, method, &self.deployment));
+            return Err(contract::disabled_method(options.version, method, &self.deployment));
         }
         check_capability(caller, method, method.needs())?;
-        let (call, need) = method.read_with_need(version, params, activated)?;
+        let (call, need) = call?;
         if let Some(Need { field, switch }) = need {
             if !switch.is_on(&self.deployment) {
                 return Err(switched_off(&field, switch));
@@ -120,21 +128,21 @@ impl Operations {
     async fn execute(
         &self,
         caller: &Caller,
-        method_call: MethodCall<'_>,
+        method: &'static Method,
         call: Call,
         record: CallRecord,
-    ) -> Result<Bytes> {
+    ) -> Result<MethodReply> {
         let (engine, principal) = (&self.engine, &caller.principal);
         match call {
             Call::OpenAsks(kind) => {
                 let open = engine.open_asks(principal, kind).await;
                 record.ended(&open);
-                Ok(extension::asks(&open?))
+                Ok(MethodReply::Asks(open?))
             }
             Call::Approvals => {
                 let kept = engine.approvals(principal).await;
                 record.ended(&kept);
-                Ok(extension::approvals(&kept?))
+                Ok(MethodReply::Approvals(kept?))
             }
             Call::RevokeApproval(request) => {
                 let (engine, principal, id) = (engine.clone(), principal.clone(), request.clone());
@@ -144,7 +152,7 @@ impl Operations {
                     revoked
                 };
                 self.tasks.spawn("revoke", work).await.map_err(Error::internal)??;
-                Ok(extension::answered(&request))
+                Ok(MethodReply::Answered(request))
             }
             Call::Answer { request, answer } => {
                 let (engine, principal, id) = (engine.clone(), principal.clone(), request.clone());
@@ -154,15 +162,13 @@ impl Operations {
                     answered
                 });
                 let answered = self.tasks.spawn("answer", work).await.map_err(Error::internal)?;
-                answered.map_err(|error| {
-                    about(error, method_call.method, ("requestId", Some(request.as_str())))
-                })?;
-                Ok(extension::answered(&request))
+                answered.map_err(|error| about(error, method, ("requestId", Some(request.as_str()))))?;
+                Ok(MethodReply::Answered(request))
             }
             Call::Control(request) => {
                 let session = request.control.session().cloned();
                 let who = self.control_caller(caller);
-                let result = if method_call.method.effect == Effect::Read {
+                let result = if method.effect == Effect::Read {
                     let result = Box::pin(engine.control(&who, request, |_| ())).await;
                     record.ended_with(&result);
                     result
@@ -173,9 +179,9 @@ impl Operations {
                     self.unless_closing(Box::pin(result), || may_still_happen(begun.get())).await
                 };
                 let result = result.map_err(|error| {
-                    about(error, method_call.method, ("sessionId", session.as_ref().map(SessionId::as_str)))
+                    about(error, method, ("sessionId", session.as_ref().map(SessionId::as_str)))
                 })?;
-                method_call.method.answer(&result, method_call.version)
+                Ok(MethodReply::Control(method, Box::new(result)))
             }
         }
     }

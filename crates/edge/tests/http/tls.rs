@@ -234,28 +234,6 @@ async fn unfinished_handshakes_keep_nobody_out_and_end() {
 const PIECES: usize = 80;
 const PIECE: usize = 64 * 1024;
 
-/// TLS holds bytes back while the socket is full. Without a flush they would wait for the next event.
-#[tokio::test]
-async fn a_stream_that_pauses_has_delivered_everything() {
-    let authority = Authority::new("test");
-    let mut gateway = gateway(tls(&authority.server()), |_| {}).await;
-    let route = Route::Tls(gateway.address, TlsClient::trusting(&authority));
-    let task = task_of_ada(&gateway, &route).await;
-    let turn = gateway.turns.recv().await.unwrap();
-    let mut events = gateway.call("GET", &format!("/tasks/{task}:subscribe")).over(&route).stream().await;
-    events.next().await.unwrap();
-    for number in 0..PIECES {
-        turn.say(&format!("b{number}"), &"x".repeat(PIECE)).await;
-    }
-    let mut received = 0;
-    while received < PIECES * PIECE {
-        received += events.next().await.unwrap().raw.matches('x').count();
-    }
-    turn.complete().await;
-    events.rest().await;
-    gateway.stop().await;
-}
-
 #[tokio::test]
 async fn a_client_that_takes_no_byte_is_disconnected() {
     let authority = Authority::new("test");

@@ -289,7 +289,7 @@ impl Actor {
         let (ctx, running, owner) = (self.ctx.clone(), prompting.clone(), self.owner.clone());
         let bare = self.turn_request(record, Vec::new(), None, prompting.clone());
         let started = self.unless_stopped(async move {
-            let (agent, session) = (&*ctx.ports.agent, &bare.session.id);
+            let (agent, session) = (&*ctx.ports.agent, &bare.session);
             let mut checks = CHECK_SESSION_AFTER.into_iter();
             loop {
                 let request = TurnRequest { input: input.to_vec(), ..bare.clone() };
@@ -304,7 +304,7 @@ impl Actor {
                 // Not at the same time as the start: a prompt that is sent meanwhile would be stopped with the orphaned
                 // turns. Only the driver knows whether the start waited for the session or for a free call. In the second
                 // case it loses its position among the waiting calls.
-                orphaned_turns::stop_in(&ctx, session, &orphaned).await;
+                orphaned_turns::stop_in(&ctx, &session.id, &orphaned).await;
             }
         });
         let started = started.await;
@@ -353,20 +353,22 @@ fn is_unreachable(error: &Error) -> bool {
 }
 
 /// Waits until a check of the session finds orphaned turns that may block it. Waits for ever once the prompt is sent, or
-/// when no checks are left.
+/// when no checks are left. A session in which the agent does nothing is not blocked: its start only takes long, and must not
+/// be given up, because the agent may be opening the session.
 async fn find_orphaned(
     ctx: &EngineContext,
-    session: &SessionId,
+    session: &Session,
     prompting: &Prompting,
     checks: &mut impl Iterator<Item = Duration>,
 ) -> Vec<TurnRecord> {
     for check_after in checks {
         tokio::time::sleep(check_after).await;
-        let orphaned = orphaned_turns::find_in(ctx, session).await;
+        let orphaned = orphaned_turns::find_in(ctx, &session.id).await;
+        let may_block = !orphaned.is_empty() && ctx.ports.is_busy(session).await.unwrap_or(true);
         if prompting.has_begun() {
             break;
         }
-        if !orphaned.is_empty() {
+        if may_block {
             return orphaned;
         }
     }

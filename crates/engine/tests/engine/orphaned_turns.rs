@@ -92,23 +92,27 @@ async fn a_start_stops_canceled_turns_before_it_prompts_in_their_session() {
     assert_eq!(h.turn().await.request.task, second);
 }
 
-/// A turn of the context failed while the agent was idle; then something occupies the session, and the next start waits for it.
-async fn failed_in_a_now_busy_session() -> (Harness, PromptId) {
+/// A turn of the context failed while the agent was idle; then something occupies the session, and the start of the next turn waits
+/// for it.
+async fn failed_in_a_now_busy_session() -> (Harness, PromptId, TaskId) {
     let mut h = start();
     let first = h.send("c", "m1").await.task;
     let turn = h.turn().await;
-    let over = turn.request.prompt.clone();
+    let (over, session) = (turn.request.prompt.clone(), turn.request.session.id.clone());
     turn.report(AgentEvent::Ended(Outcome::Failed(Failure::new("Nobody knows whether it arrived.")))).await;
     h.reaches(&first, TaskState::Failed).await;
     asked(&h, 1).await;
     h.agent.starts.hold();
-    (h, over)
+    let second = h.send("c", "m2").await.task;
+    // The start has begun by then, and the engine has not looked for what blocks it.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    h.agent.make_busy(&session);
+    (h, over, second)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_prompt_that_arrived_after_its_task_ended_does_not_block_the_next_turn() {
-    let (mut h, over) = failed_in_a_now_busy_session().await;
-    let second = h.send("c", "m2").await.task;
+    let (mut h, over, second) = failed_in_a_now_busy_session().await;
     tokio::time::timeout(Duration::from_secs(30), asked(&h, 2)).await.expect("the engine checks");
     assert_eq!(h.agent.log().stopped[1].iter().map(|turn| turn.prompt.clone()).collect::<Vec<_>>(), [over]);
     h.agent.starts.release(1);
@@ -116,9 +120,27 @@ async fn a_prompt_that_arrived_after_its_task_ended_does_not_block_the_next_turn
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_session_that_another_client_uses_is_checked_a_few_times_only() {
-    let (h, _) = failed_in_a_now_busy_session().await;
+async fn a_start_that_takes_long_in_an_idle_session_is_not_given_up() {
+    let mut h = start();
+    let first = h.send("c", "m1").await.task;
+    let turn = h.turn().await;
+    turn.report(AgentEvent::Ended(Outcome::Failed(Failure::new("Nobody knows whether it arrived.")))).await;
+    h.reaches(&first, TaskState::Failed).await;
+    drop(turn);
+    asked(&h, 1).await;
+    h.agent.starts.hold();
     h.send("c", "m2").await;
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(
+        h.agent.log().stopped.len(),
+        1,
+        "the agent may be opening the session, so its start is left alone"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_another_client_uses_is_checked_a_few_times_only() {
+    let (h, ..) = failed_in_a_now_busy_session().await;
     tokio::time::sleep(Duration::from_mins(10)).await;
     let looks = h.agent.log().stopped.len() - 1;
     assert!((1..=5).contains(&looks), "{looks}");

@@ -6,8 +6,7 @@ use super::schema::Dialect;
 use crate::contract::Deployment;
 use crate::methods;
 use crate::names;
-use crate::surface::{OPERATIONS, ProtocolVersion};
-use crate::v1::method::Method;
+use crate::surface::{OPERATIONS, Params, ProtocolVersion};
 
 /// Example bodies of a send.
 pub(super) fn sends(deployment: &Deployment, dialect: Dialect) -> Map<String, Value> {
@@ -53,14 +52,14 @@ pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
             ProtocolVersion::V03 => (Dialect::V03Rpc, "v03"),
         };
         for operation in &OPERATIONS {
-            let params = match operation.method {
-                Method::SendMessage | Method::SendStreamingMessage => {
+            let params = match operation.params {
+                Params::Message => {
                     json!({"message": text_message(dialect, "msg-1", "Explain what this project does.")})
                 }
-                Method::GetTask => json!({"id": "task-1", "historyLength": 10}),
-                Method::CancelTask | Method::SubscribeToTask => json!({"id": "task-1"}),
-                Method::ListTasks => json!({"pageSize": 20}),
-                _ => continue,
+                Params::TaskWithHistory => json!({"id": "task-1", "historyLength": 10}),
+                Params::Task => json!({"id": "task-1"}),
+                Params::List => json!({"pageSize": 20}),
+                Params::Ignored => continue,
             };
             let value = call(operation.jsonrpc(version), &params);
             let name = format!("{word}_{}", operation.method.as_str());

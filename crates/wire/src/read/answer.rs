@@ -18,6 +18,7 @@ use crate::time;
 
 /// One event of a stream, or the payload of a send.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(clippy::large_enum_variant, reason = "a client has one at a time")]
 pub enum StreamEvent {
     Task(Task),
     Message(Message),

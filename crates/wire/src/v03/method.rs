@@ -3,27 +3,16 @@
 //! `tasks/list` is an addition of the gateway, because a JSON-RPC client of 0.3 would have no way to list tasks. A2A 0.3 defines a
 //! list as a REST path only, and its SDKs do not have it at all. Clients that do not call `tasks/list` are not affected.
 
+use crate::surface::{Operation, ProtocolVersion};
 pub use crate::v1::method::Method;
 
 /// `None` for a name that 0.3 does not have.
 pub fn parse(method: &str) -> Option<Method> {
-    Method::ALL.into_iter().find(|known| name(*known) == method)
+    Operation::by_jsonrpc(ProtocolVersion::V03, method).map(|operation| operation.method)
 }
 
 pub fn name(method: Method) -> &'static str {
-    match method {
-        Method::SendMessage => "message/send",
-        Method::SendStreamingMessage => "message/stream",
-        Method::GetTask => "tasks/get",
-        Method::ListTasks => "tasks/list",
-        Method::CancelTask => "tasks/cancel",
-        Method::SubscribeToTask => "tasks/resubscribe",
-        Method::CreateTaskPushNotificationConfig => "tasks/pushNotificationConfig/set",
-        Method::GetTaskPushNotificationConfig => "tasks/pushNotificationConfig/get",
-        Method::ListTaskPushNotificationConfigs => "tasks/pushNotificationConfig/list",
-        Method::DeleteTaskPushNotificationConfig => "tasks/pushNotificationConfig/delete",
-        Method::GetExtendedAgentCard => "agent/getAuthenticatedExtendedCard",
-    }
+    Operation::of(method).jsonrpc(ProtocolVersion::V03)
 }
 
 #[cfg(test)]

@@ -84,6 +84,8 @@ fn an_agent_that_does_not_start_fails_its_check() {
 fn the_presets_are_listed_with_what_is_found() {
     let run = Sandbox::new().run(&["agents"]);
     assert_eq!(run.code, Some(0), "{}", run.stderr);
-    let vibe = run.stdout.lines().find(|line| line.starts_with("vibe ")).expect("a preset");
-    assert!(vibe.contains("vibe-acp ") && vibe.contains(" recordings "), "{vibe}");
+    for (preset, command, tested) in [("vibe ", "vibe-acp ", " yes "), ("goose ", "goose acp ", " no ")] {
+        let row = run.stdout.lines().find(|line| line.starts_with(preset)).expect("a preset");
+        assert!(row.contains(command) && row.contains(tested), "{row}");
+    }
 }

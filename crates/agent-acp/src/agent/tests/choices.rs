@@ -178,9 +178,9 @@ fn ids(choices: &[Choice]) -> Vec<&str> {
 }
 
 /// The config options of Claude Agent, which leaves a mode out with one model.
-fn claude_options(model: &str, modes: &[&str]) -> Value {
-    let modes: Vec<_> = modes.iter().map(|id| json!({"value": id, "name": id.to_uppercase()})).collect();
-    json!([{"id": "mode", "category": "mode", "currentValue": "default", "options": modes},
+fn claude_options(model: &str, offered: &[&str]) -> Value {
+    let offered: Vec<_> = offered.iter().map(|id| json!({"value": id, "name": id.to_uppercase()})).collect();
+    json!([{"id": "mode", "category": "mode", "currentValue": "default", "options": offered},
         {"id": "model", "category": "model", "currentValue": model, "options": [{"value": "opus"}, {"value": "haiku"}]},
         {"id": "effort", "name": "Effort", "category": "thought_level", "currentValue": "low", "options": [{"value": "low"}, {"value": "max"}]}])
 }

@@ -32,7 +32,7 @@ impl World {
     async fn new(files: FileAccess, terminals: bool) -> Self {
         let holder = tempfile::tempdir().unwrap();
         let root = holder.path().canonicalize().unwrap();
-        let workspace = root.join("work");
+        let workspace = root.join("place");
         fs::create_dir_all(workspace.join("sub")).unwrap();
         fs::create_dir_all(workspace.join("data")).unwrap();
         fs::write(workspace.join("file"), "one\ntwo\nthree\n").unwrap();
@@ -64,7 +64,7 @@ impl World {
     }
 
     fn workspace(&self) -> String {
-        self.holder.path().canonicalize().unwrap().join("work").to_str().unwrap().to_owned()
+        self.holder.path().canonicalize().unwrap().join("place").to_str().unwrap().to_owned()
     }
 
     fn path(&self, name: &str) -> std::path::PathBuf {
@@ -199,7 +199,7 @@ async fn files_in_the_directory_of_the_session_are_read_and_written_and_no_other
         ("/proc/self/environ", -32_602),
         ("link", -32_602),
         ("up/secret", -32_602),
-        ("up/work/../secret", -32_602),
+        ("up/place/../secret", -32_602),
         ("data/token", -32_602),
         ("data/absent", -32_602),
         ("hard", -32_602),

@@ -1,4 +1,5 @@
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use http::StatusCode;
@@ -55,6 +56,26 @@ async fn a_stream_is_written_as_a_head_and_chunks_however_small_the_socket_buffe
         }
         let long = str::from_utf8(&LONG).unwrap();
         assert_eq!(body, format!("3\r\none\r\n1388\r\n{long}\r\n13\r\ntwo two two two two\r\n0\r\n\r\n"));
+    }
+}
+
+/// TLS keeps bytes that the socket did not take and counts them as written, as this buffer does. Without a flush they would wait for
+/// the next event.
+#[tokio::test(start_paused = true)]
+async fn a_stream_that_pauses_has_delivered_everything() {
+    let (mut client, server) = tokio::io::duplex(4096);
+    let mut server = tokio::io::BufWriter::new(server);
+    let paused = stream::iter([Bytes::from_static(b"event")]).chain(stream::pending());
+    let handed = handed(reply::events(paused.boxed()), false);
+    let reading = async {
+        let mut text = Vec::new();
+        while !text.ends_with(b"5\r\nevent\r\n") {
+            client.read_buf(&mut text).await.unwrap();
+        }
+    };
+    tokio::select! {
+        ended = handed.write(&mut server, b"") => panic!("{ended:?}"),
+        read = tokio::time::timeout(Duration::from_secs(1), reading) => read.expect("the event arrives"),
     }
 }
 

@@ -7,8 +7,7 @@ use super::{object, reference};
 use crate::contract::Deployment;
 use crate::methods;
 use crate::methods::item::OF_ASKS;
-use crate::surface::{OPERATIONS, ProtocolVersion};
-use crate::v1::method::Method;
+use crate::surface::{OPERATIONS, Operation, Params, ProtocolVersion};
 
 pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment) {
     schemas.insert(
@@ -21,9 +20,8 @@ pub(super) fn add(schemas: &mut Map<String, Value>, deployment: &Deployment) {
     let mut calls = Vec::new();
     for version in ProtocolVersion::ALL {
         for operation in &OPERATIONS {
-            let name = operation.jsonrpc(version);
             let call = format!("{}Call", dialect(version).named(operation.method.as_str()));
-            schemas.insert(call.clone(), core(version, name, operation.method));
+            schemas.insert(call.clone(), core(version, operation));
             calls.push(reference(&call));
         }
     }
@@ -95,23 +93,20 @@ fn dialect(version: ProtocolVersion) -> Dialect {
     }
 }
 
-fn core(version: ProtocolVersion, name: &str, method: Method) -> Value {
+fn core(version: ProtocolVersion, operation: &Operation) -> Value {
     let dialect = dialect(version);
-    let (params, is_required) = match method {
-        Method::SendMessage | Method::SendStreamingMessage => (dialect.reference("SendMessageRequest"), true),
-        Method::GetTask => (dialect.reference("GetTaskRequest"), true),
-        Method::ListTasks => (dialect.reference("ListTasksRequest"), false),
-        Method::CancelTask | Method::SubscribeToTask => (dialect.reference("TaskIdRequest"), true),
-        Method::CreateTaskPushNotificationConfig
-        | Method::GetTaskPushNotificationConfig
-        | Method::ListTaskPushNotificationConfigs
-        | Method::DeleteTaskPushNotificationConfig => {
+    let (params, is_required) = match operation.params {
+        Params::Message => (dialect.reference("SendMessageRequest"), true),
+        Params::TaskWithHistory => (dialect.reference("GetTaskRequest"), true),
+        Params::List => (dialect.reference("ListTasksRequest"), false),
+        Params::Task => (dialect.reference("TaskIdRequest"), true),
+        Params::Ignored if operation.refused.is_some() => {
             let why = "Ignored: push notifications are not supported.";
             (json!({"type": "object", "description": why, "additionalProperties": true}), false)
         }
-        Method::GetExtendedAgentCard => (json!({"type": "object", "additionalProperties": true}), false),
+        Params::Ignored => (json!({"type": "object", "additionalProperties": true}), false),
     };
-    envelope(name, &params, is_required)
+    envelope(operation.jsonrpc(version), &params, is_required)
 }
 
 fn envelope(method: &str, params: &Value, needs_params: bool) -> Value {

@@ -1,0 +1,107 @@
+//! The checks that every request passes before anything of it is decoded: origin and host, credential, rate. All bindings share one
+//! gate, so that the limits count across bindings.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::HeaderValue;
+use http::request::Parts;
+use longshore_model::{Error, Result};
+use longshore_wire::surface::Access;
+
+use crate::EdgeConfig;
+use crate::arrival::Arrival;
+use crate::auth::{self, Caller, Credentials};
+use crate::guard::{Bound, Guard};
+use crate::limits::{FairThrottle, OpenRequest, RateLimiter};
+
+#[derive(Debug)]
+pub(crate) struct Gate {
+    guard: Guard,
+    rate_limiter: RateLimiter,
+    throttle: FairThrottle,
+    credentials: Credentials,
+    challenge: HeaderValue,
+}
+
+/// The head of a request, as far as the gate needs it.
+#[derive(Debug)]
+pub(crate) struct RequestHead<'a> {
+    pub(crate) peer: IpAddr,
+    pub(crate) parts: &'a Parts,
+    pub(crate) access: Access,
+    /// The rate limit ignores the request.
+    pub(crate) is_exempt_from_limits: bool,
+    /// `None`: the request did not arrive on a connection.
+    pub(crate) open: Option<&'a OpenRequest>,
+}
+
+impl Gate {
+    pub(crate) fn new(config: EdgeConfig, bound: Bound) -> Self {
+        let EdgeConfig { limits, metrics, deployment, credentials, .. } = config;
+        let challenge = HeaderValue::try_from(credentials.challenge())
+            .expect("the challenges consist of fixed words that a header may hold");
+        Self {
+            guard: Guard::new(&limits, &deployment.public_url, bound, Arc::clone(&metrics)),
+            rate_limiter: RateLimiter::new(&limits, metrics),
+            throttle: FairThrottle::for_current_runtime(),
+            credentials,
+            challenge,
+        }
+    }
+
+    /// Checks origin, host, credential and rate before any byte of the body is read. Returns the caller, or `None` if the path
+    /// needs no credential.
+    pub(crate) fn admit(&self, head: &RequestHead<'_>) -> Result<Option<Arc<Caller>>> {
+        self.guard.check(head.parts)?;
+        let caller = self.caller(head)?;
+        if !head.is_exempt_from_limits {
+            self.rate_limiter.admit(caller.as_deref(), head.peer)?;
+        }
+        if let (Some(_), Some(open)) = (&caller, head.open) {
+            open.keep_place()?;
+        }
+        Ok(caller)
+    }
+
+    /// Delays the response to a refused request, if the caller sends too many of them.
+    pub(crate) async fn delay(&self, error: &Error) {
+        self.rate_limiter.delay(error).await;
+    }
+
+    /// Waits until the caller may have the next share of the processor.
+    pub(crate) async fn wait_for_turn(&self, caller: &Caller) {
+        self.throttle.wait(&caller.principal).await;
+    }
+
+    /// How a caller can authenticate.
+    pub(crate) fn challenge(&self) -> HeaderValue {
+        self.challenge.clone()
+    }
+
+    /// The authenticated caller. `None`: the request has no credential and the path needs none.
+    fn caller(&self, head: &RequestHead<'_>) -> Result<Option<Arc<Caller>>> {
+        let headers = &head.parts.headers;
+        let of_connection = || Arrival::of(head.parts)?.caller.clone();
+        match head.access {
+            Access::Anybody => Ok(None),
+            _ if auth::has_none(headers)
+                && let Some(caller) = of_connection() =>
+            {
+                Ok(Some(caller))
+            }
+            // On such a path a credential is optional, but a wrong one is still refused.
+            Access::Graded if auth::has_none(headers) => Ok(None),
+            // A request without a credential guesses nothing, so it is not counted as a failed login.
+            Access::Credential if auth::has_none(headers) => self.credentials.authenticate(headers).map(Some),
+            Access::Graded | Access::Credential => {
+                self.rate_limiter.check_login(head.peer)?;
+                let found = self.credentials.authenticate(headers);
+                if found.is_err() {
+                    self.rate_limiter.record_failed_login(head.peer);
+                }
+                found.map(Some)
+            }
+        }
+    }
+}
