@@ -1,7 +1,6 @@
 //! Starts the ACP agent of the plan, and describes it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use longshore_agent_acp::connection::Limits;
 use longshore_agent_acp::process::ProcessConfig;
@@ -12,12 +11,8 @@ use crate::config::Plan;
 use crate::config::agents::AcpPlan;
 use crate::output;
 
-/// How long an agent may take to start, and to open a session. On a busy machine some take half a minute for each.
-const START_TIMEOUT: Duration = Duration::from_mins(2);
-
-/// How long an agent may take to end a canceled turn. Then its process is ended, and with it the turns of its other sessions, so
-/// this is much longer than agents were seen to take.
-const CANCEL_PATIENCE: Duration = Duration::from_secs(30);
+/// The directory in the data directory that names the agent's processes while they run.
+pub(crate) const RECORDS: &str = "agents";
 
 /// Starts the agent. A mistake in its command shows at once, not with the first message.
 pub(crate) async fn start(
@@ -26,7 +21,9 @@ pub(crate) async fn start(
     tasks: &Tasks,
 ) -> anyhow::Result<(Arc<AcpAgent>, String)> {
     output::print(format_args!("Starting {} ...", agent.title()));
-    let running = AcpAgent::new(config(plan, agent), tasks);
+    let mut config = config(plan, agent);
+    config.process.records = Some(plan.data_dir.join(RECORDS));
+    let running = AcpAgent::new(config, tasks);
     let facts = running.start().await.map_err(|error| start_failure(agent, &error))?;
     Ok((running, description(&facts)))
 }
@@ -37,12 +34,18 @@ pub(crate) fn config(plan: &Plan, agent: &AcpPlan) -> AcpConfig {
         process: ProcessConfig {
             arguments: agent.arguments.iter().map(Into::into).collect(),
             environment: agent.environment.clone(),
+            memory_bytes: agent.limits.memory_bytes,
             ..ProcessConfig::new(&agent.program, &plan.workspace)
         },
         workspace: plan.workspace.clone(),
         allow_directory_override: plan.allow_directory_override,
         protected: Arc::new(plan.protected_paths()),
-        limits: Limits { start: START_TIMEOUT, call: plan.turns.control_timeout, ..Limits::default() },
+        limits: Limits {
+            open_sessions: agent.limits.open_sessions,
+            start: agent.limits.start_timeout,
+            call: plan.turns.control_timeout,
+            ..Limits::default()
+        },
         client_files: agent.client_files,
         client_terminals: agent.client_terminals,
         mcp_servers: agent.mcp_servers.clone(),
@@ -50,8 +53,8 @@ pub(crate) fn config(plan: &Plan, agent: &AcpPlan) -> AcpConfig {
         mode: agent.mode.clone(),
         pinned: agent.pinned.clone(),
         model: agent.model.clone(),
-        idle_stop: agent.idle_stop,
-        cancel_patience: CANCEL_PATIENCE,
+        idle_stop: agent.limits.idle_stop,
+        cancel_patience: agent.limits.cancel_timeout,
     }
 }
 

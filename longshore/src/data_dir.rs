@@ -12,6 +12,7 @@ use rustix::fs::{FlockOperation, flock};
 use secrecy::SecretString;
 use tokio::time::Instant;
 
+use crate::acp_upstream;
 use crate::config::Plan;
 use crate::config::paths::DEMO_SUFFIX;
 use crate::config::plan::AgentPlan;
@@ -36,7 +37,8 @@ const DEMO: &str = "demo";
 const STORE_NOTE: &str = "store";
 
 /// The files of the directory beside the store. Each is first written to a file with the extension `new`.
-const OWN_FILES: [&str; 7] = [STORE_NOTE, "kind", "workspace", "token", "lock", ADDRESS, ".gitignore"];
+const OWN_FILES: [&str; 8] =
+    [STORE_NOTE, "kind", "workspace", "token", "lock", ADDRESS, ".gitignore", acp_upstream::RECORDS];
 
 /// A data directory that this process holds locked until the value is dropped.
 #[derive(Debug)]

@@ -5,6 +5,8 @@ mod choose;
 mod drive;
 mod facts;
 mod host;
+mod lease;
+mod open_sessions;
 mod sessions;
 mod start;
 

@@ -1,10 +1,12 @@
 //! A connection to one agent process: requests and their answers, sessions, and the events of turns.
 //!
 //! One [`Driver`] reads and writes; the caller spawns it. All lines of the agent come through one pipe, so the events of a turn
-//! and the answer to its prompt stay in order. If the events of a turn are not read, the driver stops reading the pipe, so the
-//! agent and all its sessions wait. Nothing is lost, and memory stays bounded. A reader that waits for an answer of the agent must
-//! therefore go on reading the events of its turn meanwhile.
+//! and the answer to its prompt stay in order. Events that are not read wait in memory, up to a bound that all turns share
+//! ([`backlog`]). At the bound the driver stops reading the pipe, so the agent waits and nothing is lost. But if other sessions
+//! wait too, the driver goes on after [`Limits::stall`]: it drops the events of the turn that is not read, and that turn says
+//! that a piece is missing. So a reader that waits for an answer of the agent must go on reading the events of its turn meanwhile.
 
+mod backlog;
 mod choose;
 mod dispatch;
 mod driver;
@@ -24,9 +26,11 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::timeout;
 
+use self::backlog::{Backlog, TurnEvents};
+pub use self::backlog::{Loss, Queued};
 use self::dispatch::EarlyUpdates;
 pub use self::driver::Driver;
 pub(crate) use self::driver::OUTPUT_ENDED;
@@ -45,9 +49,6 @@ use crate::translate::{Replay, TurnEnd};
 /// agent with so many unread lines does not read.
 const OUTBOX: usize = 1024;
 
-/// How many events of a turn may wait to be read. Then the agent waits.
-const TURN_EVENTS: usize = 256;
-
 /// How much text that is no message is kept to explain a failure, in bytes. Later text is dropped.
 const MAX_NOISE: usize = 2048;
 
@@ -59,8 +60,15 @@ const MAX_COUNTED: usize = 64;
 pub struct Limits {
     /// The longest line that the agent may send. A longer line is dropped. Its request fails, or its turn reports a lost update.
     pub line_bytes: usize,
-    /// How many bytes of events may wait to be read, over all turns. Then the agent waits.
+    /// How many bytes of events may wait to be read, over all turns, and how many bytes of requests for files may wait to be served.
+    /// Then the agent waits.
     pub queued_bytes: usize,
+    /// How long the agent waits so while other sessions wait too. Then events of the turn that is not read are dropped, and the turn
+    /// says so.
+    pub stall: Duration,
+    /// How many sessions may be open in the process. If there are more, those that were used least recently are closed, unless a
+    /// turn runs in them. 0: any number.
+    pub open_sessions: usize,
     /// How long the agent may take to start, and to open or load a session.
     pub start: Duration,
     /// How long other requests may take. Prompts have no limit here: the engine has one for turns.
@@ -72,6 +80,8 @@ impl Default for Limits {
         Self {
             line_bytes: frame::MAX_LINE_BYTES,
             queued_bytes: 32 * 1024 * 1024,
+            stall: Duration::from_secs(10),
+            open_sessions: 16,
             start: Duration::from_mins(1),
             call: Duration::from_secs(30),
         }
@@ -85,8 +95,11 @@ pub struct Connection(Arc<Shared>);
 struct Shared {
     limits: Limits,
     state: Mutex<State>,
-    /// Permits for the bytes of events that may wait.
-    queued: Arc<Semaphore>,
+    backlog: Arc<Backlog>,
+    /// Permits for the bytes of the agent's requests that wait to be served.
+    requests: Arc<Semaphore>,
+    /// Whether the agent's process has ended.
+    exited: watch::Sender<bool>,
     /// Unset: the agent may ask for no files and commands.
     client: OnceLock<Arc<Client>>,
 }
@@ -145,15 +158,15 @@ struct Route {
 enum Phase {
     Idle,
     Loading(Replay),
-    Turn { events: queue::Sender<Queued>, is_cancelled: bool },
+    Turn { events: TurnEvents, is_cancelled: bool },
 }
 
 /// An event of a turn.
 #[derive(Debug)]
 pub enum TurnEvent {
     Update(Update),
-    /// An update was too long to be read.
-    LostUpdate,
+    /// An update, or several in a row, are missing.
+    LostUpdate(Loss),
     Permission {
         id: AgentRequestId,
         request: Box<PermissionRequest>,
@@ -162,13 +175,6 @@ pub enum TurnEvent {
     Terminal(Report),
     /// The last event.
     Ended(TurnEnd),
-}
-
-/// An event that waits to be read. It counts against the bound of waiting bytes until it is dropped.
-#[derive(Debug)]
-pub struct Queued {
-    pub event: TurnEvent,
-    _bytes: Option<OwnedSemaphorePermit>,
 }
 
 impl Connection {
@@ -193,9 +199,14 @@ impl Connection {
             noise: String::new(),
             closed: None,
         };
-        let queued = Arc::new(Semaphore::new(limits.queued_bytes));
-        let connection =
-            Self(Arc::new(Shared { limits, state: Mutex::new(state), queued, client: OnceLock::new() }));
+        let connection = Self(Arc::new(Shared {
+            backlog: Backlog::new(limits.queued_bytes),
+            requests: Arc::new(Semaphore::new(limits.queued_bytes)),
+            exited: watch::channel(false).0,
+            client: OnceLock::new(),
+            limits,
+            state: Mutex::new(state),
+        }));
         let driver = Driver::new(connection.clone(), output, input, lines);
         (connection, driver)
     }
@@ -243,7 +254,7 @@ impl Connection {
             state.pending.remove(&id);
             return Err(error);
         }
-        let (events, receiver) = queue::channel(TURN_EVENTS);
+        let (events, receiver) = self.0.backlog.turn();
         if let Some(route) = state.sessions.get_mut(session) {
             route.phase = Phase::Turn { events, is_cancelled: false };
         }
@@ -272,6 +283,15 @@ impl Connection {
         Ok(())
     }
 
+    /// Forgets the turn that runs in a session, which the agent does not end. Its answer is dropped if it comes after all.
+    pub fn abandon(&self, session: &str) {
+        let mut state = self.lock();
+        state
+            .pending
+            .retain(|_, pending| !matches!(pending, Pending::Prompt { session: of } if of == session));
+        state.end_turn(session);
+    }
+
     /// Answers a permission request. Returns whether it was still open; each is answered once.
     pub fn answer(&self, id: &AgentRequestId, choice: Choice<'_>) -> Result<bool, CallError> {
         let mut state = self.lock();
@@ -286,6 +306,16 @@ impl Connection {
     /// Writes the lines that wait, and closes the agent's input: it should end by itself then.
     pub fn shut(&self) {
         self.lock().outbox = None;
+    }
+
+    /// The agent's process has ended: reads what it said before, and then ends the connection.
+    pub fn note_exit(&self) {
+        self.0.exited.send_replace(true);
+    }
+
+    /// Whether requests can still be answered.
+    pub fn is_open(&self) -> bool {
+        !*self.0.exited.borrow() && self.closed().is_none()
     }
 
     /// The methods to log in with that the agent names.
@@ -429,9 +459,11 @@ struct Forget<'a> {
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
         let mut state = self.connection.lock();
-        // Whether the agent opens the session after all is not known.
-        if let Some(Pending::OldSession { session, .. }) = state.pending.remove(&self.id) {
-            state.sessions.remove(&session);
+        match state.pending.remove(&self.id) {
+            // Whether the agent opens the session after all is not known.
+            Some(Pending::OldSession { session, .. }) => drop(state.sessions.remove(&session)),
+            Some(Pending::NewSession { .. }) => state.drop_early(),
+            _ => {}
         }
     }
 }

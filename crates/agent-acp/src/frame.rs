@@ -33,6 +33,7 @@ pub struct LineReader<R> {
     /// So many bytes at the start of `buffer` hold no line break.
     searched: usize,
     max_bytes: usize,
+    bytes_read: u64,
 }
 
 #[derive(Debug)]
@@ -45,7 +46,12 @@ pub enum Line {
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
     pub fn new(source: R, max_bytes: usize) -> Self {
-        Self { source, buffer: BytesMut::new(), searched: 0, max_bytes }
+        Self { source, buffer: BytesMut::new(), searched: 0, max_bytes, bytes_read: 0 }
+    }
+
+    /// How many bytes were read from the source so far.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read
     }
 
     /// The next line; `None` at the end. A last line without a line break counts.
@@ -95,7 +101,9 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
 
     async fn read(&mut self) -> io::Result<usize> {
         self.buffer.reserve(READ_BYTES);
-        self.source.read_buf(&mut self.buffer).await
+        let read = self.source.read_buf(&mut self.buffer).await?;
+        self.bytes_read += read as u64;
+        Ok(read)
     }
 }
 
@@ -181,6 +189,11 @@ impl RpcError {
     /// The agent does not know the session. Each agent has its own code for that, so the words decide too.
     pub fn is_session_gone(&self) -> bool {
         self.code == Self::NOT_FOUND || self.text().to_ascii_lowercase().contains("session not found")
+    }
+
+    /// The agent works on another prompt of the session. The protocol has no code for that, so the words of the agents decide.
+    pub fn is_session_busy(&self) -> bool {
+        self.text().to_ascii_lowercase().contains("turn is already running")
     }
 }
 

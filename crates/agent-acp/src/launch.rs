@@ -5,13 +5,23 @@ use std::time::Duration;
 
 use longshore_engine::Tasks;
 use longshore_model::{Error, ErrorKind, Result, redact};
+use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 
 use crate::client::ClientConfig;
 use crate::connection::{CallError, Connection, Limits};
-use crate::process::{Ending, Process, ProcessConfig};
+use crate::process::{Ending, Group, Process, ProcessConfig};
 use crate::schema::InitializeAnswer;
+
+/// Why an agent that runs is of no more use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failed {
+    /// The connection is over, which it is soon after the process has ended.
+    Closed,
+    /// The agent uses more than so many bytes of memory, which it may not.
+    OverMemory(u64),
+}
 
 /// An agent that has answered the handshake.
 #[derive(Debug)]
@@ -26,10 +36,30 @@ pub struct Running {
 }
 
 impl Running {
-    /// Waits until the connection is over. Cancel safe; call it no more after it returned.
-    pub async fn closed(&mut self) {
-        // An error means that the driver panicked or was stopped, and then the connection is over too.
-        let _ = (&mut self.driver).await;
+    /// Waits until the connection is over, or the agent uses too much memory. Cancel safe; call it no more after it returned.
+    pub async fn failed(&mut self) -> Failed {
+        let process = self.process.as_ref();
+        let over_memory = async {
+            match process {
+                Some(process) => process.over_memory().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            // An error means that the driver panicked or was stopped, and then the connection is over too.
+            _ = &mut self.driver => Failed::Closed,
+            most = over_memory => Failed::OverMemory(most),
+        }
+    }
+
+    /// Ends an agent that may not go on, without giving it time for anything else.
+    pub async fn cut_off(self) -> io::Result<Ending> {
+        self.connection.shut();
+        match self.process {
+            Some(process) => Ok(process.end_within(Duration::ZERO).await?.0),
+            None => Ok(Ending::ByItself),
+        }
     }
 
     /// Closes the agent's input and waits until the agent and its whole process group have ended.
@@ -78,10 +108,11 @@ pub async fn launch_offering(
     let name = std::path::Path::new(&config.program).file_name().unwrap_or(&config.program);
     let name = name.to_string_lossy();
     let (process, pipes) = Process::start(config).map_err(|source| not_started(&name, source))?;
-    tasks.spawn("acp error output", process.log().clone().fill(pipes.errors));
-    let log = process.log().clone();
+    let (log, group) = (process.log().clone(), process.group());
+    tasks.spawn("acp error output", log.clone().fill(pipes.errors, group.clone()));
     let (connection, driver) = connect(pipes.output, pipes.input, limits, tasks);
     connection.offer(client, tasks);
+    tasks.spawn("acp process", end_with_agent(group, connection.clone()));
     let why = match connection.initialize().await {
         Ok(about) => {
             return Ok(Running { connection, about, driver, process: Some(process) });
@@ -106,6 +137,14 @@ pub(crate) async fn launch_played(
     let (connection, driver) = connect(output, input, limits, tasks);
     let about = connection.initialize().await.map_err(|why| failed("played", why, "played", ""))?;
     Ok(Running { connection, about, driver, process: None })
+}
+
+/// Ends the connection when the agent itself has ended: a process that it started may hold its output, and would keep the connection
+/// open for ever.
+async fn end_with_agent(group: Group, connection: Connection) {
+    group.exited().await;
+    group.signal(Signal::KILL);
+    connection.note_exit();
 }
 
 fn connect<R, W>(output: R, input: W, limits: Limits, tasks: &Tasks) -> (Connection, JoinHandle<String>)

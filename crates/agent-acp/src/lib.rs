@@ -17,6 +17,7 @@ pub mod launch;
 mod peer;
 pub mod permission;
 pub mod process;
+mod record;
 pub mod schema;
 pub mod translate;
 pub mod turn;

@@ -12,7 +12,7 @@ mod terminal;
 mod tool;
 mod usage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -31,6 +31,7 @@ pub(crate) use self::tool::CallFacts;
 use self::tool::{Calls, Source};
 pub use self::usage::SessionTotals;
 use self::usage::TurnUsage;
+use crate::connection::Loss;
 use crate::permission;
 use crate::schema::{Chunk, ContentBlock, PermissionRequest, PlanEntry, Update};
 
@@ -61,8 +62,8 @@ pub struct Translator {
     settings: Settings,
     files: usize,
     unmapped: BTreeMap<String, u64>,
-    /// An update could not be read.
-    has_lost: bool,
+    /// Why updates are missing.
+    losses: BTreeSet<Loss>,
     is_stopped: bool,
     is_over: bool,
     out: Vec<AgentEvent>,
@@ -115,7 +116,7 @@ impl Translator {
             settings: Settings::default(),
             files: 0,
             unmapped: BTreeMap::new(),
-            has_lost: false,
+            losses: BTreeSet::new(),
             is_stopped: false,
             is_over: false,
             out: Vec::new(),
@@ -169,10 +170,13 @@ impl Translator {
         self.report_usage(None);
     }
 
-    /// An update was too long to be read, so a piece of the turn is missing.
-    pub fn lost_update(&mut self) {
-        self.has_lost = true;
-        self.count("update that is too long");
+    /// A piece of the turn is missing.
+    pub fn lost_update(&mut self, loss: Loss) {
+        self.losses.insert(loss);
+        self.count(match loss {
+            Loss::TooLong => "update that is too long",
+            Loss::NotRead => "updates that could not wait",
+        });
     }
 
     /// A command that the gateway runs for the agent has this output now.
@@ -226,7 +230,7 @@ impl Translator {
         self.drop_asks();
         let outcome = outcome::outcome(end, self.is_stopped);
         let is_canceled = matches!(outcome, Outcome::Canceled { .. });
-        let outcome = if self.has_lost { outcome::incomplete(outcome) } else { outcome };
+        let outcome = outcome::incomplete(outcome, &self.losses);
         self.calls.close(is_canceled, &mut self.ids, &mut self.out);
         self.report_usage(match end {
             TurnEnd::Answered(answer) => answer.usage.as_ref(),

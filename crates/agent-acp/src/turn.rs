@@ -27,6 +27,8 @@ pub struct Turn {
     /// How the process ended, once that is known.
     epitaph: Option<watch::Receiver<Option<String>>>,
     is_over: bool,
+    /// The agent refused the prompt because it works on another one of the session.
+    found_busy: bool,
 }
 
 /// How long the end of a turn whose connection is over waits for the reason.
@@ -45,7 +47,16 @@ impl Turn {
             Settings::new(facts.current(Role::Mode), facts.current(Role::Model), &facts.config_options);
         let translator = Translator::new(session.clone(), prompt, facts.totals).with_settings(settings);
         let (connection, asks) = (connection.clone(), HashMap::new());
-        Ok(Self { connection, session, translator, events, asks, epitaph: None, is_over: false })
+        Ok(Self {
+            connection,
+            session,
+            translator,
+            events,
+            asks,
+            epitaph: None,
+            is_over: false,
+            found_busy: false,
+        })
     }
 
     /// Lets the turn say how the agent's process ended, if the turn ends with it.
@@ -94,7 +105,7 @@ impl Turn {
     fn take(&mut self, event: TurnEvent) {
         match event {
             TurnEvent::Update(update) => self.translator.update(&update),
-            TurnEvent::LostUpdate => self.translator.lost_update(),
+            TurnEvent::LostUpdate(loss) => self.translator.lost_update(loss),
             TurnEvent::Permission { id, request } => {
                 let options = permission::read_options(&request.options);
                 match self.translator.permission(&request, &options) {
@@ -108,10 +119,16 @@ impl Turn {
             TurnEvent::Terminal(report) => self.translator.terminal(&report.terminal, &report.output),
             TurnEvent::Ended(end) => {
                 self.is_over = true;
+                self.found_busy = matches!(&end, TurnEnd::Refused(error) if error.is_session_busy());
                 self.asks.clear();
                 self.translator.end(&end);
             }
         }
+    }
+
+    /// Whether the agent refused the prompt because it works on another one of the session, which no turn of the gateway is.
+    pub fn found_busy(&self) -> bool {
+        self.found_busy
     }
 
     /// Answers an ask. Fails with `InterruptNotFound` if it is not open, and for an option that the agent does not offer.

@@ -190,6 +190,36 @@ async fn an_agent_that_dies_in_a_turn_fails_it_and_keeps_what_was_said() {
 }
 
 #[tokio::test]
+async fn the_death_of_an_agent_is_noticed_although_a_child_holds_its_output() {
+    // In the agent's group, and in one of its own.
+    for hold in ["sleep 1000 &", "setsid sleep 1000 &"] {
+        let tasks = Tasks::new();
+        let (agent, mut turn) = served(&format!("{hold} text $!; text half; kill -9 $$"), &tasks).await;
+        let Some(AgentEvent::Text { text: child, .. }) = timeout(PATIENCE, turn.events.recv()).await.unwrap()
+        else {
+            panic!("no text")
+        };
+        let outcome = end_of(turn).await;
+        assert!(why(&outcome).starts_with("The agent ended (signal: 9 (SIGKILL))."), "{outcome:?}");
+        gone(child.trim_end_matches("half")).await;
+        agent.stop().await;
+        timeout(PATIENCE, tasks.stop()).await.expect("nothing is left");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_dies_during_its_start_is_noticed_although_a_child_holds_its_output() {
+    let tasks = Tasks::new();
+    for hold in ["sleep 1000 &", "setsid sleep 1000 &"] {
+        let config = config(&format!("{hold} exit 3"));
+        let started = launch(&config, limits(), &tasks);
+        let error = timeout(PATIENCE, started).await.expect("the start ends").unwrap_err();
+        assert_eq!(error.message(), "The agent `sh` ended before it answered (exit status: 3).");
+    }
+    timeout(PATIENCE, tasks.stop()).await.expect("nothing is left");
+}
+
+#[tokio::test]
 async fn an_agent_that_closes_its_output_but_lives_is_over_and_is_killed() {
     let (running, mut turn) = prompted("trap '' TERM; exec >&-; while :; do sleep 1000; done").await;
     let (_, outcome) = rest(&mut turn).await;
@@ -234,10 +264,21 @@ async fn served_in(
     script: &str,
     tasks: &Tasks,
 ) -> (std::sync::Arc<AcpAgent>, port::Turn) {
+    served_with(workspace, script, tasks, |_| {}).await
+}
+
+async fn served_with(
+    workspace: &std::path::Path,
+    script: &str,
+    tasks: &Tasks,
+    change: impl FnOnce(&mut ProcessConfig),
+) -> (std::sync::Arc<AcpAgent>, port::Turn) {
+    let mut process = config(&format!("start; {script}"));
+    change(&mut process);
     let workspace = workspace.canonicalize().unwrap();
     let config = AcpConfig {
         name: "hostile".to_owned(),
-        process: config(&format!("start; {script}")),
+        process,
         workspace: workspace.clone(),
         allow_directory_override: true,
         protected: std::sync::Arc::new(ProtectedPaths::new([workspace.join("data")])),
@@ -305,6 +346,21 @@ async fn a_served_agent_that_ends_or_closes_its_output_ends_its_turn_with_the_re
         agent.stop().await;
         timeout(PATIENCE, tasks.stop()).await.expect("nothing is left");
     }
+}
+
+#[tokio::test]
+async fn an_agent_that_uses_too_much_memory_is_ended_with_that_reason() {
+    let tasks = Tasks::new();
+    // The memory is that of a tool.
+    let script =
+        "text half; sh -c 'x=$(head -c 100000000 /dev/zero | tr \"\\0\" x); sleep 1000'; cat >/dev/null";
+    let (agent, turn) =
+        served_with(&std::env::temp_dir(), script, &tasks, |process| process.memory_bytes = Some(64 << 20))
+            .await;
+    let outcome = end_of(turn).await;
+    let expected = "The agent was ended, because it and its tools used more than the 64 MiB of memory that the operator allows.";
+    assert!(why(&outcome).starts_with(expected), "{outcome:?}");
+    agent.stop().await;
 }
 
 #[tokio::test]

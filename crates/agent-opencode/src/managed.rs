@@ -18,10 +18,8 @@ mod health;
 mod launch;
 mod liveness;
 mod lock;
-mod process;
 mod record;
 mod supervise;
-mod terminate;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -92,7 +90,7 @@ impl Managed {
                 tracing::info!(pid = record.pid(), "adopted the OpenCode that was still running");
                 return Ok(Self::new(config, record, None));
             }
-            let ended = terminate::terminate(&record).await?;
+            let ended = record.terminate().await?;
             if ended > 0 {
                 tracing::warn!(
                     processes = ended,
@@ -155,7 +153,7 @@ pub async fn stop(data_dir: &Path) -> Result<usize> {
     }
     let _lock = Lock::take(data_dir, STOP_PATIENCE).await?;
     let Some(record) = Record::load(data_dir)? else { return Ok(0) };
-    let ended = terminate::terminate(&record).await?;
+    let ended = record.terminate().await?;
     Record::remove(data_dir)?;
     Ok(ended)
 }

@@ -36,6 +36,7 @@ pub mod manifest;
 mod native_prompt;
 mod offers;
 mod open_asks;
+mod open_tools;
 mod orphaned_turns;
 mod page_token;
 pub mod port;

@@ -2,12 +2,12 @@
 //! can fail.
 
 use longshore_model::{
-    AgentEvent, Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, AskOptions, BlockKind, BlockRef, Failure,
-    InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, Notes, Outcome, Part, PartContent,
-    PermissionReply, PromptOptions, RemoteFile, Resolution, Role, StatusUpdate, Task, TaskEvent, TaskId,
-    TaskState, TaskStatus, Timestamp, ToolCall, ToolStatus,
+    AgentEvent, Artifact, ArtifactUpdate, Ask, AskKind, AskOptions, BlockRef, Failure, InterruptNote,
+    InterruptPhase, Json, Message, MessageId, Metadata, Notes, Outcome, Part, PartContent, PermissionReply,
+    PromptOptions, RemoteFile, Resolution, Role, StatusUpdate, Task, TaskEvent, TaskId, TaskState,
+    TaskStatus, Timestamp, ToolCall, ToolStatus,
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::config::AlwaysScope;
@@ -433,7 +433,7 @@ fn tool_update(task: &Task, block: BlockRef, call: &ToolCall, append: bool) -> T
     artifact_update(block, format!("tool:{}", call.tool), data, append, last_chunk)
 }
 
-/// The tool call as clients know it: only the keys that have a value. The input is passed on unchanged.
+/// The tool call as clients know it: only the keys that have a value. The input is passed on unchanged. `open_tools` reads it again.
 #[derive(Serialize)]
 struct ToolData<'a> {
     call_id: &'a str,
@@ -454,23 +454,6 @@ struct ToolData<'a> {
     child_task_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     meta: Option<&'a Json>,
-}
-
-/// The tool calls that had begun and not ended, as far as the task shows.
-pub(crate) fn running_tools(task: &Task) -> Vec<ArtifactId> {
-    #[derive(Deserialize)]
-    struct ShownCall {
-        status: String,
-    }
-    let ends = [ToolStatus::Completed, ToolStatus::Error].map(ToolStatus::as_str);
-    let is_running = |artifact: &&Artifact| match artifact.parts.last().map(|part| &part.content) {
-        Some(PartContent::Data(data)) if artifact.kind == BlockKind::ToolCall => {
-            serde_json::from_str::<ShownCall>(data.get())
-                .is_ok_and(|call| !ends.contains(&call.status.as_str()))
-        }
-        _ => false,
-    };
-    task.artifacts.iter().filter(is_running).map(|artifact| artifact.id.clone()).collect()
 }
 
 fn tool_data(task: &Task, call: &ToolCall) -> Json {

@@ -21,7 +21,7 @@ use crate::simulation::Flaw;
 use crate::snapshot::Snapshot;
 use crate::tasks::Tasks;
 use crate::unfinished::CountedBytes;
-use crate::{fail_point, lifecycle, states};
+use crate::{fail_point, lifecycle, open_tools, states};
 
 /// A snapshot is written when this many events have come since the last one, or half as many as the log holds,
 /// whichever is more: then all snapshots of a task together cost as much as a few of its last ones.
@@ -89,7 +89,7 @@ impl Writer {
     ) -> Self {
         let Snapshot { task, seq: head, epoch } = from;
         let usage_before = task.usage.unwrap_or_default();
-        let running_tools = lifecycle::running_tools(&task);
+        let running_tools = open_tools::ids(&task);
         Self {
             store: Arc::clone(&ctx.ports.store),
             clock: Arc::clone(&ctx.ports.clock),
@@ -310,6 +310,11 @@ impl Writer {
             // Open asks end with the task, and readers learn of it.
             for dropped in lifecycle::dropped_asks(&self.task) {
                 self.push(dropped);
+            }
+            if let Some(status) = event.status() {
+                for closed in open_tools::closed(&self.task, status.state) {
+                    self.push(closed);
+                }
             }
         }
         if let TaskEvent::Status(update) = &mut event {

@@ -77,8 +77,6 @@ pub struct Abilities {
     pub keeps_sessions: bool,
     /// A session that does not exist is refused.
     pub checks_sessions: bool,
-    /// A turn that is not read does not hold up other turns. Without it, all turns wait, and nothing is lost.
-    pub reads_turns_apart: bool,
     /// When the agent dies, the driver reports the end of the tool calls that ran.
     pub closes_tools_of_the_dead: bool,
 }

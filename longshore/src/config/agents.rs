@@ -1,10 +1,11 @@
 //! The agent that the gateway serves instead of OpenCode over HTTP: `--agent`, or `[[agents]]` in the file.
 
+mod limits;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use longshore_agent_acp::connection::Role;
 use longshore_agent_acp::schema::{McpServer, NamedValue, RemoteKind};
@@ -12,11 +13,11 @@ use longshore_agent_acp::{FileAccess, process};
 use longshore_model::nearest::did_you_mean;
 use serde_json::{Map, Value};
 
+pub use self::limits::AgentLimits;
 use super::environment::Environment;
 use super::presets::{self, Preset};
 use super::problem::{Problem, Source};
 use super::read::{Reader, Written};
-use super::setting::LONGEST;
 use super::table::{AGENT, AGENTS};
 use super::{ProcessContext, command_line, paths};
 
@@ -41,8 +42,7 @@ pub struct AcpPlan {
     pub model: Option<String>,
     /// What callers may not choose.
     pub pinned: Vec<Role>,
-    /// `None`: the agent runs as long as the gateway.
-    pub idle_stop: Option<Duration>,
+    pub limits: AgentLimits,
 }
 
 impl AcpPlan {
@@ -176,7 +176,7 @@ impl Command {
             mode: None,
             model: None,
             pinned: Vec::new(),
-            idle_stop: None,
+            limits: AgentLimits::default(),
         }
     }
 }
@@ -188,7 +188,7 @@ fn is_of_name(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
 }
 
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 18] = [
     "name",
     "kind",
     "command",
@@ -202,6 +202,10 @@ const FIELDS: [&str; 14] = [
     "idle_stop",
     "client_files",
     "client_terminals",
+    "start_timeout",
+    "cancel_timeout",
+    "open_sessions",
+    "memory_limit",
     "mcp_servers",
 ];
 
@@ -245,7 +249,7 @@ impl Table<'_, '_> {
         let workspace = self.text("workspace").map(PathBuf::from);
         let (auth_method, mode, model) = (self.text("auth_method"), self.text("mode"), self.text("model"));
         let pinned = self.pinned();
-        let idle_stop = self.idle_stop();
+        let limits = self.limits();
         let (client_files, client_terminals) = (self.client_files(), self.switch("client_terminals"));
         let mcp_servers = self.mcp_servers(&context.directory);
         let mut plan = command?.plan(&context.environment, &variables?);
@@ -255,7 +259,7 @@ impl Table<'_, '_> {
             mode,
             model,
             pinned: pinned?,
-            idle_stop,
+            limits,
             client_files,
             client_terminals,
             mcp_servers: mcp_servers?,
@@ -302,21 +306,6 @@ impl Table<'_, '_> {
             self.wrong("pin", "must be a list of the words mode and model");
         }
         pinned
-    }
-
-    fn idle_stop(&mut self) -> Option<Duration> {
-        let seconds = match self.fields.get("idle_stop")? {
-            Value::Number(seconds) => seconds.as_f64(),
-            // The file's numbers with a fraction come as text.
-            Value::String(text) => text.parse().ok(),
-            _ => None,
-        };
-        let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let duration = duration.filter(|duration| *duration <= LONGEST);
-        if duration.is_none() {
-            self.wrong("idle_stop", "must be a number of seconds, at most 366 days (0: never)");
-        }
-        duration.filter(|duration| !duration.is_zero())
     }
 
     fn client_files(&mut self) -> FileAccess {

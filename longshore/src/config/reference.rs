@@ -97,6 +97,10 @@ In the file the agent is one `[[agents]]` table. A second table is refused: more
 | `idle_stop` | seconds without a turn after which the agent is stopped; the next message starts it again (default: never) |
 | `client_files` | the files that the agent may have Longshore read and write for it: `off` (default), `read` or `read-write`; only in the directory of the session, and none of Longshore's own |
 | `client_terminals` | `true`: the agent may have Longshore run commands. They run as the user of Longshore and are not confined to the workspace (default: `false`) |
+| `start_timeout` | seconds that the agent may take to start, and to open a session (default: 120) |
+| `cancel_timeout` | seconds that the agent may take to end a canceled turn; then the gateway closes the session, or replaces the process when its other turns are over (default: 30) |
+| `open_sessions` | the number of sessions that may be open in the agent's process, if the agent can close sessions and open them again; those that were used least recently are closed, and opened again for their next turn. There may be more while that many turns run (default: 16; 0: no limit) |
+| `memory_limit` | the memory in MiB that the agent and everything that it started may use. It is measured every 5 seconds; an agent that uses more is ended, its turns fail with that reason, and the next message starts it again (default: 0, no limit) |
 | `mcp_servers` | tables of MCP servers for every session: `name` and `command` with `env`, or `name` and `url` with `headers` and `type` (`http` or `sse`) |
 
 The agent gets no variable of the gateway but these: those that name the user, the home and its XDG directories, the shell, the

@@ -3,6 +3,8 @@
 //! All of them are one binary, because each further binary links the whole workspace again. Tests whose name begins with
 //! `long_` take minutes: `make test` leaves them out, `make test-long` runs them.
 
+#[cfg(target_os = "linux")]
+mod acp_kills;
 mod bench;
 mod chaos;
 mod cli;

@@ -12,7 +12,8 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use super::host::Lease;
+use super::lease::Lease;
+use super::open_sessions::SessionUse;
 use crate::turn::Turn;
 
 /// How many answers and cancels of a turn may wait for its driver, which takes them at once. Further ones wait.
@@ -94,13 +95,14 @@ impl Turns {
     /// The driver of a turn that has just been prompted.
     pub(super) fn driver(self: &Arc<Self>, started: Started, events: queue::Sender<AgentEvent>) -> Driver {
         let (sender, orders) = queue::channel(MAX_ORDERS);
-        let Started { turn, session, prompt, lease, remark, patience } = started;
+        let Started { turn, session, prompt, lease, using, remark, patience } = started;
         self.lock().running.insert(session.clone(), RunningTurn { prompt, orders: sender });
         Driver {
             turns: Arc::clone(self),
             session,
             turn,
             lease,
+            using,
             remark,
             patience,
             orders,
@@ -124,6 +126,7 @@ pub(super) struct Started {
     pub(super) session: SessionId,
     pub(super) prompt: PromptId,
     pub(super) lease: Lease,
+    pub(super) using: SessionUse,
     /// What the caller should know when the turn is completed.
     pub(super) remark: Option<&'static str>,
     /// How long the agent may take to stop.
@@ -137,6 +140,8 @@ pub(super) struct Driver {
     session: SessionId,
     turn: Turn,
     lease: Lease,
+    /// Keeps the session open.
+    using: SessionUse,
     remark: Option<&'static str>,
     patience: Duration,
     orders: queue::Receiver<Order>,
@@ -171,6 +176,9 @@ impl Driver {
         }
         // Before the queue of orders is closed, which tells those who wait that the session is free.
         self.turns.lock().running.remove(&self.session);
+        let Self { lease, using, .. } = self;
+        drop(using);
+        lease.trim_sessions();
     }
 
     async fn drive(&mut self) {
@@ -216,12 +224,12 @@ impl Driver {
         }
     }
 
-    /// The agent ignored the cancel. The turn ends without it, and the process is replaced once no other turn uses it: an agent
-    /// that goes on working on a canceled turn must not go on for ever, but must not take the turns of others with it.
+    /// The agent ignored the cancel. The turn ends without it. An agent that goes on working on a canceled turn must not go on for
+    /// ever, but must not take the turns of others with it.
     fn give_up(&mut self) {
         let seconds = self.patience.as_secs_f32();
-        tracing::warn!(session = %self.session, seconds, "an agent ignored a cancel; it will be replaced");
-        self.lease.note_stuck(self.session.as_str());
+        tracing::warn!(session = %self.session, seconds, "an agent ignored a cancel");
+        self.lease.free_session(self.session.as_str());
         // Once is enough: the deadline stays in the past.
         self.ended = Some(Ended::Otherwise);
         self.turn.give_up("The agent did not stop when it was asked to.");
@@ -252,6 +260,10 @@ impl Driver {
             let remarks = [self.remark, remark.as_deref()];
             let remarks: Vec<&str> = remarks.into_iter().flatten().collect();
             *remark = (!remarks.is_empty()).then(|| remarks.join(" "));
+        }
+        if self.turn.found_busy() {
+            tracing::warn!(session = %self.session, "an agent works on a turn that is over");
+            self.lease.free_session(self.session.as_str());
         }
         if matches!(outcome, Outcome::AuthRequired(_)) {
             self.lease.note_missing_credentials();

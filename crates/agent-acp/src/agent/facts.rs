@@ -2,7 +2,7 @@
 
 use longshore_model::Choice;
 
-use super::host::Live;
+use super::lease::Live;
 use crate::connection::{Role, SessionFacts};
 use crate::schema::AuthMethod;
 

@@ -1,11 +1,11 @@
 //! The agent's process: started when it is first used, one for all sessions, started again after its death, and stopped when it
 //! is idle.
 //!
-//! One background task starts a process and watches it until it is gone, so there are never two processes at a time, and a caller
-//! who stops waiting for a start does not disturb it.
+//! One background task starts a process and watches it until it is gone, so a caller who stops waiting for a start does not disturb
+//! it. There is one process at a time, with an exception: if a session of the process is stuck, the next turn starts another one,
+//! and the old one ends when its turns have ended. A turn of another session is not worth less than the stuck session.
 
-use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,16 +15,21 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::facts::AgentFacts;
+use super::lease::{Lease, Live};
 use crate::client::ClientConfig;
-use crate::connection::{Connection, Limits, OUTPUT_ENDED};
-use crate::launch::{self, Running};
+use crate::connection::{Limits, OUTPUT_ENDED};
+use crate::launch::{self, Failed, Running};
 use crate::process::ProcessConfig;
-use crate::schema::{InitializeAnswer, McpServer, RemoteKind};
+use crate::record;
 
 /// The pause before an agent that failed is started again: doubled with each failure, up to the longest. A turn that worked sets
 /// it back.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How many processes with a stuck session may wait for the end of their turns. While there are so many, a further process with a
+/// stuck session gets new turns until it has no turn.
+const MAX_REPLACED: usize = 2;
 
 /// What the host needs to know of the configuration.
 #[derive(Debug)]
@@ -49,8 +54,8 @@ pub(super) enum Source {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Host {
-    config: HostConfig,
-    tasks: Tasks,
+    pub(super) config: HostConfig,
+    pub(super) tasks: Tasks,
     state: Mutex<State>,
     /// Told after each change of the state, and of the uses of a process.
     changed: watch::Sender<()>,
@@ -61,8 +66,12 @@ struct State {
     /// What the operator calls the agent.
     name: String,
     phase: Phase,
-    /// A background task starts, watches or ends a process.
-    has_process: bool,
+    /// The processes that get no new turns, until they are gone.
+    replaced: Vec<Arc<Live>>,
+    /// How many background tasks start, watch or end a process.
+    processes: usize,
+    /// What an earlier gateway left behind was ended.
+    is_swept: bool,
     /// How often in a row the agent failed.
     failures: u32,
     facts: Option<AgentFacts>,
@@ -86,89 +95,9 @@ enum Phase {
     Over,
 }
 
-/// A process that runs.
-#[derive(Debug)]
-pub(super) struct Live {
-    pub(super) connection: Connection,
-    pub(super) about: InitializeAnswer,
-    /// How many leases there are. Changed only while the state is locked.
-    uses: AtomicUsize,
-    /// The sessions in which the agent ignored a cancel. They are of no use until the process is replaced.
-    stuck: Mutex<HashSet<String>>,
-    /// The agent lacked credentials. It may read new ones only when it starts.
-    lacks_credentials: AtomicBool,
-    /// How the process ended.
-    epitaph: watch::Sender<Option<String>>,
-}
-
-/// A use of the process. While there is one, the process is not stopped for being idle or replaced.
-#[derive(Debug)]
-pub(super) struct Lease {
-    host: Arc<Host>,
-    pub(super) live: Arc<Live>,
-}
-
-impl Lease {
-    pub(super) fn connection(&self) -> &Connection {
-        &self.live.connection
-    }
-
-    /// The configured servers that the agent can use: which remote ones it takes is its choice.
-    pub(super) fn servers(&self, configured: &[McpServer]) -> Vec<McpServer> {
-        let remote = self.live.about.agent_capabilities.mcp_capabilities;
-        let is_usable = |server: &&McpServer| match server {
-            McpServer::Stdio { .. } => true,
-            McpServer::Remote { r#type: RemoteKind::Http, .. } => remote.http,
-            McpServer::Remote { r#type: RemoteKind::Sse, .. } => remote.sse,
-        };
-        let (usable, others): (Vec<_>, Vec<_>) = configured.iter().partition(is_usable);
-        if !others.is_empty() {
-            tracing::warn!(
-                agent = self.host.config.name,
-                servers = others.len(),
-                "the agent takes no such MCP servers"
-            );
-        }
-        usable.into_iter().cloned().collect()
-    }
-
-    pub(super) fn epitaph(&self) -> watch::Receiver<Option<String>> {
-        self.live.epitaph.subscribe()
-    }
-
-    /// The agent ignored a cancel in this session. The process is replaced as soon as nothing else uses it: another session's turn
-    /// is not worth less than this session.
-    pub(super) fn note_stuck(&self, session: &str) {
-        lock(&self.live.stuck).insert(session.to_owned());
-    }
-
-    /// Lets the next use start the agent again with its new credentials, unless the agent would lose its sessions.
-    pub(super) fn note_missing_credentials(&self) {
-        self.live.lacks_credentials.store(true, Ordering::Relaxed);
-    }
-
-    /// A turn worked, so the agent does.
-    pub(super) fn note_worked(&self) {
-        self.host.lock().failures = 0;
-    }
-
-    pub(super) fn note_session(&self, session: &str) {
-        self.host.lock().last_session = Some(session.to_owned());
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        let state = self.host.lock();
-        self.live.uses.fetch_sub(1, Ordering::Relaxed);
-        drop(state);
-        self.host.changed.send_replace(());
-    }
-}
-
 /// Why a process is ended.
 enum Ending {
-    Closed,
+    Failed(Failed),
     /// Because it was idle, or to be replaced.
     Unused,
     Over,
@@ -179,7 +108,9 @@ impl Host {
         let state = State {
             name: config.name.clone(),
             phase: Phase::Stopped,
-            has_process: false,
+            replaced: Vec::new(),
+            processes: 0,
+            is_swept: false,
             failures: 0,
             facts: None,
             last_session: None,
@@ -199,7 +130,7 @@ impl Host {
             {
                 let mut state = self.lock();
                 match &state.phase {
-                    Phase::Running(live) if live.connection.closed().is_none() => {
+                    Phase::Running(live) if live.connection.is_open() => {
                         live.uses.fetch_add(1, Ordering::Relaxed);
                         return Ok(Lease { host: Arc::clone(self), live: Arc::clone(live) });
                     }
@@ -208,7 +139,7 @@ impl Host {
                     Phase::Down { why, until } if Instant::now() < *until => return Err(why.clone()),
                     Phase::Stopped | Phase::Down { .. } => {
                         state.phase = Phase::Starting;
-                        state.has_process = true;
+                        state.processes += 1;
                         self.tasks.spawn("acp agent", Arc::clone(self).run());
                     }
                     Phase::Over => return Err(over()),
@@ -218,19 +149,47 @@ impl Host {
         }
     }
 
-    /// Whether the agent ignored a cancel in this session and still runs.
-    pub(super) fn is_stuck(&self, session: &SessionId) -> bool {
-        match &self.lock().phase {
-            Phase::Running(live) => lock(&live.stuck).contains(session.as_str()),
-            _ => false,
+    pub(super) fn one_more_use(self: &Arc<Self>, live: &Arc<Live>) -> Lease {
+        let _state = self.lock();
+        live.uses.fetch_add(1, Ordering::Relaxed);
+        Lease { host: Arc::clone(self), live: Arc::clone(live) }
+    }
+
+    pub(super) fn one_use_less(&self, live: &Live) {
+        let state = self.lock();
+        live.uses.fetch_sub(1, Ordering::Relaxed);
+        drop(state);
+        self.changed.send_replace(());
+    }
+
+    pub(super) fn note_worked(&self) {
+        self.lock().failures = 0;
+    }
+
+    pub(super) fn note_session(&self, live: &Arc<Live>, session: &str) {
+        let mut state = self.lock();
+        if state.is_current(live) {
+            state.last_session = Some(session.to_owned());
         }
+    }
+
+    /// Whether a process may still work on a turn of this session that is over in the gateway.
+    pub(super) fn is_stuck(&self, session: &SessionId) -> bool {
+        let state = self.lock();
+        let current = match &state.phase {
+            Phase::Running(live) => Some(live),
+            _ => None,
+        };
+        state.replaced.iter().chain(current).any(|live| live.is_stuck(session))
     }
 
     /// Fails while the agent has failed and cannot be started yet. An agent that does not run because nobody uses it is fine.
     pub(super) fn check(&self) -> Result<()> {
         match &self.lock().phase {
             // Its end is known, and noted in a moment.
-            Phase::Running(live) => live.connection.closed().map_or(Ok(()), |why| Err(unavailable(&why))),
+            Phase::Running(live) if !live.connection.is_open() => {
+                Err(unavailable(live.connection.closed().as_deref().unwrap_or(OUTPUT_ENDED)))
+            }
             Phase::Ending(Some(why)) => Err(why.clone()),
             Phase::Down { why, until } if Instant::now() < *until => Err(why.clone()),
             Phase::Over => Err(over()),
@@ -244,7 +203,7 @@ impl Host {
             let mut changed = self.changed.subscribe();
             let until = match &self.lock().phase {
                 Phase::Stopped => return,
-                Phase::Running(live) if live.connection.closed().is_none() => return,
+                Phase::Running(live) if live.connection.is_open() => return,
                 Phase::Down { until, .. } if Instant::now() >= *until => return,
                 Phase::Down { until, .. } => Some(*until),
                 Phase::Running(_) | Phase::Starting | Phase::Ending(_) | Phase::Over => None,
@@ -262,13 +221,13 @@ impl Host {
         async move { drop(changed.changed().await) }
     }
 
-    /// Ends the process for good, and waits until it is gone.
+    /// Ends the processes for good, and waits until they are gone.
     pub(super) async fn stop(&self) {
         self.lock().set(Phase::Over);
         self.changed.send_replace(());
         loop {
             let mut changed = self.changed.subscribe();
-            if !self.lock().has_process || changed.changed().await.is_err() {
+            if self.lock().processes == 0 || changed.changed().await.is_err() {
                 return;
             }
         }
@@ -288,14 +247,18 @@ impl Host {
             () = self.until_over() => Err(over()),
             started = self.launch() => started,
         };
-        let failure = match started {
-            Ok(running) => self.watch(running).await,
-            Err(why) => Some(why),
+        let live = started.as_ref().ok().map(|running| Arc::new(Live::new(running)));
+        let failure = match (started, &live) {
+            (Ok(running), Some(live)) => self.watch(running, live).await,
+            (Err(why), _) => Some(why),
+            (Ok(_), None) => None,
         };
         {
             let mut state = self.lock();
-            state.has_process = false;
+            state.processes -= 1;
+            let is_replaced = live.is_some_and(|live| state.take_replaced(&live));
             match failure {
+                _ if is_replaced => {}
                 Some(why) => state.fail(why),
                 None => state.set(Phase::Stopped),
             }
@@ -307,6 +270,7 @@ impl Host {
         let limits = self.config.limits.clone();
         let running = match &self.config.source {
             Source::Command(command) => {
+                self.sweep(command).await?;
                 let client = self.config.client.clone();
                 launch::launch_offering(command, limits, client, &self.tasks).await?
             }
@@ -328,26 +292,39 @@ impl Host {
         Ok(running)
     }
 
+    /// Ends what an earlier gateway left behind, once.
+    async fn sweep(&self, command: &ProcessConfig) -> Result<()> {
+        if let Some(records) = command.records.as_ref().filter(|_| !self.lock().is_swept) {
+            record::end_left_behind(records).await?;
+            self.lock().is_swept = true;
+        }
+        Ok(())
+    }
+
     /// Watches the process until it is gone. Returns the error if the agent failed.
-    async fn watch(&self, mut running: Running) -> Option<Error> {
-        let live = Arc::new(Live {
-            connection: running.connection.clone(),
-            about: running.about.clone(),
-            uses: AtomicUsize::new(0),
-            stuck: Mutex::default(),
-            lacks_credentials: AtomicBool::new(false),
-            epitaph: watch::channel(None).0,
-        });
+    async fn watch(&self, mut running: Running, live: &Arc<Live>) -> Option<Error> {
         {
             let mut state = self.lock();
             state.last_session = None;
-            state.set(Phase::Running(Arc::clone(&live)));
+            state.set(Phase::Running(Arc::clone(live)));
         }
         self.changed.send_replace(());
-        match self.until_unused(&live, &mut running).await {
-            Ending::Closed => {
+        match self.until_unused(live, &mut running).await {
+            Ending::Failed(Failed::OverMemory(most)) => {
+                let why = format!(
+                    "The agent was ended, because it and its tools used more than the {} MiB of memory that the operator allows.",
+                    most / 1024 / 1024
+                );
+                self.lock().set_for(live, Phase::Ending(Some(unavailable(&why))));
+                live.epitaph.send_replace(Some(why.clone()));
+                let log = running.log();
+                let ended = running.cut_off().await;
+                tracing::warn!(agent = self.config.name, why, ?ended, log, "an agent was ended");
+                Some(unavailable(&why))
+            }
+            Ending::Failed(Failed::Closed) => {
                 let closed = live.connection.closed().unwrap_or_default();
-                self.lock().set(Phase::Ending(Some(unavailable(&closed))));
+                self.lock().set_for(live, Phase::Ending(Some(unavailable(&closed))));
                 let log = running.log();
                 // The exit status says more than that the output was closed. Another reason, such as a line that is too long,
                 // is the gateway's own, and the agent did not end by itself.
@@ -368,11 +345,11 @@ impl Host {
 
     /// Waits until the process has ended or is to be ended. In the second case nothing uses the process any more.
     async fn until_unused(&self, live: &Arc<Live>, running: &mut Running) -> Ending {
-        let mut closed = std::pin::pin!(running.closed());
+        let mut failed = std::pin::pin!(running.failed());
         loop {
             let mut changed = self.changed.subscribe();
             let may_stop = self.may_stop(live);
-            let is_stuck = !lock(&live.stuck).is_empty();
+            let is_stuck = live.is_any_stuck();
             let is_outdated = may_stop && live.lacks_credentials.load(Ordering::Relaxed);
             if matches!(self.lock().phase, Phase::Over) {
                 return Ending::Over;
@@ -380,10 +357,13 @@ impl Host {
             if (is_stuck || is_outdated) && self.end_unused(live) {
                 return Ending::Unused;
             }
+            if is_stuck {
+                self.replace(live);
+            }
             let idle = self.config.idle_stop.filter(|_| may_stop).map(sleep);
             tokio::select! {
                 biased;
-                () = &mut closed => return Ending::Closed,
+                why = &mut failed => return Ending::Failed(why),
                 () = self.tasks.stopping().cancelled() => return Ending::Over,
                 _ = changed.changed() => {}
                 () = async { match idle { Some(idle) => idle.await, None => std::future::pending().await } } => {
@@ -395,20 +375,31 @@ impl Host {
         }
     }
 
+    /// Lets the next turn start another process.
+    fn replace(&self, live: &Arc<Live>) {
+        let mut state = self.lock();
+        if !state.is_current(live) || state.replaced.len() >= MAX_REPLACED {
+            return;
+        }
+        state.set(Phase::Stopped);
+        state.replaced.push(Arc::clone(live));
+        drop(state);
+        self.changed.send_replace(());
+    }
+
     /// Whether the process may be stopped although it works. Sessions of an agent that cannot open them again live only as long as
     /// its process.
     fn may_stop(&self, live: &Live) -> bool {
-        let connection = &live.connection;
-        let can_reopen = connection.offers("session/load") || connection.offers("session/resume");
-        live.uses.load(Ordering::Relaxed) == 0 && (can_reopen || self.lock().last_session.is_none())
+        let is_unused = live.uses.load(Ordering::Relaxed) == 0;
+        is_unused && (live.connection.can_reopen() || self.lock().last_session.is_none())
     }
 
     /// Closes the process to new uses if none runs. Returns whether it did.
-    fn end_unused(&self, live: &Live) -> bool {
+    fn end_unused(&self, live: &Arc<Live>) -> bool {
         let mut state = self.lock();
         let is_unused = live.uses.load(Ordering::Relaxed) == 0;
         if is_unused {
-            state.set(Phase::Ending(None));
+            state.set_for(live, Phase::Ending(None));
         }
         is_unused
     }
@@ -436,6 +427,23 @@ impl State {
         }
     }
 
+    /// Sets the phase of a process, unless the process was replaced.
+    fn set_for(&mut self, live: &Arc<Live>, phase: Phase) {
+        if self.is_current(live) {
+            self.set(phase);
+        }
+    }
+
+    fn is_current(&self, live: &Arc<Live>) -> bool {
+        matches!(&self.phase, Phase::Running(current) if Arc::ptr_eq(current, live))
+    }
+
+    /// Forgets a process that is gone. Returns whether it was replaced.
+    fn take_replaced(&mut self, live: &Arc<Live>) -> bool {
+        let at = self.replaced.iter().position(|replaced| Arc::ptr_eq(replaced, live));
+        at.map(|at| self.replaced.swap_remove(at)).is_some()
+    }
+
     fn fail(&mut self, why: Error) {
         let pause = FIRST_PAUSE.saturating_mul(1 << self.failures.min(10)).min(LONGEST_PAUSE);
         self.failures = self.failures.saturating_add(1);
@@ -457,7 +465,7 @@ async fn at(until: Option<Instant>) {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -7,7 +7,7 @@ use longshore_model::{Error, ErrorKind, Result, SessionId};
 use tokio::time::sleep;
 
 use super::AcpAgent;
-use super::host::Lease;
+use super::lease::Lease;
 use crate::connection::{CallError, Connection, OpenedSession};
 use crate::schema::McpServer;
 use crate::translate::Replay;
@@ -17,7 +17,7 @@ use crate::translate::Replay;
 const MAX_RETRIES: usize = 20;
 const LOADING_PAUSE: Duration = Duration::from_millis(500);
 
-const WITHOUT_HISTORY: &str = "The agent was started again and showed no history of the session, so it may not know what was said before.";
+const WITHOUT_HISTORY: &str = "The agent opened the session again and showed no history of it, so it may not know what was said before.";
 
 const WENT_ON: &str = "When the agent opened the session again, it first went on with the turn before, which had broken off. What \
                        it did then is not shown here.";
@@ -37,6 +37,8 @@ impl AcpAgent {
         })?;
         lease.note_session(&opened.id);
         self.defaults.note_new(connection, id.as_str());
+        let _using = lease.use_session(id.as_str()).await;
+        lease.trim_sessions();
         Ok(Session { id, directory })
     }
 

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::AcpAgent;
 use super::drive::Started;
-use super::host::Lease;
+use super::lease::Lease;
 use crate::content;
 use crate::schema::PromptCapabilities;
 
@@ -31,6 +31,8 @@ impl AcpAgent {
         }
         let lease = self.lease_when_idle(&session).await?;
         let (connection, id) = (lease.connection(), session.id.as_str());
+        let using = lease.use_session(id).await;
+        lease.trim_sessions();
         let remark = match connection.facts(id) {
             Some(_) => None,
             None => self.reopen(&lease, &session).await?,
@@ -48,7 +50,7 @@ impl AcpAgent {
         })?;
         let turn = turn.with_epitaph(lease.epitaph());
         let patience = self.config.cancel_patience;
-        let started = Started { turn, session: session.id, prompt, lease, remark, patience };
+        let started = Started { turn, session: session.id, prompt, lease, using, remark, patience };
         let (sender, events) = queue::channel(MAX_WAITING);
         let driver = self.turns.driver(started, sender);
         self.tasks.spawn("acp-turn", driver.run(self.tasks.clone()));

@@ -3,30 +3,37 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
-use longshore_engine::queue;
 use longshore_model::Json;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep};
 
-use super::{
-    CallError, Connection, OpenedSession, Pending, Phase, Queued, Route, SessionFacts, State, TurnEvent,
-};
+use super::backlog::{Loss, TurnEvents};
+use super::{CallError, Connection, OpenedSession, Pending, Phase, Route, SessionFacts, State, TurnEvent};
 use crate::frame::{self, AgentRequestId, Head, Incoming, RpcError};
 use crate::permission::Choice;
 use crate::schema::{self, PermissionRequest, SessionAnswer, Update};
 use crate::translate::{Replay, SessionTotals, TurnEnd};
 
-/// How many updates, and how many bytes of them, wait for the answer that names their session. Further ones are dropped.
+/// How many updates, and how many bytes of them, wait for the answer that names their session, and for how long. Further and older
+/// ones are dropped.
 const MAX_EARLY: usize = 64;
 const MAX_EARLY_BYTES: usize = 4 * 1024 * 1024;
+const MAX_EARLY_AGE: Duration = Duration::from_mins(1);
 
-/// Updates of sessions that are not known yet: an agent may send them before it answers `session/new`.
+/// Updates of sessions that are not known yet: an agent may send them before it answers `session/new`. Dropped when no session is
+/// being opened any more.
 #[derive(Default)]
-pub(super) struct EarlyUpdates {
-    waiting: VecDeque<(String, Update)>,
+pub(super) struct EarlyUpdates(VecDeque<EarlyUpdate>);
+
+struct EarlyUpdate {
+    session: String,
+    update: Update,
     bytes: usize,
+    since: Instant,
 }
 
 /// Why the connection cannot go on.
@@ -37,7 +44,7 @@ impl Connection {
         match frame::parse(line) {
             Incoming::Answer { id, outcome } => {
                 let outcome = outcome.map(Json::from_raw).map_err(CallError::Rpc);
-                self.take_answer(id, outcome, line.len()).await;
+                self.take_answer(id, outcome, line.len());
             }
             Incoming::Request { id, method, params } => {
                 return self.take_request(id, &method, params, line.len()).await;
@@ -59,7 +66,7 @@ impl Connection {
         self.lock().count("line that is too long");
         let head = Head::read(head);
         if let Some(id) = head.answers() {
-            self.take_answer(Some(id), Err(CallError::TooLong { bytes, most }), 0).await;
+            self.take_answer(Some(id), Err(CallError::TooLong { bytes, most }), 0);
             return Ok(());
         }
         if let Some(id) = head.request() {
@@ -68,8 +75,10 @@ impl Connection {
         match (head.method.as_deref(), head.session) {
             (Some("session/update"), Some(session)) => {
                 let events = self.lock().turn_of(&session);
-                if let Some(events) = events {
-                    self.deliver(&events, TurnEvent::LostUpdate, 0).await;
+                if let Some(events) = events
+                    && self.has_room(&session, &events, 0).await
+                {
+                    events.send(TurnEvent::LostUpdate(Loss::TooLong), 0);
                 }
                 Ok(())
             }
@@ -82,7 +91,7 @@ impl Connection {
         }
     }
 
-    async fn take_answer(&self, id: Option<u64>, outcome: Result<Json, CallError>, bytes: usize) {
+    fn take_answer(&self, id: Option<u64>, outcome: Result<Json, CallError>, bytes: usize) {
         let events = {
             let mut state = self.lock();
             // An answer whose caller has stopped waiting is dropped.
@@ -90,7 +99,9 @@ impl Connection {
                 None => return state.count("answer to no request"),
                 Some(Pending::Call(reply)) => return drop(reply.send(outcome)),
                 Some(Pending::NewSession { directory, reply }) => {
-                    return drop(reply.send(outcome.and_then(|answer| state.open(&answer, directory))));
+                    let opened = outcome.and_then(|answer| state.open(&answer, directory));
+                    state.drop_early();
+                    return drop(reply.send(opened));
                 }
                 Some(Pending::OldSession { session, is_replayed, reply }) => {
                     let opened = state.reopened(session, outcome);
@@ -118,7 +129,8 @@ impl Connection {
             Err(CallError::Rpc(error)) => TurnEnd::Refused(error),
             Err(other) => TurnEnd::Lost(format!("The end of the turn could not be read: {other}")),
         };
-        self.deliver(&events, TurnEvent::Ended(end), bytes).await;
+        // Always taken: without its end a turn would hang.
+        events.send(TurnEvent::Ended(end), bytes);
     }
 
     async fn take_request(
@@ -153,11 +165,13 @@ impl Connection {
             events
         };
         match events {
-            Some(events) => {
-                self.deliver(&events, TurnEvent::Permission { id, request }, bytes).await;
+            Some(events) if self.has_room(&request.session_id, &events, bytes).await => {
+                events.send(TurnEvent::Permission { id, request }, bytes);
                 Ok(())
             }
-            None => self.try_send(frame::result(&id, &Choice::Cancelled.outcome())),
+            // A cancel may have answered the request meanwhile.
+            Some(_) if self.lock().open_asks.remove(&id).is_none() => Ok(()),
+            _ => self.try_send(frame::result(&id, &Choice::Cancelled.outcome())),
         }
     }
 
@@ -198,21 +212,51 @@ impl Connection {
                 Phase::Idle => return state.count("update outside of a turn"),
             }
         };
-        self.deliver(&events, TurnEvent::Update(update), bytes).await;
+        if self.has_room(&session, &events, bytes).await {
+            events.send(TurnEvent::Update(update), bytes);
+        }
     }
 
-    /// Waits until there is room for the event.
-    pub(super) async fn deliver(&self, events: &queue::Sender<Queued>, event: TurnEvent, bytes: usize) {
-        let permit = self.room_for(bytes).await;
-        // An error means that the reader of the turn is gone.
-        let _ = events.send(Queued { event, _bytes: permit }).await;
+    /// Waits until there is room for an event of a turn. False: the event must be dropped, because the events of the turn are not
+    /// read and other sessions have waited for long enough.
+    async fn has_room(&self, session: &str, events: &TurnEvents, bytes: usize) -> bool {
+        let stall = self.0.limits.stall;
+        loop {
+            // Made before the look at the room, so that no reading is missed.
+            let read = self.0.backlog.read();
+            if events.has_room(bytes) || events.is_closed() {
+                return true;
+            }
+            let since = Instant::now();
+            tokio::select! {
+                biased;
+                () = read => {}
+                () = events.closed() => {}
+                () = sleep(stall.saturating_sub(events.delay())) => {}
+            }
+            events.add_delay(since.elapsed());
+            if events.delay() < stall {
+                continue;
+            }
+            if self.lock().any_other_waits(session) {
+                if events.lose() {
+                    tracing::warn!(
+                        session,
+                        "a turn is not read; some of its events are dropped, because other sessions wait"
+                    );
+                }
+                return false;
+            }
+            // Then the wait costs nobody else anything.
+            events.reset_delay();
+        }
     }
 
     /// Waits until so many bytes of the agent may be kept.
     pub(super) async fn room_for(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let most = self.0.limits.queued_bytes;
         let bytes = u32::try_from(bytes.min(most)).unwrap_or(u32::MAX);
-        Arc::clone(&self.0.queued).acquire_many_owned(bytes).await.ok()
+        Arc::clone(&self.0.requests).acquire_many_owned(bytes).await.ok()
     }
 
     /// Answers at once. An agent that reads no answers is cut off; one that is about to end needs none.
@@ -225,11 +269,21 @@ impl Connection {
 }
 
 impl State {
-    fn turn_of(&self, session: &str) -> Option<queue::Sender<Queued>> {
+    fn turn_of(&self, session: &str) -> Option<TurnEvents> {
         match &self.sessions.get(session)?.phase {
             Phase::Turn { events, .. } => Some(events.clone()),
             Phase::Idle | Phase::Loading(_) => None,
         }
+    }
+
+    /// Whether a request waits for the agent, other than the prompt of this session and those of turns that are not read either.
+    fn any_other_waits(&self, session: &str) -> bool {
+        self.pending.values().any(|pending| match pending {
+            Pending::Prompt { session: other } => {
+                other != session && self.turn_of(other).is_some_and(|events| events.is_read())
+            }
+            Pending::Call(_) | Pending::NewSession { .. } | Pending::OldSession { .. } => true,
+        })
     }
 
     pub(super) fn is_cancelled(&self, session: &str) -> bool {
@@ -237,7 +291,7 @@ impl State {
         matches!(phase, Some(Phase::Turn { is_cancelled: true, .. }))
     }
 
-    fn end_turn(&mut self, session: &str) -> Option<queue::Sender<Queued>> {
+    pub(super) fn end_turn(&mut self, session: &str) -> Option<TurnEvents> {
         let route = self.sessions.get_mut(session)?;
         match std::mem::replace(&mut route.phase, Phase::Idle) {
             Phase::Turn { events, .. } => Some(events),
@@ -286,14 +340,30 @@ impl State {
 
     /// Keeps an update of an unknown session while a session is being opened, because the update may belong to that session.
     fn take_early(&mut self, session: &str, update: Update, bytes: usize) {
-        let is_opening = self.pending.values().any(|pending| matches!(pending, Pending::NewSession { .. }));
-        let has_room = self.early.waiting.len() < MAX_EARLY && self.early.bytes + bytes <= MAX_EARLY_BYTES;
-        if is_opening && has_room {
-            self.early.bytes += bytes;
-            self.early.waiting.push_back((session.to_owned(), update));
+        while self.early.0.front().is_some_and(|early| early.since.elapsed() > MAX_EARLY_AGE) {
+            self.early.0.pop_front();
+            self.count("update of an unknown session");
+        }
+        let waiting: usize = self.early.0.iter().map(|early| early.bytes).sum();
+        if self.is_opening() && self.early.0.len() < MAX_EARLY && waiting + bytes <= MAX_EARLY_BYTES {
+            let (session, since) = (session.to_owned(), Instant::now());
+            self.early.0.push_back(EarlyUpdate { session, update, bytes, since });
         } else {
             self.count("update of an unknown session");
         }
+    }
+
+    /// Drops the early updates if no session is being opened any more: then they can be of none.
+    pub(super) fn drop_early(&mut self) {
+        if !self.is_opening() {
+            for _ in std::mem::take(&mut self.early.0) {
+                self.count("update of an unknown session");
+            }
+        }
+    }
+
+    fn is_opening(&self) -> bool {
+        self.pending.values().any(|pending| matches!(pending, Pending::NewSession { .. }))
     }
 
     fn note_noise(&mut self, name: &str, line: &[u8]) {
@@ -310,14 +380,11 @@ impl State {
 }
 
 impl EarlyUpdates {
-    /// The updates of a session. Those of others stay; if no session is being opened any more, they can be of none.
+    /// Takes the updates of a session. Those of others stay.
     fn take(&mut self, session: &str) -> Vec<Update> {
-        let (mine, others) = std::mem::take(&mut self.waiting).into_iter().partition(|(of, _)| of == session);
-        self.waiting = others;
-        if self.waiting.is_empty() {
-            self.bytes = 0;
-        }
-        let mine: VecDeque<(String, Update)> = mine;
-        mine.into_iter().map(|(_, update)| update).collect()
+        let all = std::mem::take(&mut self.0).into_iter();
+        let (mine, others): (VecDeque<_>, VecDeque<_>) = all.partition(|early| early.session == session);
+        self.0 = others;
+        mine.into_iter().map(|early| early.update).collect()
     }
 }

@@ -2,20 +2,21 @@
 
 use std::io;
 use std::pin::pin;
-use std::time::Duration;
 
 use longshore_engine::queue;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
-use tokio::time::timeout;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
 
 use super::{Connection, Outgoing};
 use crate::frame::{Line, LineReader};
+use crate::process::LAST_WORDS;
 
 /// Why a connection is over whose agent has ended: only its process knows more.
 pub(crate) const OUTPUT_ENDED: &str = "The agent ended, or closed its output.";
 
-/// How long the output is read after the input broke: an agent that ends closes both.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How much of the output is read after the agent's end. A pipe holds no more, so what comes then is of another process.
+const MAX_LAST_BYTES: u64 = 1024 * 1024;
 
 /// Runs a connection. Spawn [`Self::run`].
 #[derive(Debug)]
@@ -54,8 +55,12 @@ where
                     Ok(()) => reading.await,
                     Err(error) => {
                         tracing::debug!(%error, "the agent's input cannot be written");
-                        let last = timeout(LAST_WORDS, reading).await;
-                        last.unwrap_or_else(|_| "The agent closed its input.".to_owned())
+                        match timeout(LAST_WORDS, reading.as_mut()).await {
+                            Ok(why) => why,
+                            // The agent has ended, which closes both, and what it said is still being read.
+                            Err(_) if !connection.is_open() => reading.await,
+                            Err(_) => "The agent closed its input.".to_owned(),
+                        }
                     }
                 },
             }
@@ -66,8 +71,18 @@ where
 }
 
 async fn read<R: AsyncRead + Unpin>(connection: &Connection, mut lines: LineReader<R>) -> String {
+    let mut exited = connection.0.exited.subscribe();
+    let mut last = None;
     loop {
-        let taken = match lines.next().await {
+        let line = tokio::select! {
+            biased;
+            line = lines.next() => line,
+            () = silence_after(&mut exited) => return OUTPUT_ENDED.to_owned(),
+        };
+        if *exited.borrow() && lines.bytes_read() > *last.get_or_insert(lines.bytes_read() + MAX_LAST_BYTES) {
+            return OUTPUT_ENDED.to_owned();
+        }
+        let taken = match line {
             Ok(Some(Line::Whole(line))) => connection.take_line(&line).await,
             Ok(Some(Line::TooLong { head, bytes })) => connection.take_overlong(&head, bytes).await,
             Ok(None) => return OUTPUT_ENDED.to_owned(),
@@ -80,6 +95,13 @@ async fn read<R: AsyncRead + Unpin>(connection: &Connection, mut lines: LineRead
             return why;
         }
     }
+}
+
+/// Waits until the agent has ended and its output has been silent for a while.
+async fn silence_after(exited: &mut watch::Receiver<bool>) {
+    // An error means that the connection is gone.
+    let _ = exited.wait_for(|has_exited| *has_exited).await;
+    sleep(LAST_WORDS).await;
 }
 
 async fn write<W: AsyncWrite + Unpin>(mut input: W, mut outbox: queue::Receiver<Outgoing>) -> io::Result<()> {

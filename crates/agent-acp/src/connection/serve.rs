@@ -6,12 +6,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use longshore_engine::{Tasks, queue};
+use longshore_engine::Tasks;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::backlog::TurnEvents;
 use super::dispatch::Fatal;
-use super::{Connection, Outgoing, Phase, Queued, TurnEvent};
+use super::{Connection, Outgoing, Phase, TurnEvent};
 use crate::client::{Client, ClientConfig, FileRequest, Kind, Refusal, Report, Request, TerminalRequest};
 use crate::frame::{self, AgentRequestId};
 
@@ -19,7 +20,7 @@ use crate::frame::{self, AgentRequestId};
 struct Asker {
     directory: PathBuf,
     /// The events of the turn that runs and was not canceled.
-    turn: Option<queue::Sender<Queued>>,
+    turn: Option<TurnEvents>,
 }
 
 impl Connection {
@@ -86,7 +87,7 @@ impl Connection {
                 let (terminal, follower) =
                     client.terminals.create(&client.config, &session, &asker.directory, new)?;
                 spawn(client, async move {
-                    follower.run(|report| connection.show(asker.turn.as_ref(), report)).await;
+                    follower.run(|report| Self::show(asker.turn.as_ref(), report)).await;
                 });
                 // A cancel that came meanwhile found no terminal to end.
                 if self.lock().is_cancelled(&session) {
@@ -161,18 +162,15 @@ impl Connection {
     }
 
     /// Shows callers the output of a command. The last report waits for room; an earlier one is left out if there is none.
-    async fn show(&self, turn: Option<&queue::Sender<Queued>>, report: Report) {
+    async fn show(turn: Option<&TurnEvents>, report: Report) {
         let Some(events) = turn else { return };
         let bytes = report.output.len();
         if report.is_last {
-            return self.deliver(events, TurnEvent::Terminal(report), bytes).await;
+            events.until_room(bytes).await;
+        } else if !events.has_room(bytes) {
+            return;
         }
-        let room = u32::try_from(bytes)
-            .ok()
-            .and_then(|bytes| Arc::clone(&self.0.queued).try_acquire_many_owned(bytes).ok());
-        if room.is_some() {
-            let _ = events.try_send(Queued { event: TurnEvent::Terminal(report), _bytes: room });
-        }
+        events.send(TurnEvent::Terminal(report), bytes);
     }
 
     /// `long`: held until the agent has read the answer.

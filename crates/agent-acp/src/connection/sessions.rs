@@ -137,20 +137,28 @@ impl Connection {
         schema::read(&answer).ok_or(CallError::Unreadable)
     }
 
-    /// Lets go of a session. The connection forgets it even if the agent has no such method.
+    /// Closes a session, which can be opened again. After any other error than that the agent lacks the method, the session counts
+    /// as closed too.
     pub async fn close_session(&self, session: &str) -> Result<(), CallError> {
-        let is_idle = matches!(self.lock().sessions.get(session), Some(Route { phase: Phase::Idle, .. }));
-        if !is_idle {
-            return Err(CallError::Busy);
+        self.require("session/close", "a way to close sessions")?;
+        // Forgotten at once: nothing can be prompted in a session that is being closed.
+        let route = {
+            let mut state = self.lock();
+            match state.sessions.remove(session) {
+                Some(route @ Route { phase: Phase::Idle, .. }) => route,
+                Some(busy) => {
+                    state.sessions.insert(session.to_owned(), busy);
+                    return Err(CallError::Busy);
+                }
+                None => return Err(CallError::NoSession),
+            }
+        };
+        let params = json!({"sessionId": session});
+        let closed = self.call("session/close", &params, self.0.limits.call).await;
+        if closed.as_ref().is_err_and(CallError::is_method_absent) {
+            self.lock().sessions.entry(session.to_owned()).or_insert(route);
         }
-        self.lock().sessions.remove(session);
-        if !self.offers("session/close") {
-            return Ok(());
-        }
-        match self.call("session/close", &json!({"sessionId": session}), self.0.limits.call).await {
-            Err(error) if error.is_method_absent() => Ok(()),
-            closed => closed.map(drop),
-        }
+        closed.map(drop)
     }
 
     /// Whether the agent advertises a method and was not found to lack it.
@@ -167,6 +175,11 @@ impl Connection {
             _ => false,
         };
         is_advertised && !state.absent.contains(method)
+    }
+
+    /// Whether the agent advertises a way to open a session of an earlier process, or a closed one.
+    pub fn can_reopen(&self) -> bool {
+        self.offers("session/load") || self.offers("session/resume")
     }
 
     fn require(&self, method: &str, what: &'static str) -> Result<(), CallError> {

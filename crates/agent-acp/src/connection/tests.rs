@@ -115,23 +115,40 @@ async fn a_login_that_is_missing_is_reported_with_the_agents_methods() {
     assert_eq!((logged_in, &request["params"]["methodId"]), (Ok(()), &json!("opencode-login")));
 }
 
-#[tokio::test]
-async fn updates_before_the_answer_that_names_their_session_are_kept_within_a_bound() {
-    let (connection, mut peer, _tasks) = connect();
+#[tokio::test(start_paused = true)]
+async fn updates_before_the_answer_that_names_their_session_are_kept_within_bounds() {
+    let limits = Limits { start: Duration::from_mins(5), ..Limits::default() };
+    let (connection, mut peer, _tasks) = connect_with(limits);
+    let unknown = || connection.counted().get("update of an unknown session").copied().unwrap_or_default();
+    let commands =
+        || json!({"sessionUpdate": "available_commands_update", "availableCommands": [{"name": "init"}]});
     let playing = async {
-        let request = peer.get().await;
-        let commands =
-            json!({"sessionUpdate": "available_commands_update", "availableCommands": [{"name": "init"}]});
-        peer.update("s", commands).await;
+        let (first, second) = (peer.get().await, peer.get().await);
+        peer.update("s", commands()).await;
         for number in 0..200 {
             peer.update(&format!("other-{number}"), json!({"sessionUpdate": "current_mode_update"})).await;
         }
-        peer.say(&json!({"id": request["id"], "result": {"sessionId": "s"}})).await;
+        peer.say(&json!({"id": first["id"], "result": {"sessionId": "s"}})).await;
+        while connection.facts("s").is_none() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(unknown(), 201 - 64, "the number is bounded");
+        // The others are too old when the second answer may come.
+        tokio::time::advance(Duration::from_secs(61)).await;
+        peer.update("t", commands()).await;
+        peer.update("nobody", commands()).await;
+        while unknown() < 200 {
+            tokio::task::yield_now().await;
+        }
+        peer.say(&json!({"id": second["id"], "result": {"sessionId": "t"}})).await;
     };
-    let (opened, ()) = tokio::join!(connection.new_session("/w", &[]), playing);
-    opened.unwrap();
-    assert_eq!(connection.facts("s").unwrap().commands[0].name, "init");
-    assert_eq!(connection.counted()["update of an unknown session"], 201 - 64);
+    let (first, second, ()) =
+        tokio::join!(connection.new_session("/w", &[]), connection.new_session("/w", &[]), playing);
+    assert_eq!((first.unwrap().id.as_str(), second.unwrap().id.as_str()), ("s", "t"));
+    for session in ["s", "t"] {
+        assert_eq!(connection.facts(session).unwrap().commands[0].name, "init");
+    }
+    assert_eq!(unknown(), 201, "no session is being opened any more");
 }
 
 #[tokio::test]
@@ -347,37 +364,75 @@ async fn a_line_that_is_too_long_concerns_only_the_request_or_turn_it_belongs_to
     assert!(matches!(opened, Err(CallError::Closed(why)) if why.contains("20000 bytes")), "no reason");
 }
 
-#[tokio::test]
-async fn events_that_nobody_reads_make_the_agent_wait() {
-    let (connection, mut peer, _tasks) = with_session().await;
+/// A connection in which few events may wait.
+async fn with_little_room() -> (Connection, Peer, Tasks) {
+    let (connection, mut peer, tasks) = connect_with(Limits {
+        queued_bytes: 256 * 1024,
+        stall: Duration::from_secs(10),
+        ..Limits::default()
+    });
+    open(&connection, &mut peer, "s", json!({})).await;
+    (connection, peer, tasks)
+}
+
+const CHUNK: &str = "some text that takes room in the pipe; ";
+
+#[tokio::test(start_paused = true)]
+async fn events_that_nobody_reads_make_the_agent_wait_and_none_is_lost() {
+    let (connection, mut peer, _tasks) = with_little_room().await;
     let mut turn = turn(&connection, "s");
     let prompt = peer.get().await;
     let done = std::sync::atomic::AtomicUsize::new(0);
     let flood = async {
         for _ in 0..5000 {
-            peer.text("s", "some text that takes room in the pipe; ").await;
+            peer.text("s", CHUNK).await;
             done.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
         peer.say(&json!({"id": prompt["id"], "result": {"stopReason": "end_turn"}})).await;
     };
     let reading = async {
-        // Everything that can happen without a reader has happened when the agent has made no more progress for a while.
-        let mut before = usize::MAX;
-        loop {
-            for _ in 0..1000 {
-                tokio::task::yield_now().await;
-            }
-            let now = done.load(std::sync::atomic::Ordering::Relaxed);
-            if now == before {
-                break;
-            }
-            before = now;
-        }
-        assert!(before < 2000, "the agent wrote {before} updates that nobody read");
+        // The clock moves only when nothing else can. No other session waits, so the agent waits for as long as it takes.
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        let done = done.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(done < 2000, "the agent wrote {done} updates that nobody read");
         rest(&mut turn).await
     };
     let ((), events) = tokio::join!(flood, reading);
-    assert_eq!(texts(&events).len(), 5000 * "some text that takes room in the pipe; ".len());
+    assert_eq!(texts(&events).len(), 5000 * CHUNK.len());
+    assert_eq!(*outcome(&events), Outcome::Completed { remark: None });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_is_not_read_keeps_the_others_waiting_only_for_a_while_and_says_what_it_lost() {
+    let (connection, mut peer, _tasks) = with_little_room().await;
+    open(&connection, &mut peer, "t", json!({})).await;
+    let (mut slow, mut other) = (turn(&connection, "s"), turn(&connection, "t"));
+    let (slow_prompt, other_prompt) = (peer.get().await, peer.get().await);
+    let playing = async {
+        for _ in 0..5000 {
+            peer.text("s", CHUNK).await;
+        }
+        peer.ask("s", json!(1)).await;
+        peer.text("t", "hello").await;
+        for prompt in [&slow_prompt, &other_prompt] {
+            peer.say(&json!({"id": prompt["id"], "result": {"stopReason": "end_turn"}})).await;
+        }
+        peer.get().await
+    };
+    let since = tokio::time::Instant::now();
+    let (answer, events) = tokio::join!(playing, rest(&mut other));
+    assert_eq!((texts(&events).as_str(), outcome(&events)), ("hello", &Outcome::Completed { remark: None }));
+    assert_eq!(since.elapsed().as_secs(), 10, "one wait for the whole flood");
+    assert_eq!(
+        answer["result"]["outcome"]["outcome"], "cancelled",
+        "an ask that cannot be shown is rejected"
+    );
+    let events = rest(&mut slow).await;
+    let said = texts(&events).len() / CHUNK.len();
+    assert!((100..2000).contains(&said), "{said}");
+    let Outcome::Incomplete(ended) = outcome(&events) else { panic!("nothing is said to be missing") };
+    let Outcome::Completed { remark: Some(remark) } = &**ended else { panic!("not completed: {ended:?}") };
+    assert!(remark.ends_with("because the gateway could not store it in time."), "{remark}");
 }
 
 #[tokio::test]

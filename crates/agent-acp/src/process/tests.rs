@@ -87,10 +87,34 @@ async fn a_dropped_process_is_killed_with_its_group() {
 }
 
 #[tokio::test]
+async fn a_child_that_left_the_group_is_killed_too() {
+    let (process, mut pipes) = Process::start(&shell("setsid sleep 1000 & echo $!; cat")).unwrap();
+    let child = first_line(&mut pipes.output).await;
+    drop(pipes.input);
+    assert_eq!(process.end().await.unwrap().0, Ending::ByItself);
+    gone(&child).await;
+}
+
+#[tokio::test]
+async fn the_end_of_an_agent_is_noticed_whatever_its_children_do() {
+    let (process, mut pipes) = Process::start(&shell("sleep 1000 & echo $!; read -r line; exit 3")).unwrap();
+    let child = first_line(&mut pipes.output).await;
+    let group = process.group();
+    {
+        let mut exited = pin!(group.exited());
+        assert!(timeout(Duration::ZERO, exited.as_mut()).await.is_err(), "it waits for its input");
+        drop(pipes.input);
+        timeout(Duration::from_mins(1), exited).await.expect("the end is noticed");
+    }
+    assert_eq!(process.end().await.unwrap().1.code(), Some(3), "it was not reaped before");
+    gone(&child).await;
+}
+
+#[tokio::test]
 async fn only_the_end_of_the_error_output_is_kept() {
     let config = ProcessConfig { log_bytes: 8, ..shell("seq 100000 >&2; echo the end >&2") };
     let (process, pipes) = Process::start(&config).unwrap();
     let log = process.log().clone();
-    log.clone().fill(pipes.errors).await;
+    log.clone().fill(pipes.errors, process.group()).await;
     assert_eq!(log.text(), "the end");
 }

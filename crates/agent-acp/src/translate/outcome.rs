@@ -1,9 +1,11 @@
 //! How a turn ended.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use longshore_model::{Failure, Outcome, redact};
 
+use crate::connection::Loss;
 use crate::frame::RpcError;
 use crate::schema::{AuthMethod, PromptAnswer};
 
@@ -67,6 +69,10 @@ pub(super) fn outcome(end: &TurnEnd, is_stopped: bool) -> Outcome {
         TurnEnd::AuthRequired(methods) => auth_required(methods),
         // An agent may report the abort of its model request as an error, or end.
         TurnEnd::Refused(_) | TurnEnd::Lost(_) if is_stopped => stopped(true),
+        TurnEnd::Refused(error) if error.is_session_busy() => failed(
+            "The agent did not take the prompt, because it still works on an earlier turn of this session. The gateway stops that \
+             turn; then send the message again.",
+        ),
         TurnEnd::Refused(error) => {
             let why = redact::public(&error.text());
             failed(if why.is_empty() {
@@ -82,19 +88,32 @@ pub(super) fn outcome(end: &TurnEnd, is_stopped: bool) -> Outcome {
     }
 }
 
-/// Notes in a turn's outcome that a part of the agent's output was lost.
-pub(super) fn incomplete(outcome: Outcome) -> Outcome {
-    const LOST: &str =
+/// Notes in a turn's outcome why parts of the agent's output were lost, if any were.
+pub(super) fn incomplete(outcome: Outcome, losses: &BTreeSet<Loss>) -> Outcome {
+    const TOO_LONG: &str =
         "A piece of the agent's output is missing here, because it was too long for the gateway.";
+    const NOT_READ: &str =
+        "A piece of the agent's output is missing here, because the gateway could not store it in time.";
+    let lost: Vec<&str> = losses
+        .iter()
+        .map(|loss| match loss {
+            Loss::TooLong => TOO_LONG,
+            Loss::NotRead => NOT_READ,
+        })
+        .collect();
+    if lost.is_empty() {
+        return outcome;
+    }
+    let lost = lost.join(" ");
     let outcome = match outcome {
         Outcome::Completed { remark } => {
-            let remarks: Vec<&str> = remark.as_deref().into_iter().chain([LOST]).collect();
+            let remarks: Vec<&str> = remark.as_deref().into_iter().chain([lost.as_str()]).collect();
             Outcome::Completed { remark: Some(remarks.join(" ")) }
         }
         Outcome::Failed(failure) => {
-            Outcome::Failed(Failure { message: format!("{} {LOST}", failure.message), ..failure })
+            Outcome::Failed(Failure { message: format!("{} {lost}", failure.message), ..failure })
         }
-        Outcome::Canceled { reason } => Outcome::Canceled { reason: format!("{reason} {LOST}") },
+        Outcome::Canceled { reason } => Outcome::Canceled { reason: format!("{reason} {lost}") },
         // The turn goes on with another prompt.
         other @ (Outcome::AuthRequired(_) | Outcome::Incomplete(_)) => return other,
     };

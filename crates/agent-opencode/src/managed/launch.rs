@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use longshore_engine::fail_point;
 use longshore_model::{Error, Result};
+use longshore_processes::{MARKER, Process};
 use rustix::process::{Pid, Signal};
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
 use super::health::{self, HealthError};
-use super::process::{MARKER, Process};
 use super::record::Record;
 use super::{ManagedConfig, random_password, unavailable};
 

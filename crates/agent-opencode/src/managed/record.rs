@@ -6,11 +6,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use longshore_model::{Error, Result};
+use longshore_processes::{Identity, Process, new_marker, terminate};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
 use super::health;
-use super::process::{self, Process};
 
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Record {
@@ -27,20 +27,12 @@ pub(super) struct Record {
     pub(super) version: Option<String>,
 }
 
-/// Identifies a process even after its id was reused, or after a restart of the machine.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-struct Identity {
-    #[serde(flatten)]
-    process: Process,
-    boot: String,
-}
-
 impl Record {
     pub(super) fn new(port: u16, password: String, workspace: &Path) -> Self {
         Self {
             port,
             password,
-            marker: format!("{:032x}", rand::random::<u128>()),
+            marker: new_marker(),
             workspace: workspace.to_owned(),
             process: None,
             version: None,
@@ -97,18 +89,26 @@ impl Record {
 
     /// Records the process that was just started.
     pub(super) fn set_process(&mut self, process: Process) {
-        self.process = Some(Identity { process, boot: process::boot_id() });
+        self.process = Some(Identity::of(process));
         self.version = None;
     }
 
     pub(super) fn pid(&self) -> Option<u32> {
-        self.process.as_ref().map(|identity| identity.process.pid)
+        self.process.as_ref().map(Identity::pid)
     }
 
     /// The process, if it still runs.
     pub(super) fn running_process(&self) -> Option<Process> {
-        let identity = self.process.as_ref()?;
-        (identity.boot == process::boot_id() && identity.process.is_alive()).then_some(identity.process)
+        self.process.as_ref()?.running()
+    }
+
+    /// Terminates OpenCode and all processes that it started, and returns their number.
+    pub(super) async fn terminate(&self) -> Result<usize> {
+        terminate(self.running_process(), &self.marker).await.map_err(|error| {
+            let text =
+                "OpenCode, or a tool that it left running, cannot be terminated. End the processes by hand.";
+            super::unavailable(text).caused_by(error)
+        })
     }
 
     /// Whether OpenCode runs, responds, and belongs to this workspace.

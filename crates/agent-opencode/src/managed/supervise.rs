@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::lock::Lock;
 use super::record::Record;
-use super::{Managed, STOP_PATIENCE, launch, terminate};
+use super::{Managed, STOP_PATIENCE, launch};
 use crate::reader::jittered;
 
 const FIRST_WAIT: Duration = Duration::from_millis(250);
@@ -140,7 +140,7 @@ impl Managed {
             // A deliberate stop removes the record. A damaged record is written again.
             Err(error) => tracing::warn!(cause = ?error.cause(), "{error}"),
         }
-        terminate::terminate(&self.record).await?;
+        self.record.terminate().await?;
         let (record, child) = launch::restart(&self.config, self.record.clone()).await?;
         self.address.move_to(record.base_url(), SecretString::from(record.password.clone()));
         self.record = record;

@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use longshore_engine::Tasks;
+use longshore_processes::{Process, process_tree};
 use rustix::process::Signal;
 use secrecy::ExposeSecret;
 use tempfile::TempDir;
@@ -10,7 +11,6 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::liveness::LivenessCheck;
-use super::process::Process;
 use super::*;
 
 /// Nothing here takes this long.
@@ -73,7 +73,7 @@ impl Fixture {
 impl Drop for Fixture {
     fn drop(&mut self) {
         if let Some(record) = Record::read(&self.data_dir()) {
-            for process in process::process_tree(record.running_process(), &record.marker) {
+            for process in process_tree(record.running_process(), &record.marker) {
                 process.signal(Signal::KILL);
             }
         }
@@ -398,7 +398,7 @@ async fn a_failed_start_reports_what_to_do_and_leaves_nothing_running() {
         }
         if let Some(record) = Record::read(&fixture.data_dir()) {
             timeout(PATIENCE, async {
-                while !process::process_tree(None, &record.marker).is_empty() {
+                while !process_tree(None, &record.marker).is_empty() {
                     tokio::task::yield_now().await;
                 }
             })

@@ -22,6 +22,7 @@ mod limits;
 mod lost_answers;
 mod metrics;
 mod native_prompts;
+mod open_tools;
 mod orphaned_turns;
 mod plain_agent;
 mod power_loss;

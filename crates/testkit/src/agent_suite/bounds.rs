@@ -39,12 +39,6 @@ pub(super) async fn an_unread_turn_harms_no_other(agent: &dyn AgentUnderTest) {
     let unread = agent.start(&a, "count").await;
     agent.reply_with(Reply::new().text("quick"));
     let other = agent.start(&b, "hello").await;
-    if agent.abilities().reads_turns_apart {
-        other.rest().await.completed("quick");
-        unread.rest().await.completed(&words().concat());
-    } else {
-        let (other, late) = tokio::join!(other.rest(), unread.rest());
-        other.completed("quick");
-        late.completed(&words().concat());
-    }
+    other.rest().await.completed("quick");
+    unread.rest().await.completed(&words().concat());
 }

@@ -98,7 +98,6 @@ impl AgentUnderTest for ScriptedUnderTest {
             resumes: false,
             keeps_sessions: true,
             checks_sessions: false,
-            reads_turns_apart: true,
             closes_tools_of_the_dead: true,
         }
     }

@@ -164,40 +164,14 @@ pub fn check(observations: &[Observation], agent_records: &[AgentRecord], broken
         let mut report = |fault, detail: String| {
             verdict.findings.push(Finding { fault, whose: whose.clone(), detail });
         };
-        for surprise in &record.surprises {
-            report(Fault::Surprise, surprise.clone());
-        }
-        if !record.ended {
-            let last = record.frames.last().map(|frame| frame.json.to_string());
-            report(Fault::Hangs, format!("the last frame is {last:?}"));
-        }
-        check_frame_order(&record.frames, &mut report);
         let is_own = |prompt: &&AgentRecord| prompt.words == record.planned.words;
         let prompts: Vec<&AgentRecord> = agent_records.iter().filter(is_own).collect();
         let times: usize = prompts.iter().map(|prompt| prompt.times).sum();
         if times > 1 {
             report(Fault::DoublePrompt, format!("{times} times"));
         }
-        let log = match (&observation.log, &record.task) {
-            (_, None) => continue,
-            // The task belongs to another message, and is checked there.
-            (_, Some(_)) if record.joined => continue,
-            (Ok(log), Some(_)) => log,
-            (Err(error), Some(_)) => {
-                report(Fault::Lost, format!("the log cannot be read: {error}"));
-                continue;
-            }
-        };
-        check_log(&record.frames, log, record.ended, &mut report);
-        let speaker = record.planned.speaker;
-        let task = match speaker.folded(log.iter().map(|frame| &frame.json)) {
-            Ok(task) => task,
-            Err(problem) => {
-                report(Fault::Untrue, format!("the log does not fold to a task: {problem}"));
-                continue;
-            }
-        };
-        check_stored(&task, speaker, &observation.stored, &mut report);
+        let Some(task) = check_reading(observation, &mut report) else { continue };
+        let Ok(log) = &observation.log else { continue };
         if !record.ended {
             continue;
         }
@@ -219,6 +193,41 @@ pub fn check(observations: &[Observation], agent_records: &[AgentRecord], broken
         }
     }
     verdict
+}
+
+/// Checks what one client received against the log and the stored task, whatever the agent did. Returns the task as the log tells
+/// it. `None`: the log cannot be read, or the message has no task of its own.
+pub fn check_reading(observation: &Observation, report: &mut impl FnMut(Fault, String)) -> Option<Task> {
+    let record = &observation.record;
+    for surprise in &record.surprises {
+        report(Fault::Surprise, surprise.clone());
+    }
+    if !record.ended {
+        let last = record.frames.last().map(|frame| frame.json.to_string());
+        report(Fault::Hangs, format!("the last frame is {last:?}"));
+    }
+    check_frame_order(&record.frames, report);
+    // A task that the message only joined belongs to another message, and is checked there.
+    record.task.as_ref().filter(|_| !record.joined)?;
+    let log = match &observation.log {
+        Ok(log) => log,
+        Err(error) => {
+            report(Fault::Lost, format!("the log cannot be read: {error}"));
+            return None;
+        }
+    };
+    check_log(&record.frames, log, record.ended, report);
+    let speaker = record.planned.speaker;
+    match speaker.folded(log.iter().map(|frame| &frame.json)) {
+        Ok(task) => {
+            check_stored(&task, speaker, &observation.stored, report);
+            Some(task)
+        }
+        Err(problem) => {
+            report(Fault::Untrue, format!("the log does not fold to a task: {problem}"));
+            None
+        }
+    }
 }
 
 fn whose(record: &Record) -> String {

@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::checker::Observation;
 use super::record::{CancelAnswer, CancelAt, Frame, PlannedMessage, Record};
 use super::speaker::{self, Answering, ClientProtocol};
 use super::wire::{CallError, Frames, Next, Wire};
@@ -81,6 +82,17 @@ pub async fn uncut(
             Err(_) => return Err("the log does not end".to_owned()),
         }
     }
+}
+
+/// What a client received, compared with what the gateway shows over a connection that the proxy does not break.
+pub async fn observe(record: Record, target: &ClientTarget) -> Observation {
+    let Some(task) = record.task.clone().filter(|_| !record.joined) else {
+        let nothing = "the message has no task of its own".to_owned();
+        return Observation { record, log: Err(nothing.clone()), stored: Err(nothing) };
+    };
+    let log = uncut(&record.planned, &task, target).await;
+    let stored = stored(&record.planned, &task, target).await;
+    Observation { record, log, stored }
 }
 
 /// The task as it is stored.

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::checker::{self, Fault, Finding, Observation, Verdict};
+use super::checker::{self, Fault, Finding, Verdict};
 use super::client::{self, ClientTarget, Tally};
 use super::planned_messages::plan_message;
 use super::proxy::{Counts, Plan as Breaks};
@@ -183,7 +183,7 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     for record in records {
         let direct =
             ClientTarget { base: world.gateway_url(), deadline: Instant::now() + READING, ..target.clone() };
-        observations.push(observation(record, &direct).await);
+        observations.push(client::observe(record, &direct).await);
     }
     let agent_records = world.agent_records().await?;
     let mut verdict = checker::check(&observations, &agent_records, &broken);
@@ -253,16 +253,6 @@ async fn visit(
         records.extend([first, second]);
     }
     records
-}
-
-async fn observation(record: Record, target: &ClientTarget) -> Observation {
-    let Some(task) = record.task.clone().filter(|_| !record.joined) else {
-        let nothing = "the message has no task of its own".to_owned();
-        return Observation { record, log: Err(nothing.clone()), stored: Err(nothing) };
-    };
-    let log = client::uncut(&record.planned, &task, target).await;
-    let stored = client::stored(&record.planned, &task, target).await;
-    Observation { record, log, stored }
 }
 
 impl AtLeast {

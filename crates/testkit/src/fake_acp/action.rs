@@ -20,6 +20,8 @@ pub enum Action {
     /// Asks for a permission, and waits for the answer, also after a cancel, as two real agents do. If the answer is no, the call
     /// fails and the next `skip` actions are left out. If it is `cancelled`, the turn ends.
     Ask { call: String, command: String, skip: usize },
+    /// Waits for so many milliseconds, or until a cancel.
+    Pause(u64),
     /// Sends this update as it is.
     Update(Value),
     /// Waits until the test opens the gate with this number, or until a cancel.
@@ -57,6 +59,8 @@ pub struct Options {
     pub load: bool,
     /// Offers `session/resume`, which does not.
     pub resume: bool,
+    /// Offers `session/close`.
+    pub close: bool,
     /// Advertises `session/resume`, which it does not have, as one real agent does.
     pub false_resume: bool,
     /// Refuses new sessions until `authenticate` names this method.

@@ -106,6 +106,13 @@ impl Agent {
             "session/new" => self.new_session(id),
             "session/load" if self.options.load => self.open_session(id, session, true),
             "session/resume" if self.options.resume => self.open_session(id, session, false),
+            "session/close" if self.options.close => {
+                self.change(|state| {
+                    state.open_sessions.remove(session);
+                    state.cancelled.insert(session.to_owned());
+                });
+                self.answer(id, &json!({}));
+            }
             "session/prompt" => self.prompt(id, session, &params["prompt"]),
             "session/cancel" => {
                 self.tell(&json!({"cancel": session}));
@@ -128,6 +135,9 @@ impl Agent {
             },
             "authMethods": [],
         });
+        if options.close {
+            about["agentCapabilities"]["sessionCapabilities"]["close"] = json!({});
+        }
         if options.resume || options.false_resume {
             about["agentCapabilities"]["sessionCapabilities"]["resume"] = json!({});
         }

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -83,6 +83,15 @@ impl Turn {
                 }));
             }
             Action::Ask { call, command, skip } => return self.ask(&call, &command, skip),
+            Action::Pause(milliseconds) => {
+                let end = Instant::now() + Duration::from_millis(milliseconds);
+                while let Some(left) =
+                    end.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+                    && !self.is_cancelled()
+                {
+                    std::thread::park_timeout(left.min(LOOK_EVERY));
+                }
+            }
             Action::Update(update) => self.update(&update),
             Action::Hold(gate) => {
                 self.agent.tell(&json!({"reached": gate}));

@@ -100,8 +100,6 @@ impl AgentUnderTest for OverStdio {
             resumes: false,
             keeps_sessions: self.options.load,
             checks_sessions: true,
-            // All sessions share one pipe.
-            reads_turns_apart: false,
             closes_tools_of_the_dead: true,
         }
     }

@@ -7,6 +7,7 @@ use longshore_model::{AgentEvent, Error, ErrorKind, Outcome, PromptId, PromptOpt
 use longshore_testkit::agent_suite::{AgentUnderTest, PATIENCE, Received};
 use longshore_testkit::fake_acp::{Action, Options};
 use longshore_testkit::fake_opencode::Gate;
+use longshore_testkit::gateway::until;
 use longshore_testkit::process::ProcessResources;
 use serde_json::Value;
 use tokio::time::timeout;
@@ -299,4 +300,33 @@ async fn long_a_flood_that_is_not_read_does_not_fill_the_memory() {
     assert_eq!(heard.len(), CHUNK * CHUNKS);
     assert!(is_completed(&outcome), "{outcome:?}");
     timeout(PATIENCE, agent.stop()).await.expect("the agent stops");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_sessions_work_at_once_on_one_process() {
+    const SESSIONS: usize = 200;
+    // Fewer sessions may be open than turns run.
+    let options = Options { close: true, load: true, ..Options::default() };
+    let agent = OverStdio::with_config(options, PATIENCE, |config| config.limits.open_sessions = 16);
+    let gate = Gate::new();
+    let mut running = Vec::new();
+    for number in 0..SESSIONS {
+        let session = agent.session().await;
+        let script = vec![text(&format!("{number} ")), agent.fake().hold(&gate), text("done")];
+        running.push((agent.start(&session, script).await, session));
+    }
+    gate.open();
+    let (turns, sessions): (Vec<_>, Vec<_>) = running.into_iter().unzip();
+    for (number, turn) in turns.into_iter().enumerate() {
+        assert_eq!(rest(turn).await, (format!("{number} done"), Outcome::Completed { remark: None }));
+    }
+    let called =
+        |method: &str| agent.fake().reports().iter().filter(|report| report["called"] == method).count();
+    until(PATIENCE, "unused sessions are closed", || called("session/close") == SESSIONS - 16).await;
+    // The first one works again.
+    let again = agent.start(&sessions[0], vec![text("again")]).await;
+    assert_eq!(rest(again).await.0, "again");
+    assert_eq!((called("session/prompt"), called("session/load")), (SESSIONS + 1, 1));
+    assert_eq!(called("initialize"), 1, "one process");
+    agent.stop().await;
 }

@@ -74,7 +74,6 @@ impl AgentUnderTest for OverHttp {
             resumes: true,
             keeps_sessions: true,
             checks_sessions: true,
-            reads_turns_apart: true,
             // OpenCode itself shows them as running for ever.
             closes_tools_of_the_dead: false,
         }

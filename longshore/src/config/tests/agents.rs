@@ -5,7 +5,7 @@ use longshore_agent_acp::connection::Role;
 use longshore_agent_acp::schema::{McpServer, NamedValue, RemoteKind};
 
 use super::*;
-use crate::config::agents::{AcpPlan, holds_secret};
+use crate::config::agents::{AcpPlan, AgentLimits, holds_secret};
 
 /// A program that exists on every machine.
 const PATH: (&str, &str) = ("PATH", "/usr/bin:/bin");
@@ -105,6 +105,10 @@ pin = ["model", "mode"]
 idle_stop = 1.5
 client_files = "read-write"
 client_terminals = true
+start_timeout = 20
+cancel_timeout = 5
+open_sessions = 3
+memory_limit = 512
 
 [[agents.mcp_servers]]
 name = "local"
@@ -128,8 +132,15 @@ headers = { Authorization = "Bearer x" }
     let options = (agent.auth_method.as_deref(), agent.mode.as_deref(), agent.model.as_deref());
     assert_eq!(options, (Some("login"), Some("plan"), Some("m")));
     assert_eq!(agent.pinned, [Role::Model, Role::Mode]);
-    assert_eq!(agent.idle_stop, Some(Duration::from_millis(1500)));
     assert_eq!((agent.client_files, agent.client_terminals), (FileAccess::ReadWrite, true));
+    let expected = AgentLimits {
+        idle_stop: Some(Duration::from_millis(1500)),
+        open_sessions: 3,
+        memory_bytes: Some(512 * 1024 * 1024),
+        start_timeout: Duration::from_secs(20),
+        cancel_timeout: Duration::from_secs(5),
+    };
+    assert_eq!(agent.limits, expected);
     let named = |name: &str, value: &str| vec![NamedValue { name: name.to_owned(), value: value.to_owned() }];
     let expected = [
         McpServer::Stdio {

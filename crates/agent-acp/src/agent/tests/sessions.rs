@@ -22,7 +22,7 @@ async fn the_next_turn_after_a_death_loads_the_session_and_says_what_the_agent_d
     for (reply, remark) in [
         (Some("half"), None),
         (Some("half and the rest"), Some("it first went on with the turn before")),
-        (None, Some("showed no history of the session")),
+        (None, Some("showed no history of it")),
     ] {
         let mut stage = stage(2);
         let session = broken_off(&mut stage, loads()).await;
@@ -115,5 +115,119 @@ async fn a_picture_of_the_workspace_is_sent_unless_it_changed_since_it_was_check
         assert_eq!(prompt["params"]["prompt"][0]["type"], kind);
         stage.peers[0].end(&prompt, "end_turn").await;
         rest(&mut turn.unwrap()).await;
+    }
+}
+
+/// An agent that closes sessions, and opens them again without their history.
+fn closes() -> Value {
+    json!({"protocolVersion": 1, "agentCapabilities": {"sessionCapabilities": {"close": {}, "resume": {}}}})
+}
+
+/// Opens sessions `s1` to `s<count>`.
+async fn open_many(stage: &mut Stage, count: usize) -> Vec<Session> {
+    let mut sessions = vec![stage.begin(closes(), "s1").await];
+    for number in 2..=count {
+        sessions.push(stage.open(&format!("s{number}")).await);
+    }
+    sessions
+}
+
+#[tokio::test]
+async fn the_sessions_that_were_used_least_recently_are_closed_and_opened_again_for_their_next_turn() {
+    let mut stage = stage_with(1, |config| config.limits.open_sessions = 2);
+    let sessions = open_many(&mut stage, 2).await;
+    let (mut turn, prompt) = stage.prompt(&sessions[0], "hi").await;
+    stage.peers[0].end(&prompt, "end_turn").await;
+    assert_eq!(rest(&mut turn).await.1, completed());
+    stage.open("s3").await;
+    let closed = stage.peers[0].answer("session/close", json!({})).await;
+    assert_eq!(closed["params"]["sessionId"], "s2", "the first was used more recently");
+
+    let playing = async {
+        let peer = &mut stage.peers[0];
+        // The two come in this order or the other.
+        let first = peer.get().await;
+        let second = peer.get().await;
+        for request in [first, second] {
+            let method = request["method"].as_str().unwrap();
+            let session = request["params"]["sessionId"].as_str().unwrap();
+            assert!(
+                matches!((method, session), ("session/resume", "s2") | ("session/close", "s1")),
+                "{request}"
+            );
+            peer.say(&json!({"id": request["id"], "result": {}})).await;
+        }
+        peer.get().await
+    };
+    let (turn, prompt) = tokio::join!(stage.agent.start_turn(request(&sessions[1], "again")), playing);
+    assert_eq!(prompt["params"]["sessionId"], "s2");
+    stage.peers[0].end(&prompt, "end_turn").await;
+    assert_eq!(rest(&mut turn.unwrap()).await.1, completed());
+}
+
+#[tokio::test]
+async fn a_session_is_not_closed_during_a_turn_or_an_ask() {
+    let mut stage = stage_with(1, |config| config.limits.open_sessions = 1);
+    let first = stage.begin(closes(), "s1").await;
+    let (mut turn, prompt) = stage.prompt(&first, "hi").await;
+    stage.peers[0].ask("s1", json!(0)).await;
+    let asked = ask(&mut turn).await;
+    let second = stage.open("s2").await;
+    stage.agent.reply(&first, &asked, &permission(PermissionReply::Once)).await.unwrap();
+    assert_eq!(stage.peers[0].get().await["result"]["outcome"]["optionId"], "y");
+    stage.peers[0].end(&prompt, "end_turn").await;
+    assert_eq!(rest(&mut turn).await.1, completed());
+    let closed = stage.peers[0].answer("session/close", json!({})).await;
+    assert_eq!(closed["params"]["sessionId"], second.id.as_str(), "only after the turn");
+}
+
+#[tokio::test]
+async fn a_turn_waits_for_the_close_of_its_session() {
+    let mut stage = stage_with(1, |config| config.limits.open_sessions = 1);
+    let sessions = open_many(&mut stage, 1).await;
+    stage.open("s2").await;
+    let close = stage.peers[0].get().await;
+    assert_eq!((&close["method"], &close["params"]["sessionId"]), (&json!("session/close"), &json!("s1")));
+    let playing = async {
+        let mut starting = Box::pin(stage.agent.start_turn(request(&sessions[0], "again")));
+        assert!(poll_once(&mut starting).await.is_none());
+        let answering = async {
+            let peer = &mut stage.peers[0];
+            peer.say(&json!({"id": close["id"], "result": {}})).await;
+            let mut methods = Vec::new();
+            loop {
+                let request = peer.get().await;
+                methods.push(request["method"].as_str().unwrap().to_owned());
+                if methods.last().unwrap() == "session/prompt" {
+                    peer.end(&request, "end_turn").await;
+                    return methods;
+                }
+                peer.say(&json!({"id": request["id"], "result": {}})).await;
+            }
+        };
+        let (turn, methods) = tokio::join!(starting, answering);
+        assert!(methods.iter().any(|method| method == "session/resume"), "{methods:?}");
+        assert_eq!(rest(&mut turn.unwrap()).await.1, completed());
+    };
+    timeout(PATIENCE, playing).await.expect("the turn starts");
+}
+
+#[tokio::test]
+async fn sessions_stay_open_if_the_agent_lacks_a_way_to_close_or_to_open_them() {
+    let only_closes =
+        json!({"protocolVersion": 1, "agentCapabilities": {"sessionCapabilities": {"close": {}}}});
+    for (about, fails) in [(loads(), false), (only_closes, false), (closes(), true)] {
+        let mut stage = stage_with(1, |config| config.limits.open_sessions = 1);
+        let first = stage.begin(about, "s1").await;
+        let second = stage.open("s2").await;
+        if fails {
+            stage.peers[0].fail("session/close", -32601, "Method not found").await;
+        }
+        // No session is opened again, and no other is closed.
+        for session in [&first, &second, &first] {
+            let (mut turn, prompt) = stage.prompt(session, "hi").await;
+            stage.peers[0].end(&prompt, "end_turn").await;
+            assert_eq!(rest(&mut turn).await.1, completed());
+        }
     }
 }

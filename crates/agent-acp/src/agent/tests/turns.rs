@@ -82,7 +82,7 @@ async fn abort_cancels_the_open_ask_and_waits_for_the_end() {
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_waits_for_an_engine_that_does_not_read_and_can_still_be_canceled() {
-    let mut stage = stage(1);
+    let mut stage = stage_with(1, |config| config.limits.queued_bytes = 256 * 1024);
     let session = stage.begin(loads(), "s").await;
     let (turn, prompt) = stage.prompt(&session, "hi").await;
     let flood = async {
@@ -161,6 +161,72 @@ async fn an_agent_that_ignores_a_cancel_is_replaced_when_its_other_turns_are_ove
     assert_eq!(prompt["params"]["sessionId"], "stuck");
     turn.unwrap();
     assert_eq!(rest(&mut working).await.1, completed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_turns_of_other_sessions_do_not_wait_for_a_process_with_a_stuck_session() {
+    let mut stage = stage(2);
+    let stuck = stage.begin(loads(), "stuck").await;
+    let other = stage.open("other").await;
+    let (mut ignored, _) = stage.prompt(&stuck, "hi").await;
+    let (mut working, prompt) = stage.prompt(&other, "hi").await;
+    stage.agent.cancel(&stuck).await.unwrap();
+    assert!(matches!(rest(&mut ignored).await.1, Outcome::Canceled { .. }));
+    let mut old = stage.peers.pop_front().unwrap();
+    assert_eq!(old.get().await["method"], "session/cancel");
+
+    // Another process serves the new turns, also of a session that the old one has.
+    let (facts, _) = tokio::join!(stage.agent.start(), stage.peers[0].answer("initialize", loads()));
+    facts.unwrap();
+    let fresh = stage.open("fresh").await;
+    let (mut turn, next) = stage.prompt(&fresh, "hi").await;
+    stage.peers[0].end(&next, "end_turn").await;
+    assert_eq!(rest(&mut turn).await.1, completed());
+
+    // The turn that ran goes on, and its process ends with it.
+    old.text("other", "still here").await;
+    old.end(&prompt, "end_turn").await;
+    assert_eq!(rest(&mut working).await, ("still here".to_owned(), completed()));
+    old.closed().await;
+    let playing = async {
+        assert_eq!(stage.peers[0].answer("session/load", json!({})).await["params"]["sessionId"], "stuck");
+        stage.peers[0].get().await
+    };
+    let (turn, _) = tokio::join!(stage.agent.start_turn(request(&stuck, "again")), playing);
+    turn.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_can_close_a_stuck_session_keeps_its_process() {
+    let about = json!({"protocolVersion": 1, "agentCapabilities": {"sessionCapabilities": {"close": {}, "resume": {}}}});
+    // The agent ignored a cancel, or says itself that it still works.
+    for says_so in [false, true] {
+        let mut stage = stage(1);
+        let session = stage.begin(about.clone(), "s").await;
+        let (mut turn, prompt) = stage.prompt(&session, "hi").await;
+        if says_so {
+            let error = json!({"code": -32603, "message": "A turn is already running"});
+            stage.peers[0].say(&json!({"id": prompt["id"], "error": error})).await;
+            assert!(failure(&rest(&mut turn).await.1).starts_with("The agent did not take the prompt"));
+        } else {
+            stage.agent.cancel(&session).await.unwrap();
+            assert_eq!(stage.peers[0].get().await["method"], "session/cancel");
+            assert!(matches!(rest(&mut turn).await.1, Outcome::Canceled { .. }));
+        }
+        assert!(stage.agent.is_busy(&session).await.unwrap());
+        let playing = async {
+            let peer = &mut stage.peers[0];
+            assert_eq!(peer.answer("session/close", json!({})).await["params"]["sessionId"], "s");
+            peer.answer("session/resume", json!({})).await;
+            peer.get().await
+        };
+        let (turn, again) = tokio::join!(stage.agent.start_turn(request(&session, "again")), playing);
+        // The first turn is over, whatever the agent says now.
+        stage.peers[0].end(&prompt, "end_turn").await;
+        stage.peers[0].text("s", "new").await;
+        stage.peers[0].end(&again, "end_turn").await;
+        assert_eq!(rest(&mut turn.unwrap()).await, ("new".to_owned(), completed()));
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,150 @@
+//! The use of a process.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use longshore_model::SessionId;
+use tokio::sync::watch;
+
+use super::host::{Host, lock};
+use super::open_sessions::OpenSessions;
+use crate::connection::{CallError, Connection};
+use crate::launch::Running;
+use crate::schema::{InitializeAnswer, McpServer, RemoteKind};
+
+/// A process that runs.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub(super) connection: Connection,
+    pub(super) about: InitializeAnswer,
+    /// How many leases there are. Changed only while the state of the host is locked.
+    pub(super) uses: AtomicUsize,
+    stuck: Mutex<HashMap<String, Stuck>>,
+    pub(super) open_sessions: OpenSessions,
+    /// The agent lacked credentials. It may read new ones only when it starts.
+    pub(super) lacks_credentials: AtomicBool,
+    /// How the process ended.
+    pub(super) epitaph: watch::Sender<Option<String>>,
+}
+
+/// What is done about a session in which the agent does not end a turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stuck {
+    /// The agent is asked to close it.
+    IsClosing,
+    /// Only the end of the process frees it.
+    ForGood,
+}
+
+impl Live {
+    pub(super) fn new(running: &Running) -> Self {
+        Self {
+            connection: running.connection.clone(),
+            about: running.about.clone(),
+            uses: AtomicUsize::new(0),
+            stuck: Mutex::default(),
+            open_sessions: OpenSessions::default(),
+            lacks_credentials: AtomicBool::new(false),
+            epitaph: watch::channel(None).0,
+        }
+    }
+
+    /// Whether the agent may still work on a turn of the session that is over in the gateway.
+    pub(super) fn is_stuck(&self, session: &SessionId) -> bool {
+        lock(&self.stuck).contains_key(session.as_str())
+    }
+
+    /// Whether a session is stuck that only the end of the process frees.
+    pub(super) fn is_any_stuck(&self) -> bool {
+        lock(&self.stuck).values().any(|stuck| *stuck == Stuck::ForGood)
+    }
+}
+
+/// A use of the process. While there is one, the process is not stopped for being idle or replaced.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) host: Arc<Host>,
+    pub(super) live: Arc<Live>,
+}
+
+impl Lease {
+    /// One more lease of the same process.
+    pub(super) fn another(&self) -> Self {
+        self.host.one_more_use(&self.live)
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.live.connection
+    }
+
+    /// The configured servers that the agent can use: which remote ones it takes is its choice.
+    pub(super) fn servers(&self, configured: &[McpServer]) -> Vec<McpServer> {
+        let remote = self.live.about.agent_capabilities.mcp_capabilities;
+        let is_usable = |server: &&McpServer| match server {
+            McpServer::Stdio { .. } => true,
+            McpServer::Remote { r#type: RemoteKind::Http, .. } => remote.http,
+            McpServer::Remote { r#type: RemoteKind::Sse, .. } => remote.sse,
+        };
+        let (usable, others): (Vec<_>, Vec<_>) = configured.iter().partition(is_usable);
+        if !others.is_empty() {
+            tracing::warn!(
+                agent = self.host.config.name,
+                servers = others.len(),
+                "the agent takes no such MCP servers"
+            );
+        }
+        usable.into_iter().cloned().collect()
+    }
+
+    pub(super) fn epitaph(&self) -> watch::Receiver<Option<String>> {
+        self.live.epitaph.subscribe()
+    }
+
+    /// The agent works on a turn of this session that it should have ended. Nothing is prompted in the session until the agent has
+    /// closed it, or, if it cannot or does not, until the process has ended. A process with such a session gets no new turns.
+    pub(super) fn free_session(&self, session: &str) {
+        lock(&self.live.stuck).insert(session.to_owned(), Stuck::IsClosing);
+        self.host.tasks.spawn("acp stuck session", free(self.another(), session.to_owned()));
+    }
+
+    /// Lets the next use start the agent again with its new credentials, unless the agent would lose its sessions.
+    pub(super) fn note_missing_credentials(&self) {
+        self.live.lacks_credentials.store(true, Ordering::Relaxed);
+    }
+
+    /// A turn worked, so the agent does.
+    pub(super) fn note_worked(&self) {
+        self.host.note_worked();
+    }
+
+    pub(super) fn note_session(&self, session: &str) {
+        self.host.note_session(&self.live, session);
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.host.one_use_less(&self.live);
+    }
+}
+
+async fn free(lease: Lease, session: String) {
+    let connection = lease.connection();
+    let closed = if connection.can_reopen() {
+        connection.abandon(&session);
+        connection.close_session(&session).await
+    } else {
+        Err(CallError::Unsupported("a way to open a closed session again"))
+    };
+    let mut stuck = lock(&lease.live.stuck);
+    match closed {
+        // An agent ends the work of a session that it closes.
+        Ok(()) => drop(stuck.remove(&session)),
+        Err(error) => {
+            tracing::warn!(session, %error, "a session stays busy; the agent's process will be replaced");
+            stuck.insert(session, Stuck::ForGood);
+        }
+    }
+    // The end of the lease tells the host.
+}

@@ -1,0 +1,136 @@
+//! Keeps the number of open sessions of a process bounded: one agent runs a child process for each.
+//!
+//! After each turn, and after each opening, the sessions that were used least recently are closed while there are too many. A closed
+//! session is opened again for its next turn. A session is never closed during a turn, and so never while an ask is open. So there
+//! may be more open sessions than the bound allows while that many turns run.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+
+use super::lease::{Lease, Live};
+use crate::connection::CallError;
+
+/// The sessions that are open in one process.
+#[derive(Debug, Default)]
+pub(super) struct OpenSessions {
+    state: Mutex<State>,
+    /// Told after each session that was closed.
+    closed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sessions: HashMap<String, Entry>,
+    /// Grows with each use.
+    clock: u64,
+    /// A background task closes sessions, one after the other.
+    is_trimming: bool,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    uses: usize,
+    last_used: u64,
+    is_closing: bool,
+}
+
+/// A use of a session, which is not closed meanwhile.
+#[derive(Debug)]
+pub(super) struct SessionUse {
+    live: Arc<Live>,
+    session: String,
+}
+
+impl Drop for SessionUse {
+    fn drop(&mut self) {
+        let mut state = self.live.open_sessions.lock();
+        state.clock += 1;
+        let now = state.clock;
+        if let Some(entry) = state.sessions.get_mut(&self.session) {
+            entry.uses -= 1;
+            entry.last_used = now;
+        }
+    }
+}
+
+impl Lease {
+    /// Keeps a session open while it is used. Waits while the session is being closed, which has a time limit.
+    pub(super) async fn use_session(&self, session: &str) -> SessionUse {
+        let open = &self.live.open_sessions;
+        loop {
+            let mut closed = open.closed.subscribe();
+            {
+                let mut state = open.lock();
+                let entry = state.sessions.entry(session.to_owned()).or_default();
+                if !entry.is_closing {
+                    entry.uses += 1;
+                    return SessionUse { live: Arc::clone(&self.live), session: session.to_owned() };
+                }
+            }
+            // The sender lives as long as the lease.
+            let _ = closed.changed().await;
+        }
+    }
+
+    /// Closes sessions in the background while too many are open and the agent can open them again.
+    pub(super) fn trim_sessions(&self) {
+        let (connection, most) = (self.connection(), self.host.config.limits.open_sessions);
+        if most == 0 || !connection.can_reopen() || !connection.offers("session/close") {
+            return;
+        }
+        let mut state = self.live.open_sessions.lock();
+        if state.is_trimming || state.excess(most).is_none() {
+            return;
+        }
+        state.is_trimming = true;
+        drop(state);
+        self.host.tasks.spawn("acp session close", trim(self.another(), most));
+    }
+}
+
+async fn trim(lease: Lease, most: usize) {
+    let open = &lease.live.open_sessions;
+    loop {
+        let session = {
+            let mut state = open.lock();
+            let excess = state.excess(most).filter(|_| lease.connection().offers("session/close"));
+            state.is_trimming = excess.is_some();
+            let Some(session) = excess else { return };
+            state.sessions.entry(session.clone()).or_default().is_closing = true;
+            session
+        };
+        let closed = lease.connection().close_session(&session).await;
+        let is_absent = closed.as_ref().is_err_and(CallError::is_method_absent);
+        if let Err(error) = closed {
+            tracing::debug!(session, %error, "a session could not be closed");
+        }
+        {
+            let mut state = open.lock();
+            // An agent without the method still has the session.
+            if is_absent {
+                state.sessions.entry(session).or_default().is_closing = false;
+            } else {
+                state.sessions.remove(&session);
+            }
+        }
+        open.closed.send_replace(());
+    }
+}
+
+impl OpenSessions {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// The session that is to be closed next, if there are too many.
+    fn excess(&self, most: usize) -> Option<String> {
+        let is_over = self.sessions.len() > most;
+        let unused = self.sessions.iter().filter(|(_, entry)| entry.uses == 0 && !entry.is_closing);
+        let oldest = unused.min_by_key(|(_, entry)| entry.last_used);
+        oldest.filter(|_| is_over).map(|(session, _)| session.clone())
+    }
+}
