@@ -243,10 +243,10 @@ fn count(raw: &RawValue, place: &[&str]) -> usize {
 /// The answer that opens a session. No mode, model or option was left out.
 fn whole_session(raw: &RawValue) -> SessionAnswer {
     let answer: SessionAnswer = schema::read(&Json::from_raw(raw)).unwrap();
-    let mode_count = answer.modes.as_ref().map_or(0, |modes| modes.available_modes.len());
-    let model_count = answer.models.as_ref().map_or(0, |models| models.available_models.len());
-    assert_eq!(mode_count, count(raw, &["modes", "availableModes"]), "{raw}");
-    assert_eq!(model_count, count(raw, &["models", "availableModels"]), "{raw}");
+    let of_modes = answer.modes.as_ref().map_or(0, |modes| modes.available_modes.len());
+    let listed = answer.models.as_ref().map_or(0, |models| models.available_models.len());
+    assert_eq!(of_modes, count(raw, &["modes", "availableModes"]), "{raw}");
+    assert_eq!(listed, count(raw, &["models", "availableModels"]), "{raw}");
     assert_eq!(answer.config_options.len(), count(raw, &["configOptions"]), "{raw}");
     assert!(answer.config_options.iter().all(|option| !option.choices.is_empty()), "{raw}");
     answer

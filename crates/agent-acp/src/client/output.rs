@@ -95,7 +95,9 @@ mod tests {
             (0, &["a"], ("", true)),
         ] {
             let mut output = Output::new(Some(most));
-            pieces.iter().for_each(|piece| output.push(piece.as_bytes()));
+            for piece in pieces {
+                output.push(piece.as_bytes());
+            }
             assert_eq!(output.text(), (expected.0.to_owned(), expected.1), "{most} {pieces:?}");
         }
     }

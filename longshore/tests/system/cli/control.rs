@@ -93,7 +93,7 @@ async fn the_session_guard_decides_who_uses_sessions() {
 /// While a change claims a session, others are refused for as long as the setting says.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pending_claim_lasts_as_long_as_its_setting() {
-    for (seconds, is_over) in [("3600", false), ("0.3", true)] {
+    for (seconds, is_over) in [("3600", false), ("1.5", true)] {
         let fake = FakeOpenCode::start();
         fake.add_session("ses_typed", fake.directory());
         let (_here, _gateway, [ada, cal, _]) =

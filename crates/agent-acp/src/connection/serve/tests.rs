@@ -100,20 +100,13 @@ impl World {
     async fn read(&mut self, path: &str) -> Result<String, i64> {
         let path = self.path(path);
         let read = self.call("fs/read_text_file", json!({"path": path})).await;
-        read.map(|result| result["content"].as_str().unwrap().to_owned()).map_err(|error| self.code(&error))
+        read.map(|result| result["content"].as_str().unwrap().to_owned()).map_err(|error| code(&error))
     }
 
     async fn write(&mut self, path: &str) -> Result<(), i64> {
         let path = self.path(path);
         let written = self.call("fs/write_text_file", json!({"path": path, "content": "new"})).await;
-        written.map(drop).map_err(|error| self.code(&error))
-    }
-
-    /// The code of an error, which names no path of the machine.
-    fn code(&self, error: &Value) -> i64 {
-        let text = error["message"].as_str().unwrap();
-        assert!(!text.contains('/') && text.ends_with('.'), "{text}");
-        error["code"].as_i64().unwrap()
+        written.map(drop).map_err(|error| code(&error))
     }
 
     /// Runs a command of the shell to its end. Returns its terminal, and how it ended.
@@ -127,6 +120,13 @@ impl World {
     async fn output(&mut self, terminal: &str) -> Value {
         self.call("terminal/output", json!({"terminalId": terminal})).await.unwrap()
     }
+}
+
+/// The code of an error, which names no path of the machine.
+fn code(error: &Value) -> i64 {
+    let text = error["message"].as_str().unwrap();
+    assert!(!text.contains('/') && text.ends_with('.'), "{text}");
+    error["code"].as_i64().unwrap()
 }
 
 /// The last state of the tool call in these events.
@@ -341,10 +341,10 @@ async fn a_command_runs_in_the_session_with_a_clean_environment() {
         json!({"command": "ls", "args": ["x".repeat(200_000)]}),
     ] {
         let error = world.call("terminal/create", params.clone()).await.unwrap_err();
-        assert_eq!(world.code(&error), -32_602, "{params}");
+        assert_eq!(code(&error), -32_602, "{params}");
     }
     let error = world.call("terminal/create", json!({"command": "no-such-program", "args": ["x"]})).await;
-    assert_eq!(world.code(&error.unwrap_err()), -32_603);
+    assert_eq!(code(&error.unwrap_err()), -32_603);
 }
 
 #[tokio::test]
@@ -361,7 +361,7 @@ async fn a_released_terminal_is_gone_and_a_killed_one_keeps_its_output() {
     assert_eq!(world.call("terminal/release", made.clone()).await, Ok(json!({})));
     for method in ["terminal/output", "terminal/wait_for_exit", "terminal/kill", "terminal/release"] {
         let error = world.call(method, made.clone()).await.unwrap_err();
-        assert_eq!(world.code(&error), -32_602, "{method}");
+        assert_eq!(code(&error), -32_602, "{method}");
     }
 }
 
@@ -498,7 +498,7 @@ async fn terminals_and_open_requests_are_counted() {
             Err(error) => break error,
         }
     };
-    assert_eq!((made.len(), world.code(&refused)), (16, -32_603));
+    assert_eq!((made.len(), code(&refused)), (16, -32_603));
     world.call("terminal/release", made[0].clone()).await.unwrap();
     world.call("terminal/create", json!({"command": "sleep 1000"})).await.unwrap();
     for _ in 0..200 {
