@@ -20,6 +20,7 @@ fn call(id: &str, status: ToolStatus, output: Option<&str>) -> (BlockRef, Box<To
         output: output.map(str::to_owned),
         error: None,
         child: None,
+        meta: None,
     });
     (BlockRef { kind: BlockKind::ToolCall, ..text_block(id) }, call)
 }
