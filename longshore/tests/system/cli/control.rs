@@ -1,5 +1,7 @@
 //! The `opencode.*` methods, from the command line to OpenCode and back.
 
+use std::time::Duration;
+
 use longshore_edge::Extension;
 use longshore_edge::opencode::methods_reference;
 use longshore_testkit::fake_opencode::{FakeOpenCode, Fault, Gate, PROVIDER_KEY};
@@ -93,7 +95,7 @@ async fn the_session_guard_decides_who_uses_sessions() {
 /// While a change claims a session, others are refused for as long as the setting says.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pending_claim_lasts_as_long_as_its_setting() {
-    for (seconds, is_over) in [("3600", false), ("1.5", true)] {
+    for (seconds, is_over) in [("3600", false), ("1", true)] {
         let fake = FakeOpenCode::start();
         fake.add_session("ses_typed", fake.directory());
         let (_here, _gateway, [ada, cal, _]) =
@@ -109,6 +111,9 @@ async fn a_pending_claim_lasts_as_long_as_its_setting() {
                     break taken;
                 }
                 assert_eq!(code(&taken), -32006, "{taken:?}");
+                // Nothing announces the end of the lease. Each refusal is a line in the log of the gateway, which this test does not
+                // read: hundreds of them would fill the pipe and stop the gateway.
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
         let others = async {
