@@ -28,7 +28,7 @@ const MAX_SENT_TEXTS: usize = 300_000;
 #[derive(Debug, Default)]
 pub(super) struct World {
     pub(super) bus: Bus,
-    /// The client of an ACP agent. Then nobody reads the bus.
+    /// The client of an ACP agent. With an ACP agent the event bus has no readers.
     pub(super) client: Option<acp::Client>,
     sessions: HashMap<String, Session>,
     /// In the order of creation.

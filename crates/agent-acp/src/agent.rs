@@ -51,9 +51,9 @@ pub struct AcpConfig {
     pub mcp_servers: Vec<McpServer>,
     /// The method to log in with after each start of the agent. `None`: the agent needs no login, or has one already.
     pub auth_method: Option<String>,
-    /// The mode of turns whose message names none. `None`: the one that the agent gave the session when it was opened.
+    /// The default mode of a turn. `None`: the mode that the agent gave the session when it was opened.
     pub mode: Option<String>,
-    /// The model of turns whose message names none. `None`: the one that the agent gave the session when it was opened.
+    /// The default model of a turn. `None`: the model that the agent gave the session when it was opened.
     pub model: Option<String>,
     /// What callers may not choose.
     pub pinned: Vec<Role>,

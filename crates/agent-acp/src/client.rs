@@ -57,7 +57,7 @@ pub struct ClientConfig {
 }
 
 impl ClientConfig {
-    /// The capabilities that the agent is told.
+    /// The client capabilities that `initialize` sends to the agent.
     pub(crate) fn capabilities(&self) -> Value {
         let (reads, writes) = (self.files != FileAccess::Off, self.files == FileAccess::ReadWrite);
         json!({"fs": {"readTextFile": reads, "writeTextFile": writes}, "terminal": self.terminals})

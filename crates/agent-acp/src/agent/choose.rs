@@ -40,7 +40,7 @@ impl Defaults {
 }
 
 impl AcpAgent {
-    /// The mode and the model of a turn whose message names none.
+    /// The default mode and model of a turn: used if its message chooses none.
     pub(super) fn defaults_of(&self, session: &SessionFacts) -> Chosen {
         let Chosen { mode, model } = self.defaults.of(session);
         Chosen { mode: self.config.mode.clone().or(mode), model: self.config.model.clone().or(model) }

@@ -97,7 +97,7 @@ impl Drop for RunningCommand {
     }
 }
 
-/// How a command ended, as the agent is told.
+/// How a command ended, in the form that ACP defines for the agent.
 pub(super) fn exit_status(status: Option<ExitStatus>) -> Value {
     let code = status.and_then(|status| status.code());
     let signal = status.and_then(|status| status.signal()).map(|signal| match signal {

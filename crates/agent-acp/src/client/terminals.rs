@@ -30,7 +30,7 @@ const SHOW_EVERY: Duration = Duration::from_millis(500);
 /// How long the output is read after the end of a command: a process that left its group may hold the pipe.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
-/// The pause after each [`MAX_KEPT`] bytes of output, most of which nobody will read.
+/// The pause after each [`MAX_KEPT`] bytes of output. It slows a flood, whose older output is dropped unread.
 const PAUSE: Duration = Duration::from_millis(10);
 
 const READ_BYTES: usize = 64 * 1024;

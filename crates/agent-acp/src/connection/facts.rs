@@ -185,7 +185,7 @@ impl SessionFacts {
         if own.is_empty() { self.option_for(role).map(choices_of).unwrap_or_default() } else { own }
     }
 
-    /// Everything that the agent offers in this session. `defaults`: the mode and the model of a turn whose message names none.
+    /// Everything that the agent offers in this session. `defaults`: the mode and the model of a turn if its message chooses none.
     pub fn offered(&self, defaults: &Chosen) -> Choices {
         let list =
             |role| ChoiceList { default: defaults.get(role).map(str::to_owned), choices: self.choices(role) };
