@@ -86,7 +86,7 @@ impl Agent {
             }
             return;
         };
-        self.tell(&json!({"called": method}));
+        self.tell(&json!({"called": method, "session": session}));
         if self.options.dies_once_at.as_deref() == Some(method) {
             let is_first =
                 OpenOptions::new().write(true).create_new(true).open(self.state_directory.join("died"));
