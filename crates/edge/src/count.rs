@@ -3,10 +3,9 @@
 use longshore_meter::label::{Answered, Binding, Limit, ProtocolVersion as VersionLabel};
 use longshore_meter::{Label, Metrics};
 use longshore_model::ErrorKind;
-use longshore_wire::v03::Dialect;
 
 use crate::reply::Response;
-use crate::response_format::ResponseFormat;
+use crate::response_format::{Encoding, ResponseFormat};
 use crate::version::ProtocolVersion;
 
 /// The kind of the error in a response, carried in the response to the place where it is counted.
@@ -27,14 +26,14 @@ pub(crate) fn error_of(response: &Response) -> Option<ErrorKind> {
 pub(crate) fn count_response(metrics: &Metrics, format: Option<ResponseFormat>, response: &Response) {
     let (version, binding) = match format {
         None => (VersionLabel::None, Binding::None),
-        Some(ResponseFormat { version, dialect }) => (
+        Some(ResponseFormat { version, encoding }) => (
             match version {
                 ProtocolVersion::V1 => VersionLabel::V1,
                 ProtocolVersion::V03 => VersionLabel::V03,
             },
-            match dialect {
-                Dialect::Rpc => Binding::JsonRpc,
-                Dialect::Rest => Binding::Rest,
+            match encoding {
+                Encoding::JsonRpc => Binding::JsonRpc,
+                Encoding::Rest => Binding::Rest,
             },
         ),
     };

@@ -5,7 +5,7 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use longshore_engine::{EncodedForm, Engine, Entries, LogEntry, SharedEntry, SubscriptionStart, TaskReader};
+use longshore_engine::{Engine, Entries, LogEntry, SharedEntry, SubscriptionStart, TaskReader};
 use longshore_model::{Principal, Result, Seq, Task, TaskEvent, TaskState, TaskStatus};
 use longshore_wire::v1::encode::{self, Gap, View};
 use longshore_wire::v03::encode::{HasArtifact, Step, Stream, TaskFrame};
@@ -50,7 +50,7 @@ impl Log {
         format: ResponseFormat,
         view: View,
     ) -> Self {
-        let dialect = format.dialect;
+        let dialect = format.dialect();
         let v03_stream = match (format.version, opening) {
             (ProtocolVersion::V1, _) => None,
             (ProtocolVersion::V03, SubscriptionStart::Tail) if reader.cursor() == Seq::START => {
@@ -77,21 +77,21 @@ impl Log {
         }
     }
 
-    /// The 1.0 stream response without an envelope, for readers with this view. JSON-RPC and REST share it. `None`: this view
-    /// hides the event, which is cached as empty bytes.
-    fn v1_json(&self, logged: &LogEntry) -> Option<Bytes> {
-        let form = EncodedForm(encode::frame_form(&logged.entry.event, self.view).into());
-        let json = logged.encoded(form, |entry| {
+    /// The 1.0 stream response without an envelope, for readers with this view. `None`: this view hides the event, which is cached as
+    /// empty bytes.
+    fn v1_body(&self, logged: &LogEntry) -> Option<Bytes> {
+        let form = encode::frame_form(&logged.entry.event, self.view);
+        let body = self.format.shared_event(logged, form, |entry| {
             let (task, context) = (self.reader.task_id(), self.reader.context_id());
             encode::stream_entry(task, context, entry, self.view, self.reader.output()).unwrap_or_default()
         });
-        (!json.is_empty()).then_some(json)
+        (!body.is_empty()).then_some(body)
     }
 
     /// An event for a reader of 1.0.
     fn v1_event(&self, logged: &LogEntry) -> Event {
         let state = state(logged);
-        Event { id: Some(logged.entry.id()), json: self.v1_json(logged), state }
+        Event { id: Some(logged.entry.id()), body: self.v1_body(logged), state }
     }
 
     /// An event for a reader of 0.3. No state changes before the last await, so that the call can be repeated after its future
@@ -102,14 +102,14 @@ impl Log {
         let state = state(logged);
         let Some(v03_stream) = &mut self.v03_stream else { return Ok(self.v1_event(logged)) };
         if entry.seq <= self.snapshot_seq {
-            return Ok(Event { id: Some(entry.id()), json: None, state: None });
+            return Ok(Event { id: Some(entry.id()), body: None, state: None });
         }
         let output = self.reader.output();
-        let json = match v03_stream.step(&entry.event, output) {
+        let body = match v03_stream.step(&entry.event, output) {
             Step::Hidden => None,
             Step::Frame(frame) => {
                 let encode = |entry: &_| frame.encode(task, context, entry, output);
-                Some(logged.encoded(EncodedForm(frame.form().into()), encode))
+                Some(self.format.shared_event(logged, frame.form(), encode))
             }
             Step::NeedsTask => {
                 if self.folded.is_none() {
@@ -125,14 +125,15 @@ impl Log {
                     // The task was only needed to find the reader's position, and most readers never need it again.
                     self.folded = None;
                 }
-                return Ok(Event { id: Some(entry.id()), json: frame, state });
+                let body = frame.map(|json| self.format.own_event(json));
+                return Ok(Event { id: Some(entry.id()), body, state });
             }
         };
         // Only artifact events are applied. A status event changes nothing that the encoder reads, but may add a large message.
         if let (Some(folded), TaskEvent::Artifact(_)) = (&mut self.folded, &entry.event) {
             folded.apply(&entry.event);
         }
-        Ok(Event { id: Some(entry.id()), json, state })
+        Ok(Event { id: Some(entry.id()), body, state })
     }
 
     /// The last chunk of the stream artifact, which a reader of 0.3 gets once, before the event that ends the task. `None`: it is
@@ -155,7 +156,7 @@ impl Log {
         self.has_last_chunk = true;
         let is_due = v03_stream.has_artifact() == HasArtifact::Yes;
         let json = is_due.then(|| v03_stream.last_chunk(task, context, self.reader.output())).flatten()?;
-        Some(Event { id: None, json: Some(json), state: None })
+        Some(Event { id: None, body: Some(self.format.own_event(json)), state: None })
     }
 
     /// The current task, in place of an event that cannot be encoded because earlier events are gone. The snapshot tells the
@@ -164,13 +165,13 @@ impl Log {
         let now = self.engine.get(&self.caller, self.reader.task_id()).await?;
         let id = now.id();
         let gap = Gap { requested: Seq(unseen.0 - 1).into(), first: unseen, head: id };
-        self.v03_stream = Some(Box::new(Stream::from_snapshot(&now.task, self.view, self.format.dialect)));
+        self.v03_stream = Some(Box::new(Stream::from_snapshot(&now.task, self.view, self.format.dialect())));
         self.snapshot_seq = now.seq;
         let json = self.format.snapshot(&now.task, self.view, Some(gap));
         let state = now.task.status.state;
         let status = TaskStatus { message: None, ..now.task.status };
         self.folded = Some(Box::new(Task { status, history: Vec::new(), ..now.task }));
-        Ok(Event { id: Some(id), json: Some(json), state: Some(state) })
+        Ok(Event { id: Some(id), body: Some(json), state: Some(state) })
     }
 }
 
@@ -261,7 +262,7 @@ mod tests {
     async fn read_until(log: &mut Log, text: &str) {
         loop {
             while let Some(event) = log.event().await.unwrap() {
-                if event.json.is_some_and(|json| String::from_utf8_lossy(&json).contains(text)) {
+                if event.body.is_some_and(|json| String::from_utf8_lossy(&json).contains(text)) {
                     return;
                 }
             }

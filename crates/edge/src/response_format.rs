@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use http::HeaderMap;
-use longshore_engine::Listing;
-use longshore_model::{Error, Result, Task};
+use longshore_engine::{EncodedForm, Listing, LogEntry};
+use longshore_model::{Entry, Error, Result, Task};
 use longshore_wire::jsonrpc::Id;
 use longshore_wire::v1::encode::{Gap, View};
 use longshore_wire::v1::extension;
@@ -15,32 +15,46 @@ use crate::reply::{self, Response};
 use crate::rules::Rules;
 use crate::version::ProtocolVersion;
 
-/// The protocol version and binding in which a caller is answered.
+/// The protocol version and encoding in which a caller is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ResponseFormat {
     pub(crate) version: ProtocolVersion,
-    /// The binding. In 1.0 both bindings share one spelling.
-    pub(crate) dialect: Dialect,
+    pub(crate) encoding: Encoding,
+}
+
+/// How a binding writes messages. In 1.0 all of them write the same JSON.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Encoding {
+    JsonRpc,
+    Rest,
 }
 
 impl ResponseFormat {
     pub(crate) fn rpc(version: ProtocolVersion) -> Self {
-        Self { version, dialect: Dialect::Rpc }
+        Self { version, encoding: Encoding::JsonRpc }
     }
 
     pub(crate) fn rest(version: ProtocolVersion) -> Self {
-        Self { version, dialect: Dialect::Rest }
+        Self { version, encoding: Encoding::Rest }
     }
 
     pub(crate) fn rules(self) -> &'static Rules {
         Rules::for_version(self.version)
     }
 
+    /// The spelling of the JSON in 0.3.
+    pub(crate) fn dialect(self) -> Dialect {
+        match self.encoding {
+            Encoding::JsonRpc => Dialect::Rpc,
+            Encoding::Rest => Dialect::Rest,
+        }
+    }
+
     /// A bare task.
     pub(crate) fn task(self, task: &Task, view: View) -> Bytes {
         match self.version {
             ProtocolVersion::V1 => v1::encode::task(task, view),
-            ProtocolVersion::V03 => v03::encode::task(task, view, self.dialect),
+            ProtocolVersion::V03 => v03::encode::task(task, view, self.dialect()),
         }
     }
 
@@ -48,7 +62,7 @@ impl ResponseFormat {
     pub(crate) fn sent(self, task: &Task, view: View) -> Bytes {
         match self.version {
             ProtocolVersion::V1 => v1::encode::send_response(task, view),
-            ProtocolVersion::V03 => v03::encode::send_response(task, view, self.dialect),
+            ProtocolVersion::V03 => v03::encode::send_response(task, view, self.dialect()),
         }
     }
 
@@ -57,7 +71,7 @@ impl ResponseFormat {
         match self.version {
             ProtocolVersion::V1 => v1::encode::list_response(tasks, view, token, *page_size, *total),
             ProtocolVersion::V03 => {
-                v03::encode::list_response(tasks, view, self.dialect, token, *page_size, *total)
+                v03::encode::list_response(tasks, view, self.dialect(), token, *page_size, *total)
             }
         }
     }
@@ -72,23 +86,40 @@ impl ResponseFormat {
         })
     }
 
+    /// An event that all readers with the same format and form share. `form`: the number of its form in JSON. `encode` returns no
+    /// bytes if the form hides the event.
+    pub(crate) fn shared_event(
+        self,
+        logged: &LogEntry,
+        form: u8,
+        encode: impl FnOnce(&Entry) -> Bytes,
+    ) -> Bytes {
+        logged.encoded(EncodedForm(form.into()), |entry| self.own_event(encode(entry)))
+    }
+
+    /// An event that one reader gets, from its JSON.
+    #[expect(clippy::unused_self, reason = "the encodings so far are JSON")]
+    pub(crate) fn own_event(self, json: Bytes) -> Bytes {
+        json
+    }
+
     /// A task as an event of a stream.
     pub(crate) fn snapshot(self, task: &Task, view: View, gap: Option<Gap>) -> Bytes {
         match self.version {
             ProtocolVersion::V1 => v1::encode::stream_task(task, view, gap),
-            ProtocolVersion::V03 => v03::encode::stream_task(task, view, self.dialect, gap),
+            ProtocolVersion::V03 => v03::encode::stream_task(task, view, self.dialect(), gap),
         }
     }
 
     /// Logs an error and encodes it for the caller. `id` is the id of a JSON-RPC request.
     pub(crate) fn refuse(self, id: &Id, headers: &HeaderMap, error: &Error) -> Response {
         let rules = self.rules();
-        let mut response = match self.dialect {
-            Dialect::Rpc => {
+        let mut response = match self.encoding {
+            Encoding::JsonRpc => {
                 reply::log(error, "JSON-RPC");
                 reply::rpc_error(&rules.errors, id, error)
             }
-            Dialect::Rest => {
+            Encoding::Rest => {
                 reply::log(error, "REST");
                 reply::rest_error(&rules.errors, error, (rules.media)(headers))
             }

@@ -43,9 +43,9 @@ const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 pub(crate) struct Event {
     /// `None`: a frame beside an event of the log. A client that resumes after the frame gets it again.
     pub(crate) id: Option<EventId>,
-    /// One line of JSON: a line break would end the `data:` field. `None`: the event is hidden from this reader, and nothing is
-    /// written.
-    pub(crate) json: Option<Bytes>,
+    /// The encoded event. JSON is on one line, because a line break would end the `data:` field. `None`: the event is hidden from
+    /// this reader, and nothing is written.
+    pub(crate) body: Option<Bytes>,
     /// The state that the event changes the task to, if it is a status event.
     pub(crate) state: Option<TaskState>,
 }
@@ -110,7 +110,7 @@ pub(crate) async fn first<S: Source>(source: &mut S) -> Result<Vec<Event>> {
     while bytes < BATCH_BYTES
         && let Some(event) = source.event().await?
     {
-        bytes += event.json.as_ref().map_or(0, Bytes::len);
+        bytes += event.body.as_ref().map_or(0, Bytes::len);
         events.push(event);
     }
     // These events may have been stored long before this reader connected, so their delay is not measured.
@@ -130,41 +130,43 @@ pub(crate) fn frames<S: Source>(
     settings: &Arc<StreamSettings>,
     span: Span,
 ) -> Result<BoxStream<'static, Bytes>> {
-    let mut batch = EventBatch::new(settings.budget.bytes);
-    let first_shown = opened.first.iter().find(|event| event.json.is_some()).and_then(|event| event.id);
-    opened.first.into_iter().for_each(|event| batch.push(event, &envelope));
-    if let (true, true, Some(first)) = (batch.is_over_budget, batch.shown.is_empty(), first_shown) {
-        return Err(settings.exceeded_at_first(&opened.task, first));
-    }
-    let now = Instant::now();
-    let closing = settings.closing.child_token();
-    let streaming = Box::new(EventStream {
-        source: opened.source,
-        until: opened.until,
-        batch,
-        failed: None,
-        pieces: VecDeque::new(),
-        envelope,
-        opened: now,
-        last_event: now,
-        last_write: now,
-        alarm: Box::pin(tokio::time::sleep_until(settings.alarm(now, now, now))),
-        closed: Box::pin(closing.clone().cancelled_owned()),
-        closing,
-        settings: Arc::clone(settings),
-        span,
-        _slot: opened.slot,
-        line: opened.line,
-    });
+    let streaming = EventStream::begin(opened, envelope, settings, span)?;
     let frames = stream::unfold(Some(streaming), |state| async {
         let mut streaming = state?;
-        let (bytes, more) = streaming.next().await?;
-        Some((bytes, more.then_some(streaming)))
+        match streaming.next().await {
+            Next::More(bytes) => Some((bytes, Some(streaming))),
+            Next::Last(bytes) => Some((bytes, None)),
+            Next::End(Ending::Complete) => None,
+            Next::End(Ending::Failed(error)) => {
+                let failure = streaming.span.in_scope(|| streaming.envelope.failure(&error));
+                Some((failure, None))
+            }
+            Next::End(Ending::Closing) => Some((Bytes::from_static(RETRY), None)),
+        }
     });
     Ok(frames.boxed())
 }
 
-struct EventStream<S> {
+/// The next part of a stream.
+#[derive(Debug)]
+pub(crate) enum Next {
+    More(Bytes),
+    /// The stream is complete after these bytes.
+    Last(Bytes),
+    End(Ending),
+}
+
+/// Why a stream ends.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    Complete,
+    Failed(Error),
+    /// The gateway shuts down. The client reconnects to its successor.
+    Closing,
+}
+
+/// An open stream, whose events are written as a binding writes them.
+pub(crate) struct EventStream<S> {
     source: S,
     until: Until,
     /// The events to write next. The boundaries between batches have no meaning to the client.
@@ -187,7 +189,7 @@ struct EventStream<S> {
     closing: CancellationToken,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
     /// The span of the request: log lines long after the response began still belong to its trace.
-    span: Span,
+    pub(crate) span: Span,
     _slot: Option<Slot>,
     line: RequestLine,
 }
@@ -201,8 +203,43 @@ impl<S> Drop for EventStream<S> {
 }
 
 impl<S: Source> EventStream<S> {
-    /// The next bytes, and whether there may be more. `None` at the end.
-    async fn next(&mut self) -> Option<(Bytes, bool)> {
+    /// Begins a stream. Refused if not even the first event is within the byte budget.
+    pub(crate) fn begin(
+        opened: OpenStream<S>,
+        envelope: Envelope,
+        settings: &Arc<StreamSettings>,
+        span: Span,
+    ) -> Result<Box<Self>> {
+        let mut batch = EventBatch::new(settings.budget.bytes);
+        let first_shown = opened.first.iter().find(|event| event.body.is_some()).and_then(|event| event.id);
+        opened.first.into_iter().for_each(|event| batch.push(event, &envelope));
+        if let (true, true, Some(first)) = (batch.is_over_budget, batch.shown.is_empty(), first_shown) {
+            return Err(settings.exceeded_at_first(&opened.task, first));
+        }
+        let now = Instant::now();
+        let closing = settings.closing.child_token();
+        Ok(Box::new(Self {
+            source: opened.source,
+            until: opened.until,
+            batch,
+            failed: None,
+            pieces: VecDeque::new(),
+            envelope,
+            opened: now,
+            last_event: now,
+            last_write: now,
+            alarm: Box::pin(tokio::time::sleep_until(settings.alarm(now, now, now))),
+            closed: Box::pin(closing.clone().cancelled_owned()),
+            closing,
+            settings: Arc::clone(settings),
+            span,
+            _slot: opened.slot,
+            line: opened.line,
+        }))
+    }
+
+    /// Waits for the next bytes, or for the end of the stream.
+    pub(crate) async fn next(&mut self) -> Next {
         loop {
             // Events that were read are written also during the shutdown: a client knows its task only by the first event.
             // The connection of a client that does not read is closed at the end of the grace period.
@@ -211,7 +248,7 @@ impl<S: Source> EventStream<S> {
                 if self.pieces.is_empty() {
                     self.pieces = VecDeque::new();
                 }
-                return Some((bytes, !is_last));
+                return if is_last { Next::Last(bytes) } else { Next::More(bytes) };
             }
             let now = Instant::now();
             if std::mem::take(&mut self.batch.has_new_events) {
@@ -227,24 +264,23 @@ impl<S: Source> EventStream<S> {
             }
             match self.is_done().await {
                 Ok(false) => {}
-                Ok(true) => return None,
-                Err(error) => return Some(self.fail(&error)),
+                Ok(true) => return Next::End(Ending::Complete),
+                Err(error) => return Next::End(Ending::Failed(error)),
             }
             if let Some(error) = self.failed.take() {
-                return Some(self.fail(&error));
+                return Next::End(Ending::Failed(error));
             }
             if let Some(exceeded) = self.exceeded(now) {
-                let error = self.settings.exceeded(exceeded);
-                return Some(self.fail(&error));
+                return Next::End(Ending::Failed(self.settings.exceeded(exceeded)));
             }
             if self.closing.is_cancelled() {
-                return Some((Bytes::from_static(RETRY), false));
+                return Next::End(Ending::Closing);
             }
             // An endless run of hidden events would otherwise starve all other tasks of the thread.
             tokio::task::coop::consume_budget().await;
             if self.last_write + self.settings.keep_alive <= now {
                 self.last_write = now;
-                return Some((Bytes::from_static(KEEP_ALIVE), true));
+                return Next::More(Bytes::from_static(KEEP_ALIVE));
             }
             if self.alarm.is_elapsed() {
                 let next = self.settings.alarm(self.opened, self.last_event, self.last_write);
@@ -254,21 +290,17 @@ impl<S: Source> EventStream<S> {
                 biased;
                 filled = self.batch.fill(&mut self.source, &self.envelope) => match filled {
                     Ok(true) => {}
-                    Ok(false) => return None,
+                    Ok(false) => return Next::End(Ending::Complete),
                     Err(error) => self.failed = Some(error),
                 },
                 () = self.closed.as_mut() => {}
                 () = self.alarm.as_mut() => {
                     if let Some(error) = self.check_idle().await {
-                        return Some(self.fail(&error));
+                        return Next::End(Ending::Failed(error));
                     }
                 }
             }
         }
-    }
-
-    fn fail(&self, error: &Error) -> (Bytes, bool) {
-        (self.span.in_scope(|| self.envelope.failure(error)), false)
     }
 
     fn exceeded(&self, now: Instant) -> Option<Exceeded> {

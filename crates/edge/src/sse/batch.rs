@@ -5,10 +5,9 @@ use std::collections::VecDeque;
 use bytes::{BufMut, Bytes, BytesMut};
 use longshore_model::{EventId, Result, TaskState};
 
-use super::frame::is_one_line;
 use super::{BATCH_BYTES, Envelope, Event, Source};
 
-/// An event whose JSON has at least this size is written from the bytes that all its readers share, as a piece of its own.
+/// An event with at least this encoded size is written from the bytes that all its readers share, as a piece of its own.
 /// Copying less than this is cheaper than handling one more piece.
 const SHARED_BYTES: usize = 2 * 1024;
 
@@ -57,8 +56,8 @@ impl EventBatch {
         if self.is_over_budget {
             return;
         }
-        if let Some(json) = event.json {
-            let length = envelope.overhead(event.id) + json.len();
+        if let Some(body) = event.body {
+            let length = envelope.overhead(event.id) + body.len();
             // A frame without an id is free: a client that could receive no more than this frame would never get further.
             if let (Some(left), Some(_)) = (&mut self.left, event.id) {
                 let Some(rest) = left.checked_sub(length as u64) else {
@@ -68,7 +67,7 @@ impl EventBatch {
                 *left = rest;
             }
             self.bytes += length;
-            self.shown.push((event.id, json));
+            self.shown.push((event.id, body));
         }
         self.state = event.state.or(self.state);
         self.has_new_events = true;
@@ -76,17 +75,16 @@ impl EventBatch {
 
     /// Frames all events. Short events share one piece.
     pub(super) fn write(&mut self, envelope: &Envelope, pieces: &mut VecDeque<Bytes>) {
-        let shared: usize = self.shown.iter().map(|(_, json)| json.len()).filter(|n| is_shared(*n)).sum();
+        let shared: usize = self.shown.iter().map(|(_, body)| body.len()).filter(|n| is_shared(*n)).sum();
         let mut buffer = BytesMut::with_capacity(self.bytes - shared);
         // The vector is dropped with its capacity, because a stream mostly has nothing to write.
-        for (id, json) in std::mem::take(&mut self.shown) {
-            debug_assert!(is_one_line(&json), "{:?}", String::from_utf8_lossy(&json));
-            envelope.begin(&mut buffer, id);
-            if is_shared(json.len()) {
+        for (id, body) in std::mem::take(&mut self.shown) {
+            envelope.begin(&mut buffer, id, &body);
+            if is_shared(body.len()) {
                 pieces.push_back(buffer.split().freeze());
-                pieces.push_back(json);
+                pieces.push_back(body);
             } else {
-                buffer.put_slice(&json);
+                buffer.put_slice(&body);
             }
             envelope.end(&mut buffer);
         }

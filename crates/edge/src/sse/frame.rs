@@ -60,7 +60,8 @@ impl Envelope {
     }
 
     /// Writes everything before the JSON of an event.
-    pub(super) fn begin(&self, buffer: &mut BytesMut, id: Option<EventId>) {
+    pub(super) fn begin(&self, buffer: &mut BytesMut, id: Option<EventId>, json: &[u8]) {
+        debug_assert!(is_one_line(json), "{:?}", String::from_utf8_lossy(json));
         if let Some(id) = id {
             writeln!(buffer, "{ID}{id}").expect("writing to memory cannot fail");
         }
@@ -85,7 +86,7 @@ fn decimals(number: impl Into<u64>) -> usize {
     number.into().checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-pub(super) fn is_one_line(json: &[u8]) -> bool {
+fn is_one_line(json: &[u8]) -> bool {
     !json.iter().any(|byte| matches!(byte, b'\n' | b'\r'))
 }
 
@@ -110,7 +111,7 @@ mod tests {
         ] {
             for id in ids {
                 let mut buffer = BytesMut::new();
-                envelope.begin(&mut buffer, id);
+                envelope.begin(&mut buffer, id, b"");
                 envelope.end(&mut buffer);
                 assert_eq!(buffer.len(), envelope.overhead(id), "{buffer:?}");
             }

@@ -113,13 +113,13 @@ fn task() -> TaskId {
 fn event(seq: u64, json: &str) -> Event {
     Event {
         id: Some(EventId::new(Seq(seq), Epoch(4))),
-        json: Some(Bytes::copy_from_slice(json.as_bytes())),
+        body: Some(Bytes::copy_from_slice(json.as_bytes())),
         state: None,
     }
 }
 
 fn hidden(seq: u64) -> Event {
-    Event { json: None, ..event(seq, "") }
+    Event { body: None, ..event(seq, "") }
 }
 
 fn status(seq: u64, state: TaskState) -> Event {
@@ -261,7 +261,7 @@ async fn a_reader_that_does_not_pull_reads_nothing_ahead() {
 #[tokio::test]
 async fn large_events_are_written_from_shared_bytes() {
     let huge = event(2, &"x".repeat(BATCH_BYTES * 2));
-    let shared = huge.json.clone().unwrap();
+    let shared = huge.body.clone().unwrap();
     for envelope in [bare(), Envelope::rpc(ProtocolVersion::V1, Id::String("i".to_owned()))] {
         let first = vec![event(1, "{}"), huge.clone(), terminal(3)];
         let run = run(first, vec![], Until::Terminal, envelope);
