@@ -18,6 +18,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("longshore-store", &["longshore-engine", "longshore-meter", "longshore-model"]),
     ("longshore-processes", &[]),
     ("longshore-outbound", &[]),
+    ("longshore-seal", &[]),
     (
         "longshore-agent-opencode",
         &["longshore-engine", "longshore-meter", "longshore-model", "longshore-processes"],
@@ -60,6 +61,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "longshore-model",
             "longshore-otlp",
             "longshore-outbound",
+            "longshore-seal",
             "longshore-store",
             "longshore-wire",
         ],
@@ -77,6 +79,7 @@ const BANNED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("longshore-edge", &["reqwest", "rusqlite"]),
     ("longshore-client", &["axum", "hyper", "rusqlite"]),
     ("longshore-outbound", &["axum", "reqwest", "rusqlite"]),
+    ("longshore-seal", &["tokio", "axum", "hyper", "http", "reqwest", "rusqlite"]),
     ("longshore-otlp", &["axum", "hyper", "rusqlite"]),
 ];
 
