@@ -1,10 +1,10 @@
 //! One HTTP/1.1 connection. It has no background task: it makes progress only while a request waits for it.
 
 use std::fmt;
-use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -26,9 +26,12 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 pub(crate) struct Connection {
     sender: SendRequest<Full<Bytes>>,
-    driver: Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>,
-    is_closed: bool,
+    /// `None`: the connection has ended.
+    driver: Option<Driver>,
 }
+
+/// Reads and writes while it is polled.
+type Driver = BoxFuture<'static, hyper::Result<()>>;
 
 pub(crate) struct Head {
     pub(crate) status: StatusCode,
@@ -48,7 +51,7 @@ impl Connection {
         let mut builder = http1::Builder::new();
         builder.max_buf_size(MAX_HEAD_BYTES);
         let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
-        Ok(Self { sender, driver: Box::pin(connection), is_closed: false })
+        Ok(Self { sender, driver: Some(Box::pin(connection)) })
     }
 
     /// Sends a request and reads the response. The status alone decides: a body that is slow, long or cut off changes nothing, but
@@ -59,20 +62,20 @@ impl Connection {
         response_timeout: Duration,
         body_timeout: Duration,
     ) -> Result<Head, Failure> {
-        let Self { sender, driver, is_closed } = self;
+        let Self { sender, driver } = self;
         let sending = sender.try_send_request(request);
-        let answered = tokio::time::timeout(response_timeout, driven(sending, driver, is_closed)).await;
+        let answered = tokio::time::timeout(response_timeout, driven(sending, driver)).await;
         let response = match answered {
             Ok(Ok(response)) => response,
             Ok(Err(mut error)) => {
-                *is_closed = true;
+                *driver = None;
                 return Err(match error.take_message() {
                     Some(request) => Failure::Unsent(Box::new(request)),
                     None => Failure::Broken(error.into_error()),
                 });
             }
             Err(_) => {
-                *is_closed = true;
+                *driver = None;
                 return Err(Failure::Timeout);
             }
         };
@@ -86,35 +89,29 @@ impl Connection {
             // At the end of the body the connection learns whether it stays open.
             sender.ready().await.map_err(drop)
         };
-        let drained = tokio::time::timeout(body_timeout, driven(drain, driver, is_closed)).await;
+        let drained = tokio::time::timeout(body_timeout, driven(drain, driver)).await;
         if !matches!(drained, Ok(Ok(()))) {
-            *is_closed = true;
+            *driver = None;
         }
         Ok(Head { status: parts.status, headers: parts.headers })
     }
 
     /// Whether the connection can take another request. A connection that the receiver has closed in the meantime cannot.
     pub(crate) fn is_open(&mut self) -> bool {
-        if !self.is_closed && futures_util::FutureExt::now_or_never(&mut self.driver).is_some() {
-            self.is_closed = true;
-        }
-        !self.is_closed
+        self.driver.take_if(|driver| driver.now_or_never().is_some());
+        self.driver.is_some()
     }
 }
 
 /// Waits for `work` while the connection makes progress.
-async fn driven<T>(
-    work: impl Future<Output = T>,
-    driver: &mut BoxFuture<'static, hyper::Result<()>>,
-    is_closed: &mut bool,
-) -> T {
+async fn driven<T>(work: impl Future<Output = T>, driver: &mut Option<Driver>) -> T {
     let mut work = std::pin::pin!(work);
-    while !*is_closed {
+    if let Some(open) = driver {
         tokio::select! {
             // The response first: a receiver may answer and close at once.
             biased;
             done = &mut work => return done,
-            _ = &mut *driver => *is_closed = true,
+            _ = open => *driver = None,
         }
     }
     // What the connection has read is still there.
@@ -123,6 +120,6 @@ async fn driven<T>(
 
 impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection").field("is_closed", &self.is_closed).finish_non_exhaustive()
+        f.debug_struct("Connection").field("is_open", &self.driver.is_some()).finish_non_exhaustive()
     }
 }

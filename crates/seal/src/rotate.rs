@@ -68,16 +68,13 @@ impl Sealer {
             }
             let opened = ring.open(value.context, value.sealed);
             let again = opened.and_then(|secret| ring.seal(value.context, secret.expose_secret()));
-            match again {
-                Ok(sealed) => {
-                    resealed += 1;
-                    Some(sealed)
-                }
-                Err(_) => {
-                    unreadable += 1;
-                    needed.extend(key);
-                    None
-                }
+            if let Ok(sealed) = again {
+                resealed += 1;
+                Some(sealed)
+            } else {
+                unreadable += 1;
+                needed.extend(key);
+                None
             }
         })?;
         let active = ring.active().clone();
