@@ -17,6 +17,8 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("longshore-engine", &["longshore-meter", "longshore-model"]),
     ("longshore-store", &["longshore-engine", "longshore-meter", "longshore-model"]),
     ("longshore-processes", &[]),
+    ("longshore-outbound", &[]),
+    ("longshore-seal", &[]),
     (
         "longshore-agent-opencode",
         &["longshore-engine", "longshore-meter", "longshore-model", "longshore-processes"],
@@ -25,7 +27,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     // The demo model needs only the task tracker of the engine.
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),
-    ("longshore-client", &["longshore-model", "longshore-wire"]),
+    ("longshore-client", &["longshore-model", "longshore-outbound", "longshore-wire"]),
     ("longshore-edge", &["longshore-engine", "longshore-meter", "longshore-model", "longshore-wire"]),
     // The JSON that both fakes of OpenCode write: that of the test kit and that of the bench.
     ("longshore-opencode-shapes", &[]),
@@ -58,6 +60,8 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "longshore-meter",
             "longshore-model",
             "longshore-otlp",
+            "longshore-outbound",
+            "longshore-seal",
             "longshore-store",
             "longshore-wire",
         ],
@@ -74,6 +78,8 @@ const BANNED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("longshore-agent-acp", &["axum", "hyper", "reqwest", "rusqlite"]),
     ("longshore-edge", &["reqwest", "rusqlite"]),
     ("longshore-client", &["axum", "hyper", "rusqlite"]),
+    ("longshore-outbound", &["axum", "reqwest", "rusqlite"]),
+    ("longshore-seal", &["tokio", "axum", "hyper", "http", "reqwest", "rusqlite"]),
     ("longshore-otlp", &["axum", "hyper", "rusqlite"]),
 ];
 

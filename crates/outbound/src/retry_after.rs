@@ -1,0 +1,60 @@
+//! The header `Retry-After`.
+
+use std::time::{Duration, SystemTime};
+
+use http::HeaderMap;
+use http::header::RETRY_AFTER;
+
+/// When to try again, as the receiver wrote it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RetryAfter {
+    Wait(Duration),
+    At(SystemTime),
+}
+
+impl RetryAfter {
+    /// `None`: the header is missing or cannot be read.
+    pub(crate) fn read(headers: &HeaderMap) -> Option<Self> {
+        let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+        if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
+            // A number that is too large for the type is a long time all the same.
+            return Some(Self::Wait(Duration::from_secs(text.parse().unwrap_or(u64::from(u32::MAX)))));
+        }
+        httpdate::parse_http_date(text).ok().map(Self::At)
+    }
+
+    /// Zero for a date that has passed.
+    pub fn wait(self, now: SystemTime) -> Duration {
+        match self {
+            Self::Wait(wait) => wait,
+            Self::At(time) => time.duration_since(now).unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_and_dates_are_read() {
+        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
+        let cases = [
+            ("0", Some(0)),
+            (" 120 ", Some(120)),
+            ("99999999999999999999999", Some(u64::from(u32::MAX))),
+            ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("-1", None),
+            ("+1", None),
+            ("1.5", None),
+            ("soon", None),
+            ("", None),
+        ];
+        for (text, expected) in cases {
+            let headers = HeaderMap::from_iter([(RETRY_AFTER, text.parse().unwrap())]);
+            let wait = RetryAfter::read(&headers).map(|after| after.wait(now).as_secs());
+            assert_eq!(wait, expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The guard between hostile URLs and the network: what is refused before a connection is tried, and what a call does on a real
+//! connection.
+
+#![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
+#![expect(clippy::disallowed_methods, reason = "the receivers are no tasks of the gateway")]
+
+mod fixture;
+mod hostile;
+mod post;
+mod rules;
