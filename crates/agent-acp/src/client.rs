@@ -1,7 +1,8 @@
 //! What the gateway does when the agent asks for it: reads and writes text files (`fs/*`), and runs commands (`terminal/*`).
 //!
 //! Both are off unless the operator allows them. A file must be in the directory of the session, and none of the gateway's own.
-//! A command starts in that directory, and is ended with the turn in which it was started; what it does there is not limited.
+//! A command starts in that directory, and is ended with the turn in which it was started; what it does there is not limited. A
+//! process that leaves the group of its command is ended with the agent.
 
 mod command;
 mod files;

@@ -55,6 +55,9 @@ const MAX_NOISE: usize = 2048;
 /// How many different names, such as those of unknown updates, get a count of their own. All further names share one count.
 const MAX_COUNTED: usize = 64;
 
+/// How many sessions may be opened that nobody waits for any more. Further ones stay open in the agent.
+const MAX_UNWANTED: usize = 64;
+
 /// The bounds of a connection.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -146,6 +149,10 @@ enum Pending {
     },
     Prompt {
         session: String,
+    },
+    /// A session is being opened that nobody waits for any more. `None`: the answer names it.
+    Unwanted {
+        session: Option<String>,
     },
 }
 
@@ -459,11 +466,21 @@ struct Forget<'a> {
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
         let mut state = self.connection.lock();
-        match state.pending.remove(&self.id) {
-            // Whether the agent opens the session after all is not known.
-            Some(Pending::OldSession { session, .. }) => drop(state.sessions.remove(&session)),
-            Some(Pending::NewSession { .. }) => state.drop_early(),
-            _ => {}
+        // Whether the agent opens the session after all is not known yet.
+        let session = match state.pending.remove(&self.id) {
+            Some(Pending::OldSession { session, .. }) => {
+                state.sessions.remove(&session);
+                Some(session)
+            }
+            Some(Pending::NewSession { .. }) => {
+                state.drop_early();
+                None
+            }
+            _ => return,
+        };
+        let is_unwanted = |pending: &&Pending| matches!(pending, Pending::Unwanted { .. });
+        if state.pending.values().filter(is_unwanted).count() < MAX_UNWANTED {
+            state.pending.insert(self.id, Pending::Unwanted { session });
         }
     }
 }

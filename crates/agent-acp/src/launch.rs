@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use longshore_engine::Tasks;
 use longshore_model::{Error, ErrorKind, Result, redact};
+use longshore_processes::MARKER;
 use rustix::process::Signal;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
@@ -102,7 +103,7 @@ pub async fn launch(config: &ProcessConfig, limits: Limits, tasks: &Tasks) -> Re
 pub async fn launch_offering(
     config: &ProcessConfig,
     limits: Limits,
-    client: ClientConfig,
+    mut client: ClientConfig,
     tasks: &Tasks,
 ) -> Result<Running> {
     let name = std::path::Path::new(&config.program).file_name().unwrap_or(&config.program);
@@ -111,6 +112,8 @@ pub async fn launch_offering(
     let (log, group) = (process.log().clone(), process.group());
     tasks.spawn("acp error output", log.clone().fill(pipes.errors, group.clone()));
     let (connection, driver) = connect(pipes.output, pipes.input, limits, tasks);
+    // The commands that the gateway runs for the agent are ended with it, like its own tools.
+    client.environment.insert(MARKER.into(), process.marker().into());
     connection.offer(client, tasks);
     tasks.spawn("acp process", end_with_agent(group, connection.clone()));
     let why = match connection.initialize().await {

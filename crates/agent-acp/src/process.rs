@@ -172,6 +172,11 @@ impl Process {
         &self.log
     }
 
+    /// The value of [`MARKER`] in the environment of the agent and of all that it starts.
+    pub fn marker(&self) -> &str {
+        &self.marker
+    }
+
     /// The group of the process, which can be watched and signalled until the process is ended.
     pub fn group(&self) -> Group {
         self.group.clone()

@@ -439,6 +439,22 @@ read -r answer; until test -s pid; do sleep 0.05; done; text "$(cat pid)"; cat >
     gone(child.trim()).await;
 }
 
+#[tokio::test]
+async fn a_process_that_left_the_group_of_its_command_ends_with_the_agent() {
+    let holder = tempfile::tempdir().unwrap();
+    let script = r#"
+printf '{"id":1,"method":"terminal/create","params":{"sessionId":"s","command":"setsid","args":["sh","-c","echo $$ > new; mv new pid; exec sleep 1000"],"env":[{"name":"LONGSHORE_MANAGED","value":"other"}]}}\n'
+read -r answer; until test -s pid; do sleep 0.05; done; text "$(cat pid)"; end; cat >/dev/null"#;
+    let script = format!("cd '{}'\n{script}", holder.path().display());
+    let tasks = Tasks::new();
+    let (agent, turn) = served_in(holder.path(), &script, &tasks).await;
+    let (child, outcome) = told(turn).await;
+    assert_eq!(outcome, Outcome::Completed { remark: None });
+    agent.stop().await;
+    gone(child.trim()).await;
+    timeout(PATIENCE, tasks.stop()).await.expect("nothing is left");
+}
+
 /// An id such as the engine makes.
 fn new_prompt() -> PromptId {
     PromptId::parse(&uuid::Uuid::now_v7().to_string()).expect("a UUID is an id")

@@ -25,6 +25,8 @@ struct ShownCall {
     error: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     child_task_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    meta: Option<Json>,
 }
 
 /// The ids of the open calls.

@@ -1,16 +1,22 @@
 //! Keeps the number of open sessions of a process bounded: one agent runs a child process for each.
 //!
 //! After each turn, and after each opening, the sessions that were used least recently are closed while there are too many. A closed
-//! session is opened again for its next turn. A session is never closed during a turn, and so never while an ask is open. So there
-//! may be more open sessions than the bound allows while that many turns run.
+//! session is opened again for its next turn. A session is never closed during a turn, and so never while an ask is open. A new
+//! session is not closed before its first turn had time to begin: agents do not keep a session in which nothing was said. So there
+//! may be more open sessions than the bound allows while that many turns run or begin.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::lease::{Lease, Live};
 use crate::connection::CallError;
+
+/// How long the first turn of a new session may take to begin.
+const FIRST_TURN: Duration = Duration::from_mins(1);
 
 /// The sessions that are open in one process.
 #[derive(Debug, Default)]
@@ -34,6 +40,8 @@ struct Entry {
     uses: usize,
     last_used: u64,
     is_closing: bool,
+    /// Until then the first turn of a new session may begin. `None`: a turn has begun.
+    awaits_turn_until: Option<Instant>,
 }
 
 /// A use of a session, which is not closed meanwhile.
@@ -66,12 +74,25 @@ impl Lease {
                 let entry = state.sessions.entry(session.to_owned()).or_default();
                 if !entry.is_closing {
                     entry.uses += 1;
+                    entry.awaits_turn_until = None;
                     return SessionUse { live: Arc::clone(&self.live), session: session.to_owned() };
                 }
             }
             // The sender lives as long as the lease.
             let _ = closed.changed().await;
         }
+    }
+
+    /// The agent has opened a new session, whose first turn is about to begin.
+    pub(super) fn note_opened(&self, session: &str) {
+        let mut state = self.live.open_sessions.lock();
+        state.clock += 1;
+        let entry = Entry {
+            last_used: state.clock,
+            awaits_turn_until: Some(Instant::now() + FIRST_TURN),
+            ..Entry::default()
+        };
+        state.sessions.insert(session.to_owned(), entry);
     }
 
     /// Closes sessions in the background while too many are open and the agent can open them again.
@@ -129,7 +150,12 @@ impl State {
     /// The session that is to be closed next, if there are too many.
     fn excess(&self, most: usize) -> Option<String> {
         let is_over = self.sessions.len() > most;
-        let unused = self.sessions.iter().filter(|(_, entry)| entry.uses == 0 && !entry.is_closing);
+        let now = Instant::now();
+        let may_close = |entry: &Entry| {
+            let awaits_turn = entry.awaits_turn_until.is_some_and(|until| now < until);
+            entry.uses == 0 && !entry.is_closing && !awaits_turn
+        };
+        let unused = self.sessions.iter().filter(|(_, entry)| may_close(entry));
         let oldest = unused.min_by_key(|(_, entry)| entry.last_used);
         oldest.filter(|_| is_over).map(|(session, _)| session.clone())
     }

@@ -37,7 +37,7 @@ impl AcpAgent {
         })?;
         lease.note_session(&opened.id);
         self.defaults.note_new(connection, id.as_str());
-        let _using = lease.use_session(id.as_str()).await;
+        lease.note_opened(id.as_str());
         lease.trim_sessions();
         Ok(Session { id, directory })
     }

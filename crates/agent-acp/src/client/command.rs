@@ -10,14 +10,21 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
-/// Waits for the end of its input. A signal to the whole group leaves it alone, except SIGKILL.
-const WATCHER: &str = "trap '' HUP INT QUIT TERM USR1 USR2; read -r _; kill -KILL 0";
+/// Says that it is ready, and waits for the end of its input. From then on a signal to the whole group leaves it alone, except
+/// SIGKILL.
+const WATCHER: &str = "trap '' HUP INT QUIT TERM USR1 USR2; echo; exec >&-; read -r _; kill -KILL 0";
+
+/// How long the watcher may take to be ready, on a busy machine too. Then the command is not started.
+const WATCHER_START: Duration = Duration::from_secs(10);
 
 /// What is run.
 #[derive(Debug)]
@@ -37,23 +44,12 @@ pub(super) struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// Starts the command. The output and the error output come through one pipe, in order.
-    pub(super) fn start(line: &CommandLine) -> io::Result<(Self, pipe::Receiver)> {
+    /// Starts the command, once its watcher is ready: a command that signals its group at once must not end the watcher. The output
+    /// and the error output come through one pipe, in order.
+    pub(super) async fn start(line: &CommandLine) -> io::Result<(Self, pipe::Receiver)> {
+        let (watcher, group) = start_watcher().await?;
         let (output, writer) = io::pipe()?;
         let output = pipe::Receiver::from_owned_fd(OwnedFd::from(output))?;
-        let watcher = Command::new("/bin/sh")
-            .args(["-c", WATCHER])
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()?;
-        let id = watcher.id().and_then(|id| i32::try_from(id).ok());
-        let group =
-            id.and_then(Pid::from_raw).ok_or_else(|| io::Error::other("the watcher has no number"))?;
         let command = Command::new(&line.program)
             .args(&line.arguments)
             .current_dir(&line.directory)
@@ -97,6 +93,25 @@ impl Drop for RunningCommand {
     }
 }
 
+/// Starts the first process of a group. Returns the number of the group too.
+async fn start_watcher() -> io::Result<(Child, Pid)> {
+    let mut watcher = Command::new("/bin/sh")
+        .args(["-c", WATCHER])
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()?;
+    let id = watcher.id().and_then(|id| i32::try_from(id).ok());
+    let group = id.and_then(Pid::from_raw).ok_or_else(|| io::Error::other("the watcher has no number"))?;
+    let mut ready = watcher.stdout.take().ok_or_else(|| io::Error::other("the watcher has no output"))?;
+    timeout(WATCHER_START, ready.read_u8()).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    Ok((watcher, group))
+}
+
 /// How a command ended, in the form that ACP defines for the agent.
 pub(super) fn exit_status(status: Option<ExitStatus>) -> Value {
     let code = status.and_then(|status| status.code());
@@ -116,11 +131,6 @@ pub(super) fn exit_status(status: Option<ExitStatus>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use tokio::io::AsyncReadExt as _;
-    use tokio::time::timeout;
-
     use super::*;
 
     #[tokio::test]
@@ -134,7 +144,7 @@ mod tests {
             directory: std::env::temp_dir(),
             environment: BTreeMap::from([("PATH".into(), std::env::var_os("PATH").unwrap())]),
         };
-        let (mut running, mut output) = RunningCommand::start(&line).unwrap();
+        let (mut running, mut output) = RunningCommand::start(&line).await.unwrap();
         // The command and its child run, and the watcher has survived the signal.
         output.read_u8().await.unwrap();
         // What happens to this pipe when the gateway is killed.

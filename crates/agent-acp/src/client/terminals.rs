@@ -1,11 +1,13 @@
 //! `terminal/*`: the commands that the agent has the gateway run. Each ends at the latest with the turn in which it was started.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use longshore_processes::MARKER;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
@@ -88,7 +90,7 @@ pub(crate) struct Follower {
 
 impl Terminals {
     /// Starts a command. Returns the id of its terminal.
-    pub(crate) fn create(
+    pub(crate) async fn create(
         &self,
         config: &ClientConfig,
         session: &str,
@@ -97,14 +99,15 @@ impl Terminals {
     ) -> Result<(String, Follower), Refusal> {
         let program = new.command.split_whitespace().next().unwrap_or_default();
         let program = Path::new(program).file_name().unwrap_or_default().to_owned();
-        let started = self.start(config, session, directory, new);
+        let started = self.start(config, session, directory, new).await;
         let terminal = started.as_ref().ok().map(|(id, _)| id.as_str());
         let outcome = if terminal.is_some() { "success" } else { "refused" };
         tracing::info!(target: AUDIT, session, terminal, ?program, outcome, "the agent ran a command");
         started
     }
 
-    fn start(
+    /// Called for one request at a time, so the terminals are still few enough when the command was started.
+    async fn start(
         &self,
         config: &ClientConfig,
         session: &str,
@@ -113,18 +116,16 @@ impl Terminals {
     ) -> Result<(String, Follower), Refusal> {
         let most = new.output_byte_limit;
         let line = command_line(config, directory, new)?;
-        // Locked until the terminal is counted.
-        let mut state = self.lock();
-        let of_session = state.all.values().filter(|terminal| terminal.session == session).count();
-        if of_session >= MAX_OF_SESSION || state.all.len() >= MAX_OF_AGENT {
+        if !self.has_room(session) {
             return Err(Refusal::failed(
                 "There are too many terminals. Release those that are not needed any more.",
             ));
         }
-        let (command, pipe) = RunningCommand::start(&line).map_err(|error| {
+        let (command, pipe) = RunningCommand::start(&line).await.map_err(|error| {
             tracing::debug!(%error, "a command could not be started");
             Refusal::failed("The command could not be started. Check that there is such a program.")
         })?;
+        let mut state = self.lock();
         state.last += 1;
         let id = format!("terminal-{}", state.last);
         let output = Arc::new(Mutex::new(Output::new(most)));
@@ -135,6 +136,12 @@ impl Terminals {
         state.all.insert(id.clone(), terminal);
         let follower = Follower { terminal: id.clone(), command, pipe, output, stop: stopped, ended };
         Ok((id, follower))
+    }
+
+    fn has_room(&self, session: &str) -> bool {
+        let state = self.lock();
+        let of_session = state.all.values().filter(|terminal| terminal.session == session).count();
+        of_session < MAX_OF_SESSION && state.all.len() < MAX_OF_AGENT
     }
 
     /// The answer to `terminal/output`.
@@ -272,6 +279,9 @@ fn command_line(config: &ClientConfig, directory: &Path, new: NewTerminal) -> Re
     let directory = place(config, directory, cwd.as_deref())?;
     let mut environment = config.environment.clone();
     environment.extend(env.into_iter().map(|variable| (variable.name.into(), variable.value.into())));
+    // The agent must not take the mark away by which its processes are found.
+    let mark = config.environment.get_key_value(OsStr::new(MARKER));
+    environment.extend(mark.map(|(name, value)| (name.clone(), value.clone())));
     let (program, arguments) = if args.is_empty() {
         ("/bin/sh".to_owned(), vec!["-c".to_owned(), command])
     } else {

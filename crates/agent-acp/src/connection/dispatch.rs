@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use longshore_model::Json;
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{Instant, sleep};
 
 use super::backlog::{Loss, TurnEvents};
@@ -82,6 +83,10 @@ impl Connection {
                 }
                 Ok(())
             }
+            // Its id comes behind the beginning that is kept. The agent would wait for the answer for ever.
+            (Some(method), _) if is_request(method) => Err(format!(
+                "The agent sent a request of {bytes} bytes, which cannot be answered; {most} bytes are allowed."
+            )),
             (Some(_), _) => Ok(()),
             // It may be the answer that a turn waits for.
             (None, _) => Err(format!(
@@ -108,6 +113,10 @@ impl Connection {
                     let opened = opened
                         .map(|(id, replay)| OpenedSession { id, replay: is_replayed.then_some(replay) });
                     return drop(reply.send(opened));
+                }
+                Some(Pending::Unwanted { session }) => {
+                    state.count("answer to no request");
+                    return state.close_unwanted(session, outcome);
                 }
                 Some(Pending::Prompt { session }) => {
                     self.end_commands(&session);
@@ -268,6 +277,11 @@ impl Connection {
     }
 }
 
+/// Whether ACP defines the method of the agent as a request, and not as a notification.
+fn is_request(method: &str) -> bool {
+    method == "session/request_permission" || method.starts_with("fs/") || method.starts_with("terminal/")
+}
+
 impl State {
     fn turn_of(&self, session: &str) -> Option<TurnEvents> {
         match &self.sessions.get(session)?.phase {
@@ -283,6 +297,7 @@ impl State {
                 other != session && self.turn_of(other).is_some_and(|events| events.is_read())
             }
             Pending::Call(_) | Pending::NewSession { .. } | Pending::OldSession { .. } => true,
+            Pending::Unwanted { .. } => false,
         })
     }
 
@@ -335,6 +350,24 @@ impl State {
                 self.sessions.remove(&session);
                 Err(error)
             }
+        }
+    }
+
+    /// The agent has answered a request to open a session that nobody waits for any more. Closes the session, so that the agent does
+    /// not keep it, unless another request has opened it meanwhile.
+    fn close_unwanted(&mut self, session: Option<String>, outcome: Result<Json, CallError>) {
+        let Ok(answer) = outcome else { return };
+        let named = || schema::read::<SessionAnswer>(&answer)?.session_id.filter(|id| !id.is_empty());
+        let Some(session) = session.or_else(named) else { return };
+        if self.sessions.contains_key(&session) || !self.offers("session/close") {
+            return;
+        }
+        // Nobody reads the answer.
+        let id = self.register(Pending::Call(oneshot::channel().0));
+        let line = frame::request(id, "session/close", &json!({"sessionId": session}));
+        if let Err(error) = self.send(line) {
+            tracing::debug!(session, %error, "a session that nobody waits for could not be closed");
+            self.pending.remove(&id);
         }
     }
 

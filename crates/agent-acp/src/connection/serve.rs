@@ -85,7 +85,7 @@ impl Connection {
         match kind {
             Kind::Terminal(TerminalRequest::Create(new)) => {
                 let (terminal, follower) =
-                    client.terminals.create(&client.config, &session, &asker.directory, new)?;
+                    client.terminals.create(&client.config, &session, &asker.directory, new).await?;
                 spawn(client, async move {
                     follower.run(|report| Self::show(asker.turn.as_ref(), report)).await;
                 });

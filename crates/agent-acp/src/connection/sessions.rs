@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::{CallError, Connection, Pending, Phase, Route, SessionFacts};
+use super::{CallError, Connection, Pending, Phase, Route, SessionFacts, State};
 use crate::schema::{self, McpServer, SessionList};
 use crate::translate::{Replay, SessionTotals};
 
@@ -163,18 +163,7 @@ impl Connection {
 
     /// Whether the agent advertises a method and was not found to lack it.
     pub fn offers(&self, method: &str) -> bool {
-        let state = self.lock();
-        let sessions = &state.capabilities.session_capabilities;
-        let is_advertised = match method {
-            "session/load" => state.capabilities.load_session,
-            "session/resume" => sessions.resume,
-            "session/list" => sessions.list,
-            "session/fork" => sessions.fork,
-            "session/close" => sessions.close,
-            "session/delete" => sessions.delete,
-            _ => false,
-        };
-        is_advertised && !state.absent.contains(method)
+        self.lock().offers(method)
     }
 
     /// Whether the agent advertises a way to open a session of an earlier process, or a closed one.
@@ -184,5 +173,21 @@ impl Connection {
 
     fn require(&self, method: &str, what: &'static str) -> Result<(), CallError> {
         if self.offers(method) { Ok(()) } else { Err(CallError::Unsupported(what)) }
+    }
+}
+
+impl State {
+    pub(super) fn offers(&self, method: &str) -> bool {
+        let sessions = &self.capabilities.session_capabilities;
+        let is_advertised = match method {
+            "session/load" => self.capabilities.load_session,
+            "session/resume" => sessions.resume,
+            "session/list" => sessions.list,
+            "session/fork" => sessions.fork,
+            "session/close" => sessions.close,
+            "session/delete" => sessions.delete,
+            _ => false,
+        };
+        is_advertised && !self.absent.contains(method)
     }
 }

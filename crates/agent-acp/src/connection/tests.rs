@@ -312,6 +312,48 @@ async fn a_request_without_an_answer_fails_after_its_limit_and_a_late_answer_is_
     assert_eq!(connection.facts("s"), None);
 }
 
+/// An agent that opens, loads and closes sessions.
+async fn connect_with_sessions() -> (Connection, Peer, Tasks) {
+    let (connection, mut peer, tasks) = connect();
+    let capabilities = json!({"loadSession": true, "sessionCapabilities": {"close": {}}});
+    let answer = json!({"protocolVersion": 1, "agentCapabilities": capabilities});
+    let (about, _) = tokio::join!(connection.initialize(), peer.answer("initialize", answer));
+    about.unwrap();
+    (connection, peer, tasks)
+}
+
+/// Polls a future once and drops it, as when its task is canceled.
+async fn give_up(future: impl Future) {
+    assert!(timeout(Duration::ZERO, future).await.is_err());
+}
+
+#[tokio::test]
+async fn a_session_that_nobody_waits_for_any_more_is_closed_when_the_agent_has_opened_it() {
+    let (connection, mut peer, _tasks) = connect_with_sessions().await;
+    give_up(connection.new_session("/w", &[])).await;
+    peer.answer("session/new", json!({"sessionId": "unwanted"})).await;
+    let close = peer.answer("session/close", json!({})).await;
+    assert_eq!(close["params"]["sessionId"], "unwanted");
+    give_up(connection.load_session("old", "/w", &[])).await;
+    peer.answer("session/load", json!({})).await;
+    let close = peer.answer("session/close", json!({})).await;
+    assert_eq!(close["params"]["sessionId"], "old");
+    // One that is not opened, and one that is loaded for another turn by then, are left alone.
+    give_up(connection.load_session("gone", "/w", &[])).await;
+    peer.fail("session/load", -32002, "no such session").await;
+    give_up(connection.load_session("old", "/w", &[])).await;
+    let first = peer.get().await;
+    let loading = async {
+        peer.say(&json!({"id": first["id"], "result": {}})).await;
+        peer.answer("session/load", json!({})).await
+    };
+    let (loaded, _) = tokio::join!(connection.load_session("old", "/w", &[]), loading);
+    loaded.unwrap();
+    // The next message is the one that this call sends.
+    let (closed, _) = tokio::join!(connection.close_session("old"), peer.answer("session/close", json!({})));
+    closed.unwrap();
+}
+
 #[tokio::test]
 async fn a_connection_that_ends_ends_its_turns_and_requests() {
     let (connection, mut peer, _tasks) = with_session().await;
@@ -357,6 +399,18 @@ async fn a_line_that_is_too_long_concerns_only_the_request_or_turn_it_belongs_to
         matches!(outcome(&lost), Outcome::Failed(failure) if failure.message.contains("bytes in one line; 10000 are allowed.")),
         "{lost:?}"
     );
+    assert_eq!(connection.closed(), None);
+    // An update whose session cannot be seen is dropped. A request that cannot be answered would keep the agent waiting.
+    peer.say_raw(&format!("{{\"method\":\"session/update\",\"params\":{{\"x\":\"{long}\"}}}}\n")).await;
+    for unanswerable in ["session/request_permission", "fs/write_text_file"] {
+        let (requester, mut other, _others) =
+            connect_with(Limits { line_bytes: 10_000, ..Limits::default() });
+        other
+            .say_raw(&format!("{{\"method\":\"{unanswerable}\",\"params\":{{\"x\":\"{long}\"}},\"id\":7}}\n"))
+            .await;
+        other.closed().await;
+        assert!(requester.closed().unwrap().contains("cannot be answered"), "{unanswerable}");
+    }
     assert_eq!(connection.closed(), None);
     // A line that might be the answer somebody waits for ends the connection.
     peer.say_raw(&format!("{long}\n")).await;

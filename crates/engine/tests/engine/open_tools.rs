@@ -20,7 +20,7 @@ fn call(id: &str, status: ToolStatus, output: Option<&str>) -> (BlockRef, Box<To
         output: output.map(str::to_owned),
         error: None,
         child: None,
-        meta: None,
+        meta: Json::parse(r#"{"vendor": 2.00}"#),
     });
     (BlockRef { kind: BlockKind::ToolCall, ..text_block(id) }, call)
 }
@@ -74,7 +74,8 @@ async fn a_task_that_ends_closes_its_open_tool_calls_and_leaves_the_others_alone
         }
         let task = h.reaches(&sent.task, end).await;
         assert_eq!(shown(&task, "ended").last().unwrap()["status"], "completed");
-        let open = json!({"call_id": "open", "tool": "bash", "status": "error", "input": {"timeout": 1.0}, "error": why});
+        let open = json!({"call_id": "open", "tool": "bash", "status": "error", "input": {"timeout": 1.0}, "error": why,
+            "meta": {"vendor": 2.0}});
         assert_eq!(shown(&task, "open"), [open]);
         assert!(format!("{:?}", task.artifact("open")).contains("1.00"), "the input is passed on unchanged");
         let printed = shown(&task, "printing");

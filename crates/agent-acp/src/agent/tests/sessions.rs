@@ -132,13 +132,40 @@ async fn open_many(stage: &mut Stage, count: usize) -> Vec<Session> {
     sessions
 }
 
+/// A whole turn in a session that the process has.
+async fn use_once(stage: &mut Stage, session: &Session) {
+    let (mut turn, prompt) = stage.prompt(session, "hi").await;
+    stage.peers[0].end(&prompt, "end_turn").await;
+    assert_eq!(rest(&mut turn).await.1, completed());
+}
+
+/// An agent may not keep a session in which nothing was said, so it could not open it again.
+#[tokio::test(start_paused = true)]
+async fn a_new_session_is_not_closed_before_its_first_turn_had_time_to_begin() {
+    let mut stage = stage_with(1, |config| config.limits.open_sessions = 1);
+    let first = stage.begin(closes(), "s1").await;
+    let (mut turn, prompt) = stage.prompt(&first, "hi").await;
+    // The first session is in use, so only the second could be closed.
+    let second = stage.open("s2").await;
+    stage.open("s3").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let (mut late, late_prompt) = stage.prompt(&second, "hi").await;
+    stage.peers[0].end(&late_prompt, "end_turn").await;
+    assert_eq!(rest(&mut late).await.1, completed());
+    assert_eq!(stage.peers[0].answer("session/close", json!({})).await["params"]["sessionId"], "s2");
+    // Its turn never came.
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    stage.peers[0].end(&prompt, "end_turn").await;
+    assert_eq!(rest(&mut turn).await.1, completed());
+    assert_eq!(stage.peers[0].answer("session/close", json!({})).await["params"]["sessionId"], "s3");
+}
+
 #[tokio::test]
 async fn the_sessions_that_were_used_least_recently_are_closed_and_opened_again_for_their_next_turn() {
     let mut stage = stage_with(1, |config| config.limits.open_sessions = 2);
     let sessions = open_many(&mut stage, 2).await;
-    let (mut turn, prompt) = stage.prompt(&sessions[0], "hi").await;
-    stage.peers[0].end(&prompt, "end_turn").await;
-    assert_eq!(rest(&mut turn).await.1, completed());
+    use_once(&mut stage, &sessions[1]).await;
+    use_once(&mut stage, &sessions[0]).await;
     stage.open("s3").await;
     let closed = stage.peers[0].answer("session/close", json!({})).await;
     assert_eq!(closed["params"]["sessionId"], "s2", "the first was used more recently");
@@ -172,19 +199,20 @@ async fn a_session_is_not_closed_during_a_turn_or_an_ask() {
     let (mut turn, prompt) = stage.prompt(&first, "hi").await;
     stage.peers[0].ask("s1", json!(0)).await;
     let asked = ask(&mut turn).await;
-    let second = stage.open("s2").await;
+    stage.open("s2").await;
     stage.agent.reply(&first, &asked, &permission(PermissionReply::Once)).await.unwrap();
     assert_eq!(stage.peers[0].get().await["result"]["outcome"]["optionId"], "y");
     stage.peers[0].end(&prompt, "end_turn").await;
     assert_eq!(rest(&mut turn).await.1, completed());
     let closed = stage.peers[0].answer("session/close", json!({})).await;
-    assert_eq!(closed["params"]["sessionId"], second.id.as_str(), "only after the turn");
+    assert_eq!(closed["params"]["sessionId"], "s1", "only after the turn");
 }
 
 #[tokio::test]
 async fn a_turn_waits_for_the_close_of_its_session() {
     let mut stage = stage_with(1, |config| config.limits.open_sessions = 1);
     let sessions = open_many(&mut stage, 1).await;
+    use_once(&mut stage, &sessions[0]).await;
     stage.open("s2").await;
     let close = stage.peers[0].get().await;
     assert_eq!((&close["method"], &close["params"]["sessionId"]), (&json!("session/close"), &json!("s1")));
@@ -219,6 +247,7 @@ async fn sessions_stay_open_if_the_agent_lacks_a_way_to_close_or_to_open_them() 
     for (about, fails) in [(loads(), false), (only_closes, false), (closes(), true)] {
         let mut stage = stage_with(1, |config| config.limits.open_sessions = 1);
         let first = stage.begin(about, "s1").await;
+        use_once(&mut stage, &first).await;
         let second = stage.open("s2").await;
         if fails {
             stage.peers[0].fail("session/close", -32601, "Method not found").await;
