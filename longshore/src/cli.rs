@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, Parser, Subcommand, ValueHint};
 
 use crate::config::Flags;
 use crate::config::setting::{Fallback, Kind, Setting};
@@ -118,6 +118,10 @@ pub enum Subcommands {
     Repair(StoreOptions),
     /// List the agents that speak ACP and that `longshore serve --agent` knows by name, and whether each is installed.
     Agents(Agents),
+    /// Print the completions of a shell: `eval "$(longshore completions bash)"`.
+    Completions(Completions),
+    /// Print the manual page of `longshore`, or write those of all commands to a directory.
+    Man(Man),
     /// Print the reference of all settings, as Markdown.
     Settings,
     /// Print the reference of the methods that Longshore offers besides those of A2A, as Markdown.
@@ -203,6 +207,19 @@ pub struct DemoModel {
 }
 
 #[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell that reads them.
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub struct Man {
+    /// Write a page for each command to this directory, such as ~/.local/share/man/man1.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub struct ConfigFile {
     /// The configuration file [default: ~/.config/longshore/longshore.toml, if it exists].
     #[arg(long, value_name = "FILE")]
@@ -273,7 +290,11 @@ fn argument(setting: &Setting) -> Option<Arg> {
         .help(setting.help)
         .long_help(long_help(setting))
         .help_heading(setting.group().heading())
-        .value_name(setting.kind.placeholder());
+        .value_name(setting.kind.placeholder())
+        .value_hint(match setting.kind {
+            Kind::Path | Kind::Paths | Kind::Database => ValueHint::AnyPath,
+            _ => ValueHint::Unknown,
+        });
     Some(match setting.kind {
         Kind::Switch => argument
             .num_args(0..=1)

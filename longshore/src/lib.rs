@@ -19,6 +19,7 @@ mod doctor;
 mod limited;
 mod limits;
 mod listeners;
+mod manual;
 mod output;
 mod repair;
 mod serve;
@@ -107,6 +108,11 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
         Subcommands::Agents(cli::Agents { command: Some(AgentsCommand::Check(options)) }) => {
             return check_agent(&options);
         }
+        Subcommands::Completions(options) => {
+            output::write(&manual::completions(options.shell));
+            Ok(())
+        }
+        Subcommands::Man(options) => manual::man(options.out.as_deref()),
         Subcommands::Settings => {
             output::print(config::reference::markdown().trim_end());
             Ok(())

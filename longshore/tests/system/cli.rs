@@ -4,6 +4,7 @@ mod agents;
 mod backup;
 mod control;
 mod limits;
+mod manual;
 mod sandbox;
 mod tls;
 mod traces;
