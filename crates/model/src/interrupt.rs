@@ -112,7 +112,7 @@ named_enum! {
         Elsewhere = "elsewhere",
         /// Refused by another client of the agent.
         RejectedElsewhere = "rejected_elsewhere",
-        /// Answered by the gateway, with an approval that it keeps for the session.
+        /// Answered by the gateway itself, because it already kept an approval for the session.
         Approved = "approved",
         /// No answer came before the deadline; the policy answered.
         Expired = "expired",

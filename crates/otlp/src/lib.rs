@@ -49,8 +49,8 @@ pub struct Otlp {
 }
 
 impl Otlp {
-    /// Starts the background task. It runs until `tasks` are stopped, then sends the queued spans within [`FLUSH`]. Stop `tasks`
-    /// after the tasks that report spans, so that the last spans are exported.
+    /// Starts the background task that exports spans. When `tasks` is stopped, it sends the queued spans within [`FLUSH`] and ends.
+    /// First stop everything that reports spans, then `tasks`, so that the last spans are exported.
     pub fn start(config: OtlpConfig, metrics: &Arc<Metrics>, tasks: &Tasks) -> reqwest::Result<Arc<Self>> {
         let (queue, receiver) = mpsc::channel(QUEUE);
         let sample_ratio = config.sample_ratio;

@@ -23,7 +23,8 @@ use tokio::time::timeout;
 /// SIGKILL.
 const WATCHER: &str = "trap '' HUP INT QUIT TERM USR1 USR2; echo; exec >&-; read -r _; kill -KILL 0";
 
-/// How long the watcher may take to be ready, on a busy machine too. Then the command is not started.
+/// How long the watcher may take to become ready. If it takes longer, the command is not started. A busy machine does not take as
+/// long.
 const WATCHER_START: Duration = Duration::from_secs(10);
 
 /// What is run.

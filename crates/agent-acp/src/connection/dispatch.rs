@@ -268,7 +268,8 @@ impl Connection {
         Arc::clone(&self.0.requests).acquire_many_owned(bytes).await.ok()
     }
 
-    /// Answers at once. An agent that reads no answers is cut off; one that is about to end needs none.
+    /// Queues an answer for the agent without waiting. If the queue is full, the agent does not read its input, and the connection
+    /// ends. An agent that is about to end needs no answer.
     pub(super) fn try_send(&self, line: Vec<u8>) -> Result<(), Fatal> {
         match self.lock().send(line) {
             Err(CallError::Deaf) => Err("The agent does not read its input.".to_owned()),

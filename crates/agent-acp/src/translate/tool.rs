@@ -349,7 +349,8 @@ fn status_of(word: &str) -> Option<ToolStatus> {
     })
 }
 
-/// The members that the next state is compared with. A finished call has no next state, and its output may be large.
+/// The call as it is kept to be compared with its next state. No state follows a finished call, so its texts, which may be large,
+/// are dropped.
 fn kept(call: &ToolCall) -> ToolCall {
     if is_final(call.status) {
         ToolCall { title: None, input: None, output: None, meta: None, ..call.clone() }

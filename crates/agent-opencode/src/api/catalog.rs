@@ -40,7 +40,8 @@ pub(crate) struct Capabilities {
     pub(crate) input: FileKinds,
 }
 
-/// The kinds of file that a model accepts. Videos are not among them: no provider's package can send one.
+/// The kinds of file that a model accepts. Videos are left out: none of the packages through which OpenCode
+/// calls the providers can send one.
 #[derive(Deserialize, Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileKinds {
     #[serde(default, deserialize_with = "default_for_null")]

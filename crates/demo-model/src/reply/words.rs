@@ -1,4 +1,4 @@
-//! Text to stream: readable filler that is always the same, and given text in pieces.
+//! Makes the text to stream: readable filler, which is always the same, or the text of a scenario, split into pieces.
 
 use super::Delta;
 

@@ -8,14 +8,14 @@ use crate::methods::Switch;
 use crate::names;
 use crate::surface::ProtocolVersion;
 
-/// The profile with `protocol_version`, for health and the contracts.
+/// The profile of the deployment with the field `protocol_version`, for `/health` and the contract documents.
 pub fn profile(deployment: &Deployment, version: ProtocolVersion) -> Value {
     let mut profile = summary(deployment, version);
     profile["protocol_version"] = json!(version.as_str());
     profile
 }
 
-/// The profile for the parameters of extensions.
+/// The profile of the deployment, as the parameters of extensions contain it.
 pub(crate) fn summary(deployment: &Deployment, version: ProtocolVersion) -> Value {
     let mut services = json!({
         "streaming": {"enabled": true, "availability": "always"},

@@ -1,4 +1,5 @@
-//! Adds objects of the gateway to a metadata object that came from elsewhere, without changing its text.
+//! Adds objects of the gateway to a metadata object that came from elsewhere. The rest of the JSON text of that object is copied
+//! unchanged.
 
 use std::collections::BTreeMap;
 

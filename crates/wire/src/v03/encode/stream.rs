@@ -1,13 +1,16 @@
 //! Encodes the events of a task's log as the frames of a stream.
 //!
-//! All blocks are one artifact, and nearly every update appends to it. Whether an update appends depends on the updates before
-//! it, so a stream keeps the ids of the blocks that its reader has seen. The task itself is needed in two cases only. When the
-//! text of a block is replaced while there are other blocks, the whole artifact is sent again. When a reader resumes in the
-//! middle, the task shows once which blocks the reader has: clients drop an append to an artifact that they do not have.
+//! All blocks of a task are in one artifact, and nearly every update appends to that artifact. Whether an update is an append
+//! depends on the updates before it, so a stream keeps the ids of the blocks that its reader has seen. The encoder needs the task
+//! itself in two cases only:
 //!
-//! The artifact ends with the task: the end of a block is not the end of the artifact. So its last chunk is an empty one, sent
-//! just before the event that ends the task. The log has no event for that chunk, so the chunk has no id: a reader that resumes
-//! after it gets it again, together with the end of the task.
+//! - The text of a block is replaced while there are other blocks: the whole artifact is sent again.
+//! - A reader resumes in the middle: the encoder looks once at the task to find the blocks that the reader already has, because
+//!   clients drop an append to an artifact that they do not have.
+//!
+//! The artifact ends when the task ends, not when a block ends. So the last chunk of the artifact is an empty one, sent just before
+//! the event that ends the task. The log has no event for that chunk, so the chunk has no id. A reader that resumes after it gets it
+//! again, together with the end of the task.
 
 use std::collections::HashSet;
 
