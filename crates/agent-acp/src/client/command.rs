@@ -23,8 +23,8 @@ use tokio::time::timeout;
 /// SIGKILL.
 const WATCHER: &str = "trap '' HUP INT QUIT TERM USR1 USR2; echo; exec >&-; read -r _; kill -KILL 0";
 
-/// How long the watcher may take to become ready. If it takes longer, the command is not started. A busy machine does not take as
-/// long.
+/// How long the watcher of a command may take to become ready. If it takes longer, the command is not started. The limit is generous:
+/// even on a busy machine the watcher needs less.
 const WATCHER_START: Duration = Duration::from_secs(10);
 
 /// What is run.

@@ -268,8 +268,8 @@ impl Connection {
         Arc::clone(&self.0.requests).acquire_many_owned(bytes).await.ok()
     }
 
-    /// Queues an answer for the agent without waiting. If the queue is full, the agent does not read its input, and the connection
-    /// ends. An agent that is about to end needs no answer.
+    /// Queues an answer for the agent without waiting. A full queue means that the agent no longer reads its input; the error then
+    /// ends the connection. If the agent is already ending, the answer is dropped without an error.
     pub(super) fn try_send(&self, line: Vec<u8>) -> Result<(), Fatal> {
         match self.lock().send(line) {
             Err(CallError::Deaf) => Err("The agent does not read its input.".to_owned()),

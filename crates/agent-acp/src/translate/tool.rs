@@ -349,8 +349,8 @@ fn status_of(word: &str) -> Option<ToolStatus> {
     })
 }
 
-/// The call as it is kept to be compared with its next state. No state follows a finished call, so its texts, which may be large,
-/// are dropped.
+/// The copy of the call that is stored, to compare the call's next state with it. A finished call has no next state, so its copy has
+/// no texts: they can be large.
 fn kept(call: &ToolCall) -> ToolCall {
     if is_final(call.status) {
         ToolCall { title: None, input: None, output: None, meta: None, ..call.clone() }

@@ -36,8 +36,8 @@ fn named(method: &Method) -> (String, Value) {
     (method.key.to_owned(), json!(method.name))
 }
 
-/// Maps each method of the extension that a setting can switch on to an entry with `enabled_by_default` and `config_key`. Some
-/// clients refuse an entry with other fields.
+/// The methods of the extension that a setting can enable. Each maps to an entry with exactly the fields `enabled_by_default` and
+/// `config_key`: some clients refuse an entry with any other field.
 pub(crate) fn flags(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
     let flag = |switch: Switch| json!({"enabled_by_default": false, "config_key": switch.toggle()});
     switched(deployment, extension).map(|(name, switch)| (name.to_owned(), flag(switch))).collect()

@@ -5,8 +5,8 @@
 //! itself in two cases only:
 //!
 //! - The text of a block is replaced while there are other blocks: the whole artifact is sent again.
-//! - A reader resumes in the middle: the encoder looks once at the task to find the blocks that the reader already has, because
-//!   clients drop an append to an artifact that they do not have.
+//! - A reader resumes in the middle: the encoder looks once at the task to find the blocks that the reader already has. A
+//!   client drops an append to an artifact that it does not have.
 //!
 //! The artifact ends when the task ends, not when a block ends. So the last chunk of the artifact is an empty one, sent just before
 //! the event that ends the task. The log has no event for that chunk, so the chunk has no id. A reader that resumes after it gets it
