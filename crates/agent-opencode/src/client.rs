@@ -194,8 +194,8 @@ impl Client {
         made.map_err(without_session)
     }
 
-    /// Sends a prompt. OpenCode certainly did not accept it only if the request [was not sent](CallError::was_not_sent) or was
-    /// refused with a 4xx status. After any other error it may have.
+    /// Sends a prompt. Two errors prove that OpenCode did not accept it: the request [was not sent](CallError::was_not_sent), or
+    /// OpenCode refused it with a 4xx status. After any other error OpenCode may have accepted it.
     pub(crate) async fn prompt(
         &self,
         _slot: CallSlot<'_>,

@@ -66,7 +66,7 @@ impl Limits {
     pub const FAILED_LOGINS: Rate = Rate { requests: 20, window: Duration::from_mins(1) };
 }
 
-/// The defaults of a gateway that only its own machine can reach: without rates.
+/// The default limits of a gateway that only its own machine can reach. They have no rate limits.
 impl Default for Limits {
     fn default() -> Self {
         Self {

@@ -75,7 +75,7 @@ pub struct Plan {
     pub client: longshore_client::Settings,
 }
 
-/// Options of every prompt whose sender gives none, and what senders may choose.
+/// The default of each prompt option, for prompts whose sender does not set it, and the values that senders may choose.
 #[derive(Clone, Debug, Default)]
 pub struct PromptPlan {
     pub model: Option<String>,

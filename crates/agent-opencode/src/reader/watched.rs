@@ -216,7 +216,8 @@ impl WatchedSessions {
         }
     }
 
-    /// Queues an entry. Returns false if there was no slot. The last slot is reserved for the mark of a lag.
+    /// Queues an entry. Returns false if the queue has no free slot for it. The last slot is reserved for the entry that reports lost
+    /// entries.
     fn push(&self, entry: WatchEvent) -> bool {
         self.queue.capacity() > 1 && self.send(entry)
     }

@@ -112,7 +112,7 @@ impl WatchedSession {
         self.is_busy
     }
 
-    /// Whether a turn runs that was not reported. Reported turns do not count, because each has a driver that follows it.
+    /// Whether a turn is running that was not yet reported to the engine. A reported turn does not count, because a driver follows it.
     pub(crate) fn is_unreported(&self) -> bool {
         self.is_busy && !self.is_reported
     }

@@ -211,7 +211,7 @@ pub(crate) fn noted_entry() -> impl Strategy<Value = (Entry, Entry)> {
     )
 }
 
-/// The output modes of a caller: sometimes any, sometimes none that occurs.
+/// The output modes that a caller accepts. An empty list accepts all; `x/y` fits no generated part.
 pub(crate) fn output_modes() -> impl Strategy<Value = OutputModes> {
     let modes =
         ["text/plain", "application/json", "application/octet-stream", "image/*", "text/*", "x/y", "*/*"];
