@@ -37,6 +37,7 @@ fn work(store: Arc<dyn Store>, tasks: u64, directory: Option<TemporaryDirectory>
         session: None,
         claim: None,
         begun: None,
+        push: None,
     };
     runtime.block_on(async {
         for number in 0..tasks {

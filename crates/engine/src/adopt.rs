@@ -134,6 +134,7 @@ impl Engine {
             session: named,
             claim: None,
             begun: Some(port::RunningTurn { working: working.clone(), turn: record.clone() }),
+            push: None,
         };
         let new = self.actor_parts(owner, &first, &working, record)?;
         if !self.create_once(create).await? {

@@ -365,5 +365,6 @@ fn create(ctx: &EngineContext, root: &Root<'_>, task: TaskId, parent: Parent, st
         session: None,
         claim: None,
         begun: None,
+        push: None,
     }
 }

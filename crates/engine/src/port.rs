@@ -4,6 +4,7 @@ mod agent;
 mod caller;
 mod clock;
 mod control;
+mod push;
 mod spans;
 mod store;
 
@@ -15,6 +16,10 @@ pub use agent::{
 pub use caller::{caller, caller_trace, with_caller, with_caller_trace};
 pub use clock::{Clock, SystemClock};
 pub use control::{Control, ExternalTurn, KnownSession, MAX_OFFERS, WorkspaceContents, WorkspaceSession};
+pub use push::{
+    Burial, LeasedPush, MAX_PUSH_PAGE, NewPushConfig, PushConfigs, PushCounts, PushLease, PushLimit,
+    PushLimits, PushPut, PushQueue, PushRetry,
+};
 pub use spans::{NoSpans, Span, SpanKind, SpanPosition, Spans, TurnAttributes};
 pub use store::{
     Append, Appended, AskChange, Binding, Bound, Claim, Claimed, ContextLocation, Create, Created, EndTask,

@@ -141,6 +141,11 @@ id!(
     WorkspaceId
 );
 
+id!(
+    /// A configuration of push notifications. Chosen by the caller or made by the gateway; unique per task only.
+    PushConfigId
+);
+
 /// The identity of a caller: the owner of tasks, contexts and sessions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(transparent)]

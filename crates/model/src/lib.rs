@@ -26,7 +26,9 @@ pub mod nearest;
 pub mod notes;
 pub mod options;
 pub mod part;
+pub mod push;
 pub mod redact;
+pub mod secret;
 pub mod task;
 pub mod time;
 pub mod trace;
@@ -52,7 +54,7 @@ pub use error::{Error, ErrorKind, FieldViolation, Origin, Retry};
 pub use event::{Entry, StatusUpdate, TaskEvent};
 pub use id::{
     AgentMessageId, AgentPartId, ArtifactId, ContextId, Epoch, EventId, FileId, IdError, MessageId,
-    Principal, PromptId, RequestId, Seq, SessionId, TaskId, WorkspaceId,
+    Principal, PromptId, PushConfigId, RequestId, Seq, SessionId, TaskId, WorkspaceId,
 };
 pub use interrupt::{Answer, Ask, AskKind, Closed, Interrupt, PermissionReply, Question, Resolution};
 pub use json::{Json, Metadata};
@@ -63,6 +65,8 @@ pub use notes::{
 
 pub use options::{Delivery, ModelName, OutputModes, PromptOptions, SendOptions, TaskOptions};
 pub use part::{Part, PartContent};
+pub use push::{DeadLetter, PushAuthentication, PushConfig, PushEvents, PushFormat, PushView, PushWord};
+pub use secret::Secret;
 pub use task::{Parent, Task, TaskState, TaskStatus};
 pub use time::Timestamp;
 pub use trace::TraceContext;

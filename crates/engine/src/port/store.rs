@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::BoxFuture;
 use super::agent::Session;
+use super::push::{NewPushConfig, PushLimit};
 use crate::log_entry::Events;
 
 /// A read stops after the event with which it has returned this many bytes of the log. Bounds the memory of a reader whose
@@ -373,6 +374,8 @@ pub struct Create {
     /// The turn runs already: another client of the agent prompted the session. Written in the same step as the task, so
     /// that no crash leaves a task behind that looks as if its prompt had still to be sent.
     pub begun: Option<RunningTurn>,
+    /// Push notifications about the task, from its first event on: written in the same step, so that none is missed.
+    pub push: Option<Box<NewPushConfig>>,
 }
 
 /// A turn that runs before its task is created. The owner of the task must own the turn's session, or become its owner in
@@ -434,6 +437,8 @@ pub enum Created {
     UnknownSession,
     /// The caller named a session of another principal, or [`Create::begun`] is in one. Nothing was written.
     ForeignSession,
+    /// There is no room for [`Create::push`]. Nothing was written.
+    PushFull(PushLimit),
 }
 
 #[derive(Clone, Debug)]

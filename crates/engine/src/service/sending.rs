@@ -255,6 +255,7 @@ impl Engine {
             session: options.session,
             claim,
             begun: None,
+            push: None,
         };
         let new = ActorParts {
             ticket: Some(ticket),
@@ -495,6 +496,10 @@ pub(crate) fn refusal(names: WireNames, created: &Created) -> Error {
         // A caller cannot distinguish another caller's session from one that does not exist.
         Created::UnknownSession | Created::ForeignSession => {
             Error::invalid(SESSION_FIELD, "is no session that you may use")
+        }
+        Created::PushFull(_) => {
+            let text = "There is no room for another push configuration; delete one, or send without one.";
+            Error::new(ErrorKind::TooManyRequests, text)
         }
         Created::New | Created::Existing { .. } => Error::internal("a task that was made was refused"),
     }

@@ -69,6 +69,7 @@ pub fn create_in(task: &str, context: &str, at: i64) -> Create {
         session: None,
         claim: None,
         begun: None,
+        push: None,
     }
 }
 
