@@ -128,7 +128,9 @@ fn report(repaired: &Repaired) -> String {
     lines.extend(ended.iter().map(|task| format!("ended as failed, with what was left: task {task}")));
     lines.extend(lost.iter().map(|name| format!("lost: task {name}")));
     if *rows_lost > 0 {
-        lines.push(format!("lost: {rows_lost} other records (sessions, asks, keys of sends, files)"));
+        lines.push(format!(
+            "lost: {rows_lost} other records (sessions, asks, keys of sends, push configurations, files)"
+        ));
     }
     if *approvals_forgotten > 0 {
         lines.push(format!("forgotten: {approvals_forgotten} answers `always`; the agent asks again"));

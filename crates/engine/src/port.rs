@@ -17,8 +17,8 @@ pub use caller::{caller, caller_trace, with_caller, with_caller_trace};
 pub use clock::{Clock, SystemClock};
 pub use control::{Control, ExternalTurn, KnownSession, MAX_OFFERS, WorkspaceContents, WorkspaceSession};
 pub use push::{
-    Burial, LeasedPush, MAX_PUSH_PAGE, NewPushConfig, PushConfigs, PushCounts, PushLease, PushLimit,
-    PushLimits, PushPut, PushQueue, PushRetry, Receivers,
+    Burial, LeasedPush, MAX_DEAD_LETTERS, MAX_PUSH_PAGE, NewPushConfig, PushConfigs, PushCounts, PushLease,
+    PushLimit, PushLimits, PushPut, PushQueue, PushRetry, Receivers,
 };
 pub use spans::{NoSpans, Span, SpanKind, SpanPosition, Spans, TurnAttributes};
 pub use store::{

@@ -98,11 +98,17 @@ impl PushEvents {
     ];
 
     pub fn covers(self, event: &TaskEvent) -> bool {
-        self.contains(match event {
-            TaskEvent::Submitted { .. } => PushWord::State(TaskState::Submitted),
-            TaskEvent::Status(update) => PushWord::State(update.status.state),
-            TaskEvent::Artifact(_) => PushWord::Artifact,
-        })
+        self.contains(PushWord::of(event))
+    }
+
+    /// The events of both.
+    #[must_use]
+    pub fn and_also(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub fn shares_any(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 
     pub fn contains(self, word: PushWord) -> bool {
@@ -154,6 +160,14 @@ const WORDS: [PushWord; TaskState::ALL.len() + 1] = [
 ];
 
 impl PushWord {
+    pub fn of(event: &TaskEvent) -> Self {
+        match event {
+            TaskEvent::Submitted { .. } => Self::State(TaskState::Submitted),
+            TaskEvent::Status(update) => Self::State(update.status.state),
+            TaskEvent::Artifact(_) => Self::Artifact,
+        }
+    }
+
     /// The word in the store: that of the state, or `artifact`.
     pub fn as_str(self) -> &'static str {
         match self {

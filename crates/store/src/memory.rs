@@ -5,6 +5,7 @@ mod asks;
 mod files;
 mod keys;
 mod list;
+mod push;
 mod retain;
 mod sessions;
 mod state;

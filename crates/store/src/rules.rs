@@ -4,7 +4,10 @@
 
 mod placement;
 
-use longshore_engine::port::{Append, AskChange, Bound, Claimed, Create, MAX_OWNERS, NewFile, OwnedSession};
+use longshore_engine::port::{
+    Append, AskChange, Bound, Claimed, Create, MAX_OWNERS, NewFile, OwnedSession, PushCounts, PushLimit,
+    PushLimits,
+};
 use longshore_model::{
     Closed, ContextId, Error, ErrorKind, Interrupt, Principal, Resolution, Result, SessionId, Task,
     TaskEvent, TaskId, TaskState, Timestamp,
@@ -45,6 +48,16 @@ pub(crate) fn claim(owner: &Principal, known: Option<&OwnedSession>) -> Claimed 
         Some(known) if known.owner == *owner => Claimed::Yours,
         Some(_) => Claimed::Others,
     }
+}
+
+/// The limit that one more configuration of push notifications would break. `of_task`: how many the task has.
+pub(crate) fn push_limit(limits: &PushLimits, of_task: u64, counts: PushCounts) -> Option<PushLimit> {
+    let checks = [
+        (of_task, limits.per_task, PushLimit::PerTask),
+        (counts.of_owner, limits.per_principal, PushLimit::PerPrincipal),
+        (counts.in_all, limits.in_all, PushLimit::InAll),
+    ];
+    checks.into_iter().find(|(count, limit, _)| *limit > 0 && count >= limit).map(|(_, _, limit)| limit)
 }
 
 pub(crate) fn check_owners(ids: &[SessionId]) -> Result<()> {

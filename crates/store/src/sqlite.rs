@@ -35,6 +35,7 @@ mod files;
 mod inspect;
 mod known_damage;
 mod list;
+mod push;
 mod queue;
 mod read;
 mod read_only_switch;
@@ -70,13 +71,16 @@ use longshore_model::{
     Approval, AskKind, ContextId, Entry, Epoch, FileId, Interrupt, Principal, PromptId, RequestId, Result,
     Seq, SessionId, TaskEvent, TaskId, Timestamp,
 };
+use longshore_seal::{KeysInMemory, Sealer};
 use rusqlite::Connection;
+use tokio::sync::Notify;
 
 pub use self::backup::{Backup, backup};
 use self::checkpoint::{Checkpoints, Thresholds};
 use self::epoch::EpochClaim;
 use self::known_damage::KnownDamage;
 pub use self::known_damage::{Damage, DamagedTask};
+use self::push::PushTasks;
 use self::queue::Owner;
 use self::reader::Reader;
 use self::record::{Batch, NewTask};
@@ -115,6 +119,8 @@ pub struct SqliteOptions {
     pub durability: Durability,
     pub metrics: Arc<Metrics>,
     pub disk: DiskRules,
+    /// Seals the secrets of callers. `None`: with a key that is lost when the store is closed.
+    pub sealer: Option<Arc<Sealer>>,
 }
 
 impl From<Durability> for SqliteOptions {
@@ -146,6 +152,9 @@ pub struct SqliteStore {
     damage: KnownDamage,
     check: StartupCheck,
     bytes: StoredBytesCount,
+    sealer: Arc<Sealer>,
+    /// Notified when push notifications may be due.
+    grown: Arc<Notify>,
     /// `None`: the disk is not watched.
     room: Option<Arc<Room>>,
 }
@@ -155,7 +164,7 @@ impl SqliteStore {
     ///
     /// Does not prevent a second gateway from using the same file; the binary locks the data directory for that.
     pub fn open(path: &Path, options: impl Into<SqliteOptions>) -> Result<Self> {
-        let SqliteOptions { durability, metrics, disk } = options.into();
+        let SqliteOptions { durability, metrics, disk, sealer } = options.into();
         let room = Room::new(path, disk);
         if let Some(room) = &room {
             room.prepare_start();
@@ -166,8 +175,11 @@ impl SqliteStore {
         let checkpointer = schema::open_checkpointer(path, durability)?;
         let file = Arc::new(schema::open_file(path)?);
         let checkpoints = Checkpoints::start(&mut db, checkpointer, file.clone(), Thresholds::default())?;
+        push::void_leases(&db)?;
+        let grown = Arc::new(Notify::new());
+        let push = PushTasks::read(&db, grown.clone())?;
         let mut connection =
-            WriteConnection::new(db, file, claim, checkpoints, (durability, metrics.clone()));
+            WriteConnection::new(db, file, claim, checkpoints, push, (durability, metrics.clone()));
         connection.watch_disk(room.clone());
         let writer = Writer::start(connection, metrics.clone())?;
         let reader = |name| Reader::start(name, schema::open_reader(path)?, metrics.clone());
@@ -177,7 +189,8 @@ impl SqliteStore {
         let damage = KnownDamage::default();
         let bytes = StoredBytesCount::default();
         let check = StartupCheck::new(path, epoch, damage.clone(), bytes.clone());
-        Ok(Self { quick, whole, lists, writer, epoch, metrics, damage, check, bytes, room })
+        let sealer = sealer.unwrap_or_else(|| Arc::new(Sealer::new(KeysInMemory::default())));
+        Ok(Self { quick, whole, lists, writer, epoch, metrics, damage, check, bytes, sealer, grown, room })
     }
 
     /// Waits until the task is checked: alone, if it has ended or is new, or with all others.
@@ -230,12 +243,16 @@ impl Store for SqliteStore {
                 self.metrics.refused.of(Limit::MinFreeDisk).increment();
                 return Err(refused);
             }
-            let new = NewTask::prepare(create, self.epoch)?;
+            let new = NewTask::prepare(create, self.epoch, &self.sealer)?;
             let (owner, bytes) = (new.owner.clone(), to_i64(new.stored_bytes()));
+            let has_push = new.push.is_some();
             let created =
                 self.writer.run(Owner::Principal(owner.clone()), move |db| write::create(db, &new)).await;
             if let Ok(Created::New) = created {
                 self.bytes.add(&owner, bytes);
+                if has_push {
+                    self.grown.notify_one();
+                }
             }
             created
         })

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use longshore_engine::port::Store;
-use longshore_store::Durability;
+use longshore_engine::port::{PushConfigs, PushQueue, Store};
+use longshore_seal::{KeysInMemory, Sealer};
+use longshore_store::{Durability, SqliteOptions};
+use longshore_testkit::store_suite::push::{PushFixture, PushStores};
 use longshore_testkit::store_suite::{self, Fixture};
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -44,6 +46,75 @@ impl Fixture for Sqlite {
         self.open()
     }
 }
+
+/// Both stores, with the three sides that push notifications use.
+struct PushMemory;
+
+impl PushFixture for PushMemory {
+    fn open(&self) -> PushStores {
+        stores(longshore_store::memory())
+    }
+
+    fn reopen(&self, stores: PushStores) -> PushStores {
+        stores
+    }
+}
+
+struct PushSqlite {
+    directory: TempDir,
+    /// The key outlives the store.
+    sealer: Arc<Sealer>,
+}
+
+impl PushSqlite {
+    fn new() -> Self {
+        let sealer = Arc::new(Sealer::new(KeysInMemory::default()));
+        Self { directory: tempfile::tempdir().expect("a directory"), sealer }
+    }
+}
+
+impl PushFixture for PushSqlite {
+    fn open(&self) -> PushStores {
+        let path = self.directory.path().join("store.db");
+        let options = SqliteOptions { sealer: Some(Arc::clone(&self.sealer)), ..SqliteOptions::default() };
+        stores(longshore_store::sqlite(&path, options).expect("a store"))
+    }
+
+    fn reopen(&self, stores: PushStores) -> PushStores {
+        assert_eq!(Arc::strong_count(&stores.store), 3, "the old store must be closed");
+        drop(stores);
+        self.open()
+    }
+}
+
+fn stores(store: impl Store + PushConfigs + PushQueue + 'static) -> PushStores {
+    let store = Arc::new(store);
+    PushStores { store: store.clone(), configs: store.clone(), queue: store }
+}
+
+macro_rules! each_push_check {
+    ($($group:ident: $($check:ident),+;)+) => {
+        mod push_memory {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $check() {
+                    super::store_suite::run_push(stringify!($check), &super::PushMemory).await;
+                }
+            )+)+
+        }
+
+        mod push_sqlite {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $check() {
+                    super::store_suite::run_push(stringify!($check), &super::PushSqlite::new()).await;
+                }
+            )+)+
+        }
+    };
+}
+
+longshore_testkit::for_each_push_check!(each_push_check);
 
 macro_rules! each_check {
     ($($group:ident: $($check:ident),+;)+) => {

@@ -26,6 +26,7 @@ mod listing;
 mod log;
 pub mod make;
 mod property;
+pub mod push;
 mod restart;
 mod retention;
 mod sessions;
@@ -168,3 +169,43 @@ macro_rules! list_checks {
 }
 
 for_each_store_check!(list_checks);
+
+/// The checks of the half of a store that push notifications use. Like [`for_each_store_check`].
+#[macro_export]
+macro_rules! for_each_push_check {
+    ($with:ident) => {
+        $with! {
+            push:
+                a_configuration_is_kept_for_its_owner_until_it_is_deleted,
+                a_configuration_of_a_send_is_stored_with_its_task,
+                limits_count_what_may_still_be_sent,
+                a_configuration_is_due_when_its_log_has_news_for_it,
+                one_lease_counts_until_it_expires_or_its_configuration_changes,
+                a_failed_event_waits_and_keeps_its_attempts,
+                given_up_events_become_dead_letters,
+                the_newest_dead_letters_of_a_configuration_are_kept,
+                configurations_are_deleted_with_their_task,
+                news_before_a_restart_are_due_after_it;
+        }
+    };
+}
+
+/// Runs one check of [`for_each_push_check`].
+pub async fn run_push(name: &str, fixture: &dyn push::PushFixture) {
+    let (_, check) = PUSH_CHECKS
+        .iter()
+        .find(|(known, _)| *known == name)
+        .unwrap_or_else(|| panic!("the store suite has no check {name}"));
+    check(fixture).await;
+}
+
+type PushCheck = for<'a> fn(&'a dyn push::PushFixture) -> BoxFuture<'a, ()>;
+
+macro_rules! list_push_checks {
+    ($($group:ident: $($check:ident),+;)+) => {
+        const PUSH_CHECKS: &[(&str, PushCheck)] =
+            &[$($((stringify!($check), |fixture| Box::pin($group::$check(fixture)))),+),+];
+    };
+}
+
+for_each_push_check!(list_push_checks);

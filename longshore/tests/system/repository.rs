@@ -15,7 +15,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("longshore-meter", &[]),
     ("longshore-wire", &["longshore-model"]),
     ("longshore-engine", &["longshore-meter", "longshore-model"]),
-    ("longshore-store", &["longshore-engine", "longshore-meter", "longshore-model"]),
+    ("longshore-store", &["longshore-engine", "longshore-meter", "longshore-model", "longshore-seal"]),
     ("longshore-processes", &[]),
     ("longshore-outbound", &[]),
     ("longshore-seal", &[]),

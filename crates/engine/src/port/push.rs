@@ -8,10 +8,13 @@ use std::fmt::Debug;
 
 use longshore_model::{
     DeadLetter, FieldViolation, Principal, PushConfig, PushConfigId, PushRequest, Result, Seq, TaskId,
-    Timestamp,
+    Timestamp, TraceContext,
 };
 
 use super::BoxFuture;
+
+/// The most dead letters that are kept for one configuration. The oldest ones are forgotten.
+pub const MAX_DEAD_LETTERS: u64 = 1_000;
 
 /// The largest page of [`PushConfigs::list`] and [`PushQueue::dead`].
 pub const MAX_PUSH_PAGE: usize = 1_000;
@@ -59,6 +62,10 @@ pub trait PushQueue: Send + Sync + Debug {
     /// leased, or postponed to a later moment. At most `limit`.
     fn due(&self, now: Timestamp, limit: usize, until: Timestamp) -> BoxFuture<'_, Result<Vec<LeasedPush>>>;
 
+    /// Returns when a configuration may have become due since the last call returned, for another reason than the time: a log has
+    /// grown, or a configuration was stored. For one caller at a time.
+    fn grown(&self) -> BoxFuture<'_, ()>;
+
     /// The earliest moment after `now` at which a postponed configuration or an expired lease is due again.
     fn next_due(&self, now: Timestamp) -> BoxFuture<'_, Result<Option<Timestamp>>>;
 
@@ -71,7 +78,7 @@ pub trait PushQueue: Send + Sync + Debug {
         keep: Option<Timestamp>,
     ) -> BoxFuture<'a, Result<bool>>;
 
-    /// Ends the lease after a failed attempt. Nothing changes if the lease is void.
+    /// Ends the lease before an event that could not be delivered now. Nothing changes if the lease is void.
     fn postpone<'a>(&'a self, lease: &'a PushLease, retry: PushRetry) -> BoxFuture<'a, Result<bool>>;
 
     /// Gives up on an event: it becomes a dead letter, and the cursor moves behind it. `keep` as in [`PushQueue::advance`].
@@ -152,17 +159,21 @@ pub struct LeasedPush {
     pub cursor: Seq,
     /// How often the next event has failed.
     pub attempts: u32,
+    /// Since when nothing has reached the receiver. Events that are given up do not end this time.
     pub first_failed_at: Option<Timestamp>,
+    /// The position of the request that registered the configuration in its caller's trace.
+    pub trace: Option<TraceContext>,
     /// Only this event is to be delivered, because an operator replays a dead letter. The cursor stays.
     pub replays: Option<Seq>,
 }
 
-/// When a failed event is tried again.
+/// When the next event is tried again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PushRetry {
     pub at: Timestamp,
     pub attempts: u32,
-    pub first_failed_at: Timestamp,
+    /// `None`: it has not been tried yet.
+    pub first_failed_at: Option<Timestamp>,
 }
 
 /// An event that is given up. See [`DeadLetter`].

@@ -99,6 +99,7 @@ impl State {
         self.bytes.subtract(&mut row, bytes);
         self.created.remove(&row.number);
         self.ended.unfolded.remove(&(row.task.status.at, id.clone()));
+        self.push.forget_task(id);
         for file in &row.files {
             self.files.forget(file);
         }

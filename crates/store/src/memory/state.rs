@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use longshore_engine::port::{
     Append, Appended, AskChange, Binding, Bound, Claim, Claimed, ContextLocation, Create, Created, EndedTurn,
-    Head, IdempotencyKey, MAX_ENDED, NewFile, PAGE_TASKS, RecordedSends, RunningTurn, Session, StoredBytes,
-    StoredTask, TurnRecord, UnfinishedPage,
+    Head, IdempotencyKey, MAX_ENDED, NewFile, PAGE_TASKS, PushPut, RecordedSends, RunningTurn, Session,
+    StoredBytes, StoredTask, TurnRecord, UnfinishedPage, caller_trace,
 };
 use longshore_model::{
     ContextId, Entry, Error, FileId, Principal, PromptId, RequestId, Result, Seq, SessionId, Task, TaskId,
@@ -17,6 +17,7 @@ use super::approvals::Approvals;
 use super::asks::Asks;
 use super::files::Files;
 use super::keys::{Digest, Keys};
+use super::push::Push;
 use super::retain::EndedTasks;
 use super::sessions::Sessions;
 use crate::rules::{self, PlacementRequest, Root};
@@ -36,6 +37,7 @@ pub(super) struct State {
     pub(super) approvals: Approvals,
     pub(super) files: Files,
     pub(super) bytes: Bytes,
+    pub(super) push: Push,
     #[cfg(feature = "simulation")]
     has_no_terminal_guard: bool,
 }
@@ -142,6 +144,9 @@ impl State {
         if self.tasks.contains_key(&create.task) {
             return Err(rules::duplicate_task());
         }
+        if let Some(limit) = create.push.as_ref().and_then(|push| self.push_limit(push)) {
+            return Ok(Created::PushFull(limit));
+        }
 
         if let Some(parent) = &task.parent {
             self.note_growth(&parent.root);
@@ -181,6 +186,11 @@ impl State {
         let context = self.contexts.entry((create.owner, create.context)).or_default();
         context.tasks += 1;
         context.location.directory = placement.directory.or(location.directory);
+        if let Some(push) = create.push
+            && self.put_push(*push, caller_trace()) != PushPut::Stored
+        {
+            return Err(Error::internal("the push configuration of a new task names another task"));
+        }
         Ok(Created::New)
     }
 
@@ -266,6 +276,7 @@ impl State {
         }));
         self.asks.change(&append.task, append.asks, append.at);
         let (head, is_over) = (row.seq(), row.state().is_terminal());
+        self.push.note_growth(&append.task, append.at, append.events.iter());
         if is_over {
             self.asks.drop_open(&append.task, append.at);
             self.note_end(&append.task);

@@ -7,6 +7,7 @@ use longshore_model::{Error, TaskState};
 use rusqlite::{CachedStatement, Connection, named_params};
 
 use super::fault::Outcome;
+use super::push::{self, PushTasks};
 use super::record::{Batch, TurnText};
 use super::row_cache::RowCache;
 use super::write::{self, TaskRow};
@@ -18,11 +19,16 @@ use crate::rules;
 pub(super) struct Appends<'db> {
     check: CachedStatement<'db>,
     pub(super) rows: &'db mut RowCache,
+    pub(super) push: &'db mut PushTasks,
 }
 
 impl<'db> Appends<'db> {
-    pub(super) fn new(db: &'db Connection, rows: &'db mut RowCache) -> Outcome<Self> {
-        Ok(Self { check: db.prepare_cached(&HAS_EXPECTED_HEAD)?, rows })
+    pub(super) fn new(
+        db: &'db Connection,
+        rows: &'db mut RowCache,
+        push: &'db mut PushTasks,
+    ) -> Outcome<Self> {
+        Ok(Self { check: db.prepare_cached(&HAS_EXPECTED_HEAD)?, rows, push })
     }
 
     /// Whether the row belongs to the batch's task, the task is not over, and the log has the head that the batch expects.
@@ -67,6 +73,9 @@ pub(super) fn append(db: &mut WriteContext<'_>, batch: &Batch) -> Outcome<Append
     };
     insert(db, ordinal, batch)?;
     put_task_changes(db, ordinal, batch)?;
+    if db.appends.push.wants(ordinal, batch) {
+        push::note_growth(db, ordinal, batch.at)?;
+    }
     if batch.is_terminal() {
         // No ask stays open.
         asks::close(db, ordinal, None, &rules::dropped(batch.at))?;

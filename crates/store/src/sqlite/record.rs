@@ -3,11 +3,13 @@
 use longshore_engine::port::{Append, AskChange, Create, IdempotencyKey, RunningTurn, TurnRecord};
 use longshore_model::{
     Artifact, Ask, Closed, ContextId, Epoch, Error, Interrupt, InterruptNote, Message, Metadata, Parent,
-    Principal, RequestId, Result, Seq, SessionNote, Task, TaskEvent, TaskId, TaskOptions, TaskState,
-    TaskStatus, Timestamp, Usage,
+    Principal, PushEvents, PushWord, RequestId, Result, Seq, SessionNote, Task, TaskEvent, TaskId,
+    TaskOptions, TaskState, TaskStatus, Timestamp, Usage,
 };
+use longshore_seal::Sealer;
 use serde::Serialize;
 
+use super::push::NewPush;
 use crate::rules::{self, PlacementRequest};
 
 /// A `Create`, ready to insert.
@@ -28,10 +30,11 @@ pub(super) struct NewTask {
     pub(super) output: Option<String>,
     /// The second event and the turn, if the turn runs already.
     pub(super) begun: Option<(EventText, TurnText)>,
+    pub(super) push: Option<NewPush>,
 }
 
 impl NewTask {
-    pub(super) fn prepare(create: Create, epoch: Epoch) -> Result<Self> {
+    pub(super) fn prepare(create: Create, epoch: Epoch, sealer: &Sealer) -> Result<Self> {
         let task = rules::begin(&create)?;
         let requested = PlacementRequest::new(&create)?;
         let output = &task.options.output;
@@ -49,6 +52,7 @@ impl NewTask {
             requested,
             output,
             begun: create.begun.map(encode_begun).transpose()?,
+            push: create.push.map(|push| NewPush::prepare(*push, sealer)).transpose()?,
             root: task.parent.map(|parent| parent.root),
         })
     }
@@ -73,6 +77,8 @@ pub(super) struct Batch {
     pub(super) at: Timestamp,
     pub(super) epoch: Epoch,
     pub(super) events: Vec<EventText>,
+    /// The kinds of the events, for the configurations of push notifications.
+    pub(super) push_events: PushEvents,
     /// The newest status among the events.
     pub(super) status: Option<(TaskState, Timestamp)>,
     /// The number of events up to the newest one that is not an artifact update. 0: all are artifact updates.
@@ -95,6 +101,7 @@ impl Batch {
             status: newest_status.map(|status| (status.state, status.at)),
             summarised: append.events.iter().rposition(is_summarised).map_or(0, |index| index + 1),
             events: events?,
+            push_events: append.events.iter().map(PushWord::of).collect(),
             snapshot: append.snapshot.as_deref().map(SnapshotText::encode).transpose()?,
             task: append.task,
             expected: append.expected,

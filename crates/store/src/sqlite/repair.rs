@@ -35,7 +35,7 @@ pub struct Repaired {
     pub ended: Vec<TaskId>,
     /// Tasks that are gone: the id, or the task's number if the id is lost too.
     pub lost: Vec<String>,
-    /// Rows beside the tasks (sessions, asks, keys of sends, files) that are gone.
+    /// Rows beside the tasks (sessions, asks, keys of sends, push configurations, files) that are gone.
     pub rows_lost: u64,
     /// How many answers `always` were forgotten, because nothing confirms them.
     pub approvals_forgotten: u64,
@@ -273,6 +273,12 @@ impl Repair<'_> {
         )?;
         self.copy_table("idempotency", "owner, digest, task, at", is_of_task)?;
         self.copy_table("interrupts", interrupts, &format!("{is_of_task} {is_open_of_live}"))?;
+        let configs = "ordinal, task, id, owner, format, events, view, trace, sealed, created, cursor, grown_at, due_at,
+                       lease, replays, attempts, first_failed_at, active";
+        self.copy_table("push_configs", configs, is_of_task)?;
+        let letters = "number, config, event, reason, attempts, first_failed_at, at, replay";
+        let of_config = "EXISTS (SELECT 1 FROM push_configs WHERE push_configs.ordinal = new.config)";
+        self.copy_table("push_dead", letters, of_config)?;
         let approvals = self.old.query_row("SELECT count(*) FROM approvals", [], |row| row.get::<_, i64>(0));
         self.found.approvals_forgotten = approvals.unwrap_or(0).unsigned_abs();
         Ok(())

@@ -1,18 +1,19 @@
 //! The writes of each kind of request: first the checks, then the rows.
 
-use longshore_engine::port::{Created, IdempotencyKey, RecordedSends, TurnRecord};
+use longshore_engine::port::{Created, IdempotencyKey, PushPut, RecordedSends, TurnRecord};
 use longshore_model::{ContextId, Epoch, Error, Principal, Seq, TaskId, TaskState, Timestamp};
 use rusqlite::{Connection, named_params};
 
 use super::fault::{Outcome, damaged};
 use super::record::{EventText, NewTask, SnapshotText, TurnText};
-use super::{checksum, contexts, from_sql, to_sql, turns};
+use super::write_connection::WriteContext;
+use super::{checksum, contexts, from_sql, push, to_sql, turns};
 use crate::rules::{self, Root};
 
 /// A probe is longer than one SQLite page, so that it needs free space as large events do.
 const PROBE_BYTES: i64 = 8 * 1024;
 
-pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
+pub(super) fn create(db: &mut WriteContext<'_>, new: &NewTask) -> Outcome<Created> {
     if let Some(key) = &new.idempotency
         && let Some(existing) = earlier_send(db, &new.owner, key)?
     {
@@ -34,6 +35,9 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
     };
     if let Some(id) = &new.root {
         rules::check_root(root(db, id)?.as_ref(), &new.owner, &new.context)?;
+    }
+    if let Some(limit) = new.push.as_ref().map(|push| push::reached(db, None, push)).transpose()?.flatten() {
+        return Ok(Created::PushFull(limit));
     }
     let turn = new.begun.as_ref().map(|(_, turn)| &turn.record);
     let head = Seq::START.plus(1 + new.begun.iter().len());
@@ -72,6 +76,11 @@ pub(super) fn create(db: &Connection, new: &NewTask) -> Outcome<Created> {
     }
     if let Some(key) = &new.idempotency {
         put_key(db, &new.owner, key, ordinal, new.at)?;
+    }
+    if let Some(new) = &new.push
+        && push::put(db, new)? != PushPut::Stored
+    {
+        return Err(Error::internal("the push configuration of a new task names another task").into());
     }
     Ok(Created::New)
 }

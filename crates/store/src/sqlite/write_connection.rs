@@ -21,6 +21,7 @@ use super::append::{self, Appends};
 use super::checkpoint::{Checkpoints, FRAME_BYTES};
 use super::epoch::EpochClaim;
 use super::fault::{self, Fault, Outcome};
+use super::push::PushTasks;
 use super::read_only_switch::ReadOnlySwitch;
 use super::record::Batch;
 use super::room::{Room, START_ROOM, Space};
@@ -54,6 +55,7 @@ pub(super) struct WriteConnection {
     /// How long a group waits for a lock of another program.
     busy_timeout: Duration,
     rows: RowCache,
+    push: PushTasks,
     /// The time at which the inline appends so far are within their share of the time.
     inline_paid_until: Instant,
     pub(super) switch: ReadOnlySwitch,
@@ -73,6 +75,7 @@ impl WriteConnection {
         file: Arc<File>,
         claim: EpochClaim,
         checkpoints: Checkpoints,
+        push: PushTasks,
         (durability, metrics): (Durability, Arc<Metrics>),
     ) -> Self {
         Self {
@@ -83,6 +86,7 @@ impl WriteConnection {
             durability,
             busy_timeout: BUSY_TIMEOUT,
             rows: RowCache::default(),
+            push,
             inline_paid_until: Instant::now(),
             switch: ReadOnlySwitch::default(),
             metrics,
@@ -218,7 +222,7 @@ impl WriteConnection {
 
     fn commit_group(&mut self, group: &mut [Box<dyn Job>]) -> Outcome<()> {
         self.claim.persist(&self.db)?;
-        let mut db = WriteContext::new(&self.db, &mut self.rows)?;
+        let mut db = WriteContext::new(&self.db, &mut self.rows, &mut self.push)?;
         let is_written = in_transaction(&mut db, |db| run_together(db, group))?.is_some();
         // A request that was alone in its group has affected no other.
         if !is_written && group.len() > 1 {
@@ -232,6 +236,7 @@ impl WriteConnection {
         if batch.is_single_output()
             && self.db.is_autocommit()
             && let Some(ordinal) = self.rows.ordinal_if_current(batch)
+            && !self.push.wants(ordinal, batch)
         {
             fail_point::hit("commit.before");
             let appended = append::append_output(&self.db, &mut self.rows, ordinal, batch);
@@ -242,7 +247,7 @@ impl WriteConnection {
                 done => return done,
             }
         }
-        let mut db = WriteContext::new(&self.db, &mut self.rows)?;
+        let mut db = WriteContext::new(&self.db, &mut self.rows, &mut self.push)?;
         let appended = in_transaction(&mut db, |db| append::append(db, batch).map(Some))?;
         appended.ok_or_else(|| Fault(fault::stopped()))
     }
@@ -257,13 +262,17 @@ pub(super) struct WriteContext<'db> {
 }
 
 impl<'db> WriteContext<'db> {
-    fn new(db: &'db Connection, rows: &'db mut RowCache) -> Outcome<Self> {
+    fn new(db: &'db Connection, rows: &'db mut RowCache, push: &'db mut PushTasks) -> Outcome<Self> {
         Ok(Self {
             db,
             begin: db.prepare_cached("BEGIN IMMEDIATE")?,
             commit: db.prepare_cached("COMMIT")?,
-            appends: Appends::new(db, rows)?,
+            appends: Appends::new(db, rows, push)?,
         })
+    }
+
+    pub(super) fn with_push(&mut self) -> (&'db Connection, &mut PushTasks) {
+        (self.db, self.appends.push)
     }
 }
 

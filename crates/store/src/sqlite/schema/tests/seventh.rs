@@ -9,7 +9,7 @@ use super::sixth::SIXTH_SCHEMA_ROWS;
 use super::*;
 
 /// What the seventh schema added: no event of epoch 7 needs a checksum, and the ask has its call and its permission.
-const SEVENTH_SCHEMA_ROWS: &str = r#"
+pub(super) const SEVENTH_SCHEMA_ROWS: &str = r#"
     UPDATE epochs SET unsummed = 7;
     UPDATE interrupts SET call = 'call_1', permission = '{"permission":"bash","patterns":["ls -l"],"always":["ls *"]}';
 "#;
