@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog};
-use longshore_engine::port::{Clock, NoSpans, Spans, Store, SystemClock};
+use longshore_engine::port::{Clock, NoSpans, PushConfigs, Spans, Store, SystemClock};
 use longshore_engine::{
     AlwaysScope, AskConfig, ControlRules, DeadlinePolicy, Engine, EngineConfig, EngineParts, FileRules,
-    IntakeRules, RetentionRules, Tasks,
+    IntakeRules, PushParts, RetentionRules, Tasks,
 };
 use longshore_meter::Metrics;
 use longshore_otlp::{Otlp, OtlpConfig};
+use longshore_outbound::{Guard, Outbound, Timeouts, Trust};
 use longshore_store::{DiskRules, Durability, SqliteOptions};
 use secrecy::SecretString;
 
@@ -19,6 +20,7 @@ use crate::config::plan::{AgentPlan, Asks, Plan, StorePlan};
 use crate::config::traces::Traces;
 use crate::data_dir::{self, DataDir};
 use crate::listeners::OpenListeners;
+use crate::receivers::GuardedReceivers;
 use crate::signals::Signals;
 use crate::upstream::Upstream;
 use crate::{deployment, disk, limited, limits, output};
@@ -40,6 +42,7 @@ pub(crate) struct PreparedGateway {
     credentials: Credentials,
     token: Option<SecretString>,
     store: Arc<dyn Store>,
+    push_configs: Arc<dyn PushConfigs>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     edge_limits: edge::Limits,
@@ -77,7 +80,7 @@ pub(crate) async fn prepare(
         tasks.spawn("TLS files", files.follow(signals.reload_on_hangup(), tasks.stopping().clone()));
     }
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
-    let store = store(plan, data_dir, &metrics)?;
+    let (store, push_configs) = store(plan, data_dir, &metrics)?;
     let reporting = Tasks::new();
     let spans = spans(plan, &metrics, &reporting)?;
     Ok(PreparedGateway {
@@ -85,6 +88,7 @@ pub(crate) async fn prepare(
         credentials,
         token,
         store,
+        push_configs,
         clock,
         metrics,
         edge_limits,
@@ -141,6 +145,7 @@ impl PreparedGateway {
             },
         })
         .with_spans(self.spans);
+        let engine = with_push(engine, plan, self.push_configs)?;
         let recovered = engine.recover().await.context("cannot resume the tasks of the last run")?;
         if recovered.unfinished > 0 {
             tracing::info!(tasks = recovered.unfinished, "resumed unfinished tasks");
@@ -199,6 +204,17 @@ fn ask_config(plan: &Asks, always: AlwaysScope) -> AskConfig {
     }
 }
 
+/// Lets callers register push notifications, unless the operator has switched them off.
+fn with_push(engine: Engine, plan: &Plan, configs: Arc<dyn PushConfigs>) -> anyhow::Result<Engine> {
+    if !plan.push.enabled {
+        return Ok(engine);
+    }
+    let guard = Guard::new(plan.push.receivers.clone());
+    let outbound = Outbound::new(guard, Trust::new(None)?, Timeouts::default());
+    let receivers = Arc::new(GuardedReceivers(outbound));
+    Ok(engine.with_push(PushParts { configs, receivers, rules: plan.push.rules }))
+}
+
 /// 0: no limit.
 fn bytes(limit: Option<usize>) -> u64 {
     limit.unwrap_or(0) as u64
@@ -250,17 +266,20 @@ fn credentials(plan: &Plan, made: Option<&SecretString>) -> anyhow::Result<Crede
     builder.build().context("the credentials cannot be used")
 }
 
-fn store(plan: &Plan, data_dir: &DataDir, metrics: &Arc<Metrics>) -> anyhow::Result<Arc<dyn Store>> {
+type Stores = (Arc<dyn Store>, Arc<dyn PushConfigs>);
+
+fn store(plan: &Plan, data_dir: &DataDir, metrics: &Arc<Metrics>) -> anyhow::Result<Stores> {
     match &plan.store {
         StorePlan::Memory => {
             tracing::info!(backend = "memory", durability = "none", "tasks are lost when the gateway ends");
-            Ok(Arc::new(longshore_store::memory()))
+            let store = Arc::new(longshore_store::memory());
+            Ok((Arc::clone(&store) as _, store))
         }
         StorePlan::Sqlite { path, survives_power_loss } => {
             let durability = if *survives_power_loss { Durability::Power } else { Durability::Process };
             let floor = plan.min_free_disk as u64;
             let disk = DiskRules { free_space: Some(disk::free_space), floor };
-            let options = SqliteOptions { durability, metrics: Arc::clone(metrics), disk };
+            let options = SqliteOptions { durability, metrics: Arc::clone(metrics), disk, sealer: None };
             data_dir.check_store(path)?;
             if let Some(free) = path.parent().and_then(disk::free_space).filter(|free| *free < floor) {
                 output::warn(format_args!(
@@ -278,7 +297,8 @@ fn store(plan: &Plan, data_dir: &DataDir, metrics: &Arc<Metrics>) -> anyhow::Res
                 ("process", "tasks are kept: they survive a crash, not a power failure")
             };
             tracing::info!(backend = "sqlite", url = %format_args!("sqlite:///{}", path.display()), durability, "{words}");
-            Ok(Arc::new(store))
+            let store = Arc::new(store);
+            Ok((Arc::clone(&store) as _, store))
         }
     }
 }
