@@ -18,6 +18,7 @@ pub mod listen;
 pub mod plan;
 pub mod presets;
 pub mod problem;
+pub mod push;
 pub mod read;
 pub mod reference;
 pub mod setting;

@@ -37,6 +37,7 @@ pub(crate) fn deployment(plan: &Plan, public_url: &str) -> Deployment {
         variant: plan.prompt.variant.clone(),
         workspace_root,
         metrics: plan.metrics,
+        push: plan.push.enabled,
         ..Deployment::default()
     }
 }

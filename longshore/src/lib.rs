@@ -21,6 +21,7 @@ mod limits;
 mod listeners;
 mod manual;
 mod output;
+mod receivers;
 mod repair;
 mod serve;
 mod signals;

@@ -2,7 +2,8 @@
 //! binding and no format.
 
 use longshore_model::{
-    CancelTask, EventId, GetTask, ListTasks, Result, SendMessage, SubscribeToTask, TraceContext,
+    CancelTask, CreatePushConfig, DeletePushConfig, EventId, GetPushConfig, GetTask, ListPushConfigs,
+    ListTasks, Result, SendMessage, SubscribeToTask, TraceContext,
 };
 use longshore_wire::extension::Activated;
 use longshore_wire::methods::{Call, Method, Need};
@@ -20,6 +21,10 @@ pub(crate) enum Command {
     List(ListTasks),
     Cancel(CancelTask),
     Subscribe(SubscribeToTask),
+    CreatePushConfig(CreatePushConfig),
+    GetPushConfig(GetPushConfig),
+    ListPushConfigs(ListPushConfigs),
+    DeletePushConfig(DeletePushConfig),
     ExtendedCard,
     /// A call of an extension method.
     Method(MethodCall),

@@ -6,7 +6,8 @@
 
 use http::StatusCode;
 use longshore_model::{
-    CancelTask, Error, ErrorKind, GetTask, ListTasks, Result, SendMessage, SubscribeToTask,
+    CancelTask, CreatePushConfig, DeletePushConfig, Error, ErrorKind, GetPushConfig, GetTask,
+    ListPushConfigs, ListTasks, Result, SendMessage, SubscribeToTask,
 };
 use longshore_wire::extension::Activated;
 use longshore_wire::jsonrpc::{self as envelope, Id};
@@ -20,7 +21,7 @@ use crate::binding::Bindings;
 use crate::command::{Command, MethodCall};
 use crate::incoming::Incoming;
 use crate::media::{self, Media};
-use crate::operation::{self, Reply};
+use crate::operation::Reply;
 use crate::payload;
 use crate::reply::{self, Response};
 use crate::response_format::ResponseFormat;
@@ -35,6 +36,10 @@ struct Decoders {
     list: fn(&str) -> Result<ListTasks>,
     cancel: fn(&str) -> Result<CancelTask>,
     subscribe: fn(&str) -> Result<SubscribeToTask>,
+    create_push_config: fn(&str) -> Result<CreatePushConfig>,
+    get_push_config: fn(&str) -> Result<GetPushConfig>,
+    list_push_configs: fn(&str) -> Result<ListPushConfigs>,
+    delete_push_config: fn(&str) -> Result<DeletePushConfig>,
 }
 
 const V1: Decoders = Decoders {
@@ -43,6 +48,10 @@ const V1: Decoders = Decoders {
     list: v1::decode::list_tasks,
     cancel: v1::decode::cancel_task,
     subscribe: v1::decode::subscribe,
+    create_push_config: v1::decode::create_push_config,
+    get_push_config: v1::decode::get_push_config,
+    list_push_configs: v1::decode::list_push_configs,
+    delete_push_config: v1::decode::delete_push_config,
 };
 
 const V03: Decoders = Decoders {
@@ -51,6 +60,10 @@ const V03: Decoders = Decoders {
     list: v03::decode::list_tasks,
     cancel: v03::decode::cancel_task,
     subscribe: v03::decode::subscribe,
+    create_push_config: v03::decode::create_push_config,
+    get_push_config: v03::decode::get_push_config,
+    list_push_configs: v03::decode::list_push_configs,
+    delete_push_config: v03::decode::delete_push_config,
 };
 
 /// A call whose method is known or not, with what the head of the request says about it.
@@ -179,9 +192,7 @@ impl Received<'_> {
             self.bindings.operations.check_required(activated)?;
         }
         let operation = self.operation.ok_or_else(|| self.unsupported(&call.method))?;
-        if let Some(kind) = operation.refused {
-            return Err(operation::refused(kind));
-        }
+        self.bindings.operations.check_served(operation)?;
         let decoders = decoders(version);
         Ok(match operation.method {
             Method::SendMessage => Command::Send((decoders.send)(params)?),
@@ -190,11 +201,17 @@ impl Received<'_> {
             Method::ListTasks => Command::List((decoders.list)(params)?),
             Method::CancelTask => Command::Cancel((decoders.cancel)(params)?),
             Method::SubscribeToTask => Command::Subscribe((decoders.subscribe)(params)?),
-            Method::CreateTaskPushNotificationConfig
-            | Method::GetTaskPushNotificationConfig
-            | Method::ListTaskPushNotificationConfigs
-            | Method::DeleteTaskPushNotificationConfig => {
-                return Err(operation::refused(ErrorKind::PushNotSupported));
+            Method::CreateTaskPushNotificationConfig => {
+                Command::CreatePushConfig((decoders.create_push_config)(params)?)
+            }
+            Method::GetTaskPushNotificationConfig => {
+                Command::GetPushConfig((decoders.get_push_config)(params)?)
+            }
+            Method::ListTaskPushNotificationConfigs => {
+                Command::ListPushConfigs((decoders.list_push_configs)(params)?)
+            }
+            Method::DeleteTaskPushNotificationConfig => {
+                Command::DeletePushConfig((decoders.delete_push_config)(params)?)
             }
             Method::GetExtendedAgentCard => Command::ExtendedCard,
         })
@@ -213,6 +230,9 @@ impl Received<'_> {
             Reply::Sent(task, view) => format.sent(&task, view),
             Reply::Task(task, view) => format.task(&task, view),
             Reply::Page(listing, view) => format.page(&listing, view),
+            Reply::PushConfig(config) => format.push_config(&config),
+            Reply::PushConfigs(listing) => format.push_page(&listing),
+            Reply::PushConfigDeleted => format.push_config_deleted(),
             Reply::Method(reply) => format.method(&reply)?,
         };
         Ok(reply::json(StatusCode::OK, Media::Json, envelope::result(id, &result)))

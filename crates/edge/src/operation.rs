@@ -8,14 +8,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::port::with_caller_trace;
-use longshore_engine::{Engine, Listing, Snapshot, Subscription, SubscriptionStart, Tasks};
+use longshore_engine::{Engine, Listing, PushListing, Snapshot, Subscription, SubscriptionStart, Tasks};
 use longshore_meter::Metrics;
 use longshore_model::{
-    CancelTask, Error, ErrorKind, EventId, GetTask, Principal, Result, SendConfig, SendMessage,
-    SubscribeToTask, Task, TaskId, TaskState,
+    CancelTask, CreatePushConfig, Error, ErrorKind, EventId, GetTask, Principal, PushConfig, PushView, Result,
+    SendConfig, SendMessage, SubscribeToTask, Task, TaskId, TaskState,
 };
 use longshore_wire::contract::Deployment;
-use longshore_wire::extension::{self as extensions, Activated, Extension};
+use longshore_wire::extension::{self as extensions, Activated, Exposure, Extension};
+use longshore_wire::surface::Operation;
 use longshore_wire::v1::encode::{Gap, View};
 use longshore_wire::v1::extension;
 use longshore_wire::v1::output;
@@ -40,6 +41,10 @@ pub(crate) enum Reply {
     Sent(Task, View),
     Task(Task, View),
     Page(Listing, View),
+    PushConfig(PushConfig),
+    PushConfigs(PushListing),
+    /// The configuration of push notifications is removed.
+    PushConfigDeleted,
     ExtendedCard(Arc<ExtendedCards>),
     Events(Box<EventReader>),
     /// The result of an extension method.
@@ -123,6 +128,23 @@ impl Operations {
                 let until = Until::Terminal;
                 Reply::Events(self.reader(principal, subscription, view, until, slot, line))
             }
+            Command::CreatePushConfig(command) => {
+                line.set_task(&command.task);
+                Reply::PushConfig(engine.create_push_config(principal, command).await?)
+            }
+            Command::GetPushConfig(command) => {
+                line.set_task(&command.task);
+                Reply::PushConfig(engine.push_config(principal, command).await?)
+            }
+            Command::ListPushConfigs(command) => {
+                line.set_task(&command.task);
+                Reply::PushConfigs(engine.push_configs(principal, command).await?)
+            }
+            Command::DeletePushConfig(command) => {
+                line.set_task(&command.task);
+                engine.delete_push_config(principal, command).await?;
+                Reply::PushConfigDeleted
+            }
             Command::ExtendedCard => Reply::ExtendedCard(self.documents.extended_cards().await),
             Command::Method(call) => Reply::Method(self.call(caller, call, options).await?),
         })
@@ -146,7 +168,16 @@ impl Operations {
             }
             Command::Cancel(CancelTask { id }) => self.engine.cancel(principal, &id).await.map(drop),
             Command::Method(call) => self.notify_call(caller, call, options).await,
-            Command::Get(_) | Command::List(_) | Command::Subscribe(_) | Command::ExtendedCard => Ok(()),
+            Command::CreatePushConfig(command) => {
+                self.engine.create_push_config(principal, command).await.map(drop)
+            }
+            Command::DeletePushConfig(command) => self.engine.delete_push_config(principal, command).await,
+            Command::Get(_)
+            | Command::List(_)
+            | Command::Subscribe(_)
+            | Command::GetPushConfig(_)
+            | Command::ListPushConfigs(_)
+            | Command::ExtendedCard => Ok(()),
         }
     }
 
@@ -156,8 +187,8 @@ impl Operations {
         extensions::check_required(activated, &self.deployment.required_extensions)
     }
 
-    /// Checks the options of a send, and adds what the decoder does not know: the trace, and whether the caller's credential may
-    /// claim sessions. Nothing is executed yet.
+    /// Checks the options of a send, and adds what the decoder does not know: the trace, whether the caller's credential may claim
+    /// sessions, and what its push notifications may show. Nothing is executed yet.
     fn admitted(&self, caller: &Caller, command: Command, options: &RequestOptions) -> Result<Command> {
         match &command {
             // The extended card tells callers which extensions are required, so it requires none itself. Extension methods have
@@ -166,10 +197,55 @@ impl Operations {
             _ => self.check_required(options.activated)?,
         }
         Ok(match command {
-            Command::Send(command) => Command::Send(admitted_message(caller, command, options)?),
-            Command::Stream(command) => Command::Stream(admitted_message(caller, command, options)?),
+            Command::Send(command) => Command::Send(self.admitted_message(caller, command, options)?),
+            Command::Stream(command) => Command::Stream(self.admitted_message(caller, command, options)?),
+            Command::CreatePushConfig(CreatePushConfig { task, mut request }) => {
+                self.check_push()?;
+                request.view = self.push_view(caller, options);
+                Command::CreatePushConfig(CreatePushConfig { task, request })
+            }
+            command @ (Command::GetPushConfig(_) | Command::ListPushConfigs(_) | Command::DeletePushConfig(_)) => {
+                self.check_push()?;
+                command
+            }
             other => other,
         })
+    }
+
+    fn admitted_message(
+        &self,
+        caller: &Caller,
+        mut command: SendMessage,
+        options: &RequestOptions,
+    ) -> Result<SendMessage> {
+        if let Some(push) = &mut command.config.push {
+            self.check_push()?;
+            push.view = self.push_view(caller, options);
+        }
+        extension::check_send_options(&command, options.activated)?;
+        output::check_output_modes(&command.config.accepted_output_modes)?;
+        let trace = Some(options.trace.clone());
+        Ok(SendMessage { may_claim: caller.may(Capability::SessionClaim), trace, ..command })
+    }
+
+    /// Bindings call this before they decode the parameters of an operation, so that a caller whom nothing can help learns that first.
+    pub(crate) fn check_served(&self, operation: &Operation) -> Result<()> {
+        operation.refused(&self.deployment).map_or(Ok(()), |_| self.check_push())
+    }
+
+    fn check_push(&self) -> Result<()> {
+        if self.deployment.push {
+            return Ok(());
+        }
+        let text = "Push notifications are switched off here; stream, subscribe or get the task instead.";
+        Err(Error::new(ErrorKind::PushNotSupported, text))
+    }
+
+    /// A push notification shows what its caller sees in responses.
+    fn push_view(&self, caller: &Caller, options: &RequestOptions) -> PushView {
+        let Exposure { raw_thinking, tool_trace } =
+            caller.rights.exposure.unwrap_or(self.deployment.exposure);
+        PushView { extensions: options.activated.uris().map(str::to_owned).collect(), raw_thinking, tool_trace }
     }
 
     async fn send(
@@ -315,17 +391,3 @@ fn task_frame(now: &Snapshot, format: ResponseFormat, view: View, gap: Option<Ga
     }
 }
 
-fn admitted_message(caller: &Caller, command: SendMessage, options: &RequestOptions) -> Result<SendMessage> {
-    if command.config.wants_push {
-        return Err(refused(ErrorKind::PushNotSupported));
-    }
-    extension::check_send_options(&command, options.activated)?;
-    output::check_output_modes(&command.config.accepted_output_modes)?;
-    let trace = Some(options.trace.clone());
-    Ok(SendMessage { may_claim: caller.may(Capability::SessionClaim), trace, ..command })
-}
-
-/// The error for an operation that is known but not served.
-pub(crate) fn refused(kind: ErrorKind) -> Error {
-    Error::new(kind, "Push notifications are not supported; stream, subscribe or get the task instead.")
-}

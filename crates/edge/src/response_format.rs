@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 use http::HeaderMap;
-use longshore_engine::{EncodedForm, Listing, LogEntry};
-use longshore_model::{Entry, Error, Result, Task};
+use longshore_engine::{EncodedForm, Listing, LogEntry, PushListing};
+use longshore_model::{Entry, Error, PushConfig, Result, Task};
 use longshore_wire::jsonrpc::Id;
 use longshore_wire::v1::encode::{Gap, View};
 use longshore_wire::v1::extension;
@@ -73,6 +73,28 @@ impl ResponseFormat {
             ProtocolVersion::V03 => {
                 v03::encode::list_response(tasks, view, self.dialect(), token, *page_size, *total)
             }
+        }
+    }
+
+    pub(crate) fn push_config(self, config: &PushConfig) -> Bytes {
+        match self.version {
+            ProtocolVersion::V1 => v1::encode::push_config(config),
+            ProtocolVersion::V03 => v03::encode::push_config(config, self.dialect()),
+        }
+    }
+
+    pub(crate) fn push_page(self, listing: &PushListing) -> Bytes {
+        let PushListing { configs, next_page_token: token } = listing;
+        match self.version {
+            ProtocolVersion::V1 => v1::encode::push_page(configs, token),
+            ProtocolVersion::V03 => v03::encode::push_page(configs, token, self.dialect()),
+        }
+    }
+
+    pub(crate) fn push_config_deleted(self) -> Bytes {
+        match self.version {
+            ProtocolVersion::V1 => v1::encode::deleted(),
+            ProtocolVersion::V03 => v03::encode::deleted(self.dialect()),
         }
     }
 

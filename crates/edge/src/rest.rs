@@ -7,7 +7,8 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, StatusCode};
 use longshore_model::{
-    CancelTask, Error, ErrorKind, GetTask, ListTasks, Result, SendMessage, SubscribeToTask,
+    CancelTask, CreatePushConfig, DeletePushConfig, Error, ErrorKind, GetPushConfig, GetTask,
+    ListPushConfigs, ListTasks, Result, SendMessage, SubscribeToTask,
 };
 use longshore_wire::surface::Operation;
 use longshore_wire::v1::method::Method as Name;
@@ -18,7 +19,7 @@ use crate::auth::Caller;
 use crate::binding::Bindings;
 use crate::command::Command;
 use crate::incoming::Incoming;
-use crate::operation::{self, Reply};
+use crate::operation::Reply;
 use crate::payload;
 use crate::reply::{self, Response};
 use crate::response_format::ResponseFormat;
@@ -35,6 +36,10 @@ struct Decoders {
     get: fn(&str, &Pairs) -> Result<GetTask>,
     cancel: fn(&str, &Pairs, &str) -> Result<CancelTask>,
     subscribe: fn(&str, &Pairs, &str) -> Result<SubscribeToTask>,
+    create_push_config: fn(&str, &Pairs, &str) -> Result<CreatePushConfig>,
+    get_push_config: fn(&str, &str, &Pairs) -> Result<GetPushConfig>,
+    list_push_configs: fn(&str, &Pairs) -> Result<ListPushConfigs>,
+    delete_push_config: fn(&str, &str, &Pairs) -> Result<DeletePushConfig>,
 }
 
 const V1: Decoders = Decoders {
@@ -43,6 +48,10 @@ const V1: Decoders = Decoders {
     get: v1::decode::get_task_query,
     cancel: v1::decode::cancel_task_query,
     subscribe: v1::decode::subscribe_query,
+    create_push_config: v1::decode::create_push_config_query,
+    get_push_config: v1::decode::get_push_config_query,
+    list_push_configs: v1::decode::list_push_configs_query,
+    delete_push_config: v1::decode::delete_push_config_query,
 };
 
 const V03: Decoders = Decoders {
@@ -51,6 +60,10 @@ const V03: Decoders = Decoders {
     get: v03::decode::get_task_query,
     cancel: v03::decode::cancel_task_query,
     subscribe: v03::decode::subscribe_query,
+    create_push_config: v03::decode::create_push_config_query,
+    get_push_config: v03::decode::get_push_config_query,
+    list_push_configs: v03::decode::list_push_configs_query,
+    delete_push_config: v03::decode::delete_push_config_query,
 };
 
 /// Answers a request for an operation.
@@ -72,9 +85,10 @@ where
     if operation.needs_extensions {
         bindings.operations.check_required(format.rules().activated(&parts.headers))?;
     }
+    bindings.operations.check_served(operation)?;
     let text = text(bindings, caller, incoming, body).await?;
     payload::log_request(bindings.payload_log, route.logged_path(), &parts.headers, text.as_bytes());
-    let command = decode(operation, &route.id, parts, version, &text)?;
+    let command = decode(operation, [&route.id, &route.sub_id], parts, version, &text)?;
     let options = incoming.options(format, command.streams())?;
     let reply = bindings.operations.perform(caller, command, &options).await?;
     let json = |body| reply::json(StatusCode::OK, (format.rules().media)(&parts.headers), body);
@@ -89,6 +103,9 @@ where
         Reply::Sent(task, view) => json(format.sent(&task, view)),
         Reply::Task(task, view) => json(format.task(&task, view)),
         Reply::Page(listing, view) => json(format.page(&listing, view)),
+        Reply::PushConfig(config) => json(format.push_config(&config)),
+        Reply::PushConfigs(listing) => json(format.push_page(&listing)),
+        Reply::PushConfigDeleted => json(format.push_config_deleted()),
         Reply::Method(_) => return Err(Error::internal("REST has no extension methods")),
     })
 }
@@ -110,17 +127,14 @@ where
         .map_err(|_| Error::new(ErrorKind::Parse, "The body of the request is not UTF-8 text; send JSON."))
 }
 
-/// `id`: the id in the path.
+/// `id` and `sub_id`: the ids in the path.
 fn decode(
     operation: &Operation,
-    id: &str,
+    [id, sub_id]: [&str; 2],
     parts: &Parts,
     version: ProtocolVersion,
     text: &str,
 ) -> Result<Command> {
-    if let Some(kind) = operation.refused {
-        return Err(operation::refused(kind));
-    }
     let query = query::pairs(parts.uri.query());
     let decoders = match version {
         ProtocolVersion::V1 => V1,
@@ -143,11 +157,18 @@ fn decode(
             Command::Subscribe((decoders.subscribe)(id, &query, text)?)
         }
         Name::GetExtendedAgentCard => Command::ExtendedCard,
-        Name::CreateTaskPushNotificationConfig
-        | Name::GetTaskPushNotificationConfig
-        | Name::ListTaskPushNotificationConfigs
-        | Name::DeleteTaskPushNotificationConfig => {
-            return Err(operation::refused(ErrorKind::PushNotSupported));
+        Name::CreateTaskPushNotificationConfig => {
+            let created = (decoders.create_push_config)(id, &query, text);
+            Command::CreatePushConfig(created.map_err(|error| wrong_binding(parts, text).unwrap_or(error))?)
+        }
+        Name::GetTaskPushNotificationConfig => {
+            Command::GetPushConfig((decoders.get_push_config)(id, sub_id, &query)?)
+        }
+        Name::ListTaskPushNotificationConfigs => {
+            Command::ListPushConfigs((decoders.list_push_configs)(id, &query)?)
+        }
+        Name::DeleteTaskPushNotificationConfig => {
+            Command::DeletePushConfig((decoders.delete_push_config)(id, sub_id, &query)?)
         }
     })
 }

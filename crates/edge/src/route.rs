@@ -21,6 +21,8 @@ pub(crate) struct Route {
     kind: RouteKind,
     /// The first id in the path, decoded but not validated yet. Empty: the path has none.
     pub(crate) id: String,
+    /// The second id in the path, likewise.
+    pub(crate) sub_id: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -186,8 +188,8 @@ fn match_path(path: &str) -> (Option<ProtocolVersion>, Resolved) {
         if is_root(path) { vec![String::new()] } else { decoded_segments(path).unwrap_or_default() };
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     let mut fixed = ROUTES.iter().filter_map(|row| Some((row, matched(row.path, &segments)?)));
-    if let Some((row, id)) = fixed.next() {
-        return (row.version, Resolved::Route(Route { kind: RouteKind::Fixed(row), id }));
+    if let Some((row, [id, sub_id])) = fixed.next() {
+        return (row.version, Resolved::Route(Route { kind: RouteKind::Fixed(row), id, sub_id }));
     }
     for version in ProtocolVersion::ALL {
         if let Some(route) = operations(version, &segments) {
@@ -223,25 +225,25 @@ fn may_be_tenant(segment: &str) -> bool {
 fn operations(version: ProtocolVersion, segments: &[&str]) -> Option<Route> {
     let endpoints = OPERATIONS.iter().flat_map(|operation| operation.rest(version));
     let matching = endpoints.filter_map(|endpoint| Some((endpoint.path, matched(endpoint.path, segments)?)));
-    let (path, id) = matching.max_by_key(|(path, _)| path.len())?;
-    Some(Route { kind: RouteKind::Operations(version, path), id })
+    let (path, [id, sub_id]) = matching.max_by_key(|(path, _)| path.len())?;
+    Some(Route { kind: RouteKind::Operations(version, path), id, sub_id })
 }
 
-/// The first id of a path, if the segments fit the path of a table. Empty: the path has none.
-fn matched(path: &str, segments: &[&str]) -> Option<String> {
-    let (mut id, mut wanted) = (None, path.strip_prefix('/')?.split('/'));
+/// The two ids of a path, if the segments fit the path of a table. Empty: the path has none.
+fn matched(path: &str, segments: &[&str]) -> Option<[String; 2]> {
+    let (mut ids, mut wanted) = (Vec::new(), path.strip_prefix('/')?.split('/'));
     for segment in segments {
         let wanted = wanted.next()?;
         match wanted.strip_prefix('{').and_then(|wanted| wanted.split_once('}')) {
             Some((_, suffix)) => {
-                let found = segment.strip_suffix(suffix)?;
-                id.get_or_insert(found);
+                ids.push(segment.strip_suffix(suffix)?);
             }
             None if wanted == *segment => {}
             None => return None,
         }
     }
-    wanted.next().is_none().then(|| id.unwrap_or_default().to_owned())
+    let id = |index: usize| ids.get(index).copied().unwrap_or_default().to_owned();
+    wanted.next().is_none().then(|| [id(0), id(1)])
 }
 
 /// `None` if a segment does not decode to text. One trailing slash is ignored, except after `/tasks` and `/artifacts`: there

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_model::PushEvents;
+
+use crate::port::PushLimits;
 use crate::protected::ProtectedPaths;
 
 /// The largest task. JSON may write one byte as six, and SQLite holds no row of more than a billion bytes.
@@ -128,6 +131,26 @@ impl Default for RetentionRules {
     fn default() -> Self {
         let days = |days: u64| Some(Duration::from_hours(days * 24));
         Self { fold_after: days(7), keep_tasks: days(90) }
+    }
+}
+
+/// What configurations of push notifications may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct PushRules {
+    pub limits: PushLimits,
+    /// The longest token, and the longest credentials.
+    pub max_secret_bytes: usize,
+    /// Which events are sent, if the request does not say it.
+    pub events: PushEvents,
+}
+
+impl Default for PushRules {
+    fn default() -> Self {
+        Self {
+            limits: PushLimits { per_task: 10, per_principal: 1_000, in_all: 100_000 },
+            max_secret_bytes: 4096,
+            events: PushEvents::default(),
+        }
     }
 }
 

@@ -6,10 +6,10 @@ use longshore_meter::Metrics;
 use longshore_model::{PromptId, Result};
 
 use crate::claims::Claims;
-use crate::config::EngineConfig;
+use crate::config::{EngineConfig, PushRules};
 use crate::offers::OfferCache;
 use crate::open_asks::OpenAsks;
-use crate::port::{Agent, Clock, Control, NoSpans, Session, Spans, Store};
+use crate::port::{Agent, Clock, Control, NoSpans, PushConfigs, Receivers, Session, Spans, Store};
 use crate::rare_line::RareLine;
 use crate::registry::Registry;
 use crate::removals::Removals;
@@ -30,6 +30,14 @@ pub struct EngineParts {
     /// The metrics that the engine updates.
     pub metrics: Arc<Metrics>,
     pub config: EngineConfig,
+}
+
+/// What push notifications need.
+#[derive(Debug)]
+pub struct PushParts {
+    pub configs: Arc<dyn PushConfigs>,
+    pub receivers: Arc<dyn Receivers>,
+    pub rules: PushRules,
 }
 
 #[derive(Clone, Debug)]
@@ -53,6 +61,8 @@ pub(crate) struct Ports {
     pub(crate) control: Option<Arc<dyn Control>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) spans: Arc<dyn Spans>,
+    /// `None`: no caller can register push notifications.
+    pub(crate) push: Option<Arc<PushParts>>,
 }
 
 /// The unfinished tasks, and the turns that run or wait.
@@ -88,7 +98,7 @@ impl EngineContext {
         let EngineParts { store, agent, control, clock, tasks, metrics, config } = parts;
         let limits = TurnLimits { in_all: config.turns, per_principal: config.turns_per_principal };
         Self {
-            ports: Ports { store, agent, control, clock, spans: Arc::new(NoSpans) },
+            ports: Ports { store, agent, control, clock, spans: Arc::new(NoSpans), push: None },
             live: LiveState {
                 registry: Arc::new(Registry::new(tasks.stopping().clone())),
                 unfinished: Arc::new(Unfinished::new(&config)),

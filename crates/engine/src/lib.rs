@@ -64,17 +64,17 @@ mod writer;
 
 pub use config::{
     AlwaysScope, AskConfig, ControlRules, DeadlinePolicy, EngineConfig, FileRules, IntakeRules,
-    MAX_TASK_BYTES, RetentionRules, SessionGuard, WireNames,
+    MAX_TASK_BYTES, PushRules, RetentionRules, SessionGuard, WireNames,
 };
 pub use control::{ControlCaller, Outcome, is_long_running};
 pub use damaged::end_of_repaired;
-pub use engine_context::EngineParts;
+pub use engine_context::{EngineParts, PushParts};
 pub use log_entry::{EncodedForm, Entries, Events, LogEntry, SharedEntry};
 pub use protected::{ProtectedPaths, leads_into};
 pub use rare_line::RareLine;
 pub use reader::TaskReader;
 pub use recover::Recovered;
-pub use service::{Engine, GapBounds, Listing, Sent, Subscription, SubscriptionStart};
+pub use service::{Engine, GapBounds, Listing, PushListing, Sent, Subscription, SubscriptionStart};
 pub use snapshot::Snapshot;
 pub use tasks::Tasks;
 pub use upstream_error::{UPSTREAM_STATUS, to_control_error, with_retry_hint};

@@ -18,7 +18,7 @@ pub use clock::{Clock, SystemClock};
 pub use control::{Control, ExternalTurn, KnownSession, MAX_OFFERS, WorkspaceContents, WorkspaceSession};
 pub use push::{
     Burial, LeasedPush, MAX_DEAD_LETTERS, MAX_PUSH_PAGE, NewPushConfig, PushConfigs, PushCounts, PushLease,
-    PushLimit, PushLimits, PushPut, PushQueue, PushRetry,
+    PushLimit, PushLimits, PushPut, PushQueue, PushRetry, Receivers,
 };
 pub use spans::{NoSpans, Span, SpanKind, SpanPosition, Spans, TurnAttributes};
 pub use store::{

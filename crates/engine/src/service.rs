@@ -3,6 +3,7 @@
 mod answering;
 mod following;
 mod listing;
+mod push;
 pub(crate) mod sending;
 
 use std::sync::Arc;
@@ -16,9 +17,10 @@ use longshore_model::{
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+pub use self::push::PushListing;
 use crate::actor::{Actor, ActorParts};
 use crate::actor_request::{ActorRequest, AnswerMessage, GivenAnswer, Reply};
-use crate::engine_context::{EngineContext, EngineParts};
+use crate::engine_context::{EngineContext, EngineParts, PushParts};
 use crate::port::{FileFacts, Head, Spans, StoredTask, caller_trace};
 use crate::reader::TaskReader;
 use crate::snapshot::Snapshot;
@@ -41,6 +43,8 @@ pub struct Sent {
     /// `Tail` for a task that this message created, now or before: the reader returns the whole log, if it is still kept.
     pub opening: SubscriptionStart,
     pub reader: TaskReader,
+    /// This message, now, made the task.
+    pub is_new: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -91,6 +95,13 @@ impl Engine {
     #[must_use]
     pub fn with_spans(mut self, spans: Arc<dyn Spans>) -> Self {
         self.ctx.ports.spans = spans;
+        self
+    }
+
+    /// Lets callers register push notifications.
+    #[must_use]
+    pub fn with_push(mut self, push: PushParts) -> Self {
+        self.ctx.ports.push = Some(Arc::new(push));
         self
     }
 

@@ -229,7 +229,9 @@ impl LimitReached {
             Limit::UnfinishedPerContext => "This context",
             Limit::UnfinishedPerPrincipal
             | Limit::UnfinishedBytesPerPrincipal
-            | Limit::StoredBytesPerPrincipal => "Your account",
+            | Limit::StoredBytesPerPrincipal
+            | Limit::PushConfigsPerPrincipal => "Your account",
+            Limit::PushConfigsPerTask => "This task",
             _ => "The gateway",
         };
         let (text, after) = match limit {
@@ -247,6 +249,12 @@ impl LimitReached {
                     size(max)
                 ),
                 RETRY_AFTER_RETENTION,
+            ),
+            Limit::PushConfigsPerTask | Limit::PushConfigsPerPrincipal | Limit::PushConfigs => (
+                format!(
+                    "{who} has {max} push configurations, which is the limit; delete one, or wait for tasks to end."
+                ),
+                RETRY_AFTER,
             ),
             _ => (
                 format!("{who} has {max} unfinished tasks, which is the limit; wait for some to end."),

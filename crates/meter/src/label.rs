@@ -375,6 +375,12 @@ labels! {
         StoredBytes = "stored_bytes",
         /// Bytes of one task.
         TaskBytes = "task_bytes",
+        /// Push configurations of a task.
+        PushConfigsPerTask = "push_configs_per_task",
+        /// Push configurations of a principal.
+        PushConfigsPerPrincipal = "push_configs_per_principal",
+        /// Push configurations in all.
+        PushConfigs = "push_configs",
         /// Bytes of a message beside its content.
         MaxMetadataBytes = "max_metadata_bytes",
         /// Extensions that a message names.

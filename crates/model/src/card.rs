@@ -31,6 +31,7 @@ pub struct Card {
     pub documentation_url: Option<String>,
     pub interfaces: Vec<Interface>,
     pub streaming: bool,
+    pub push: bool,
     /// Callers with a credential can get the extended card.
     pub extended: bool,
     /// The extensions that callers may activate, in the order of the card.

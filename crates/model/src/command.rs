@@ -1,9 +1,13 @@
 //! Requests of callers, decoded from the wire.
 
-use crate::id::{ContextId, TaskId};
+use std::fmt;
+
+use crate::id::{ContextId, PushConfigId, TaskId};
 use crate::json::Metadata;
 use crate::message::Message;
 use crate::options::{OutputModes, SendOptions};
+use crate::push::{PushAuthentication, PushFormat, PushView};
+use crate::secret::Secret;
 use crate::task::TaskState;
 use crate::time::Timestamp;
 use crate::trace::TraceContext;
@@ -27,8 +31,8 @@ pub struct SendConfig {
     pub history_length: Option<u32>,
     /// Respond as soon as the task is durable.
     pub return_immediately: bool,
-    /// The caller asked for push notifications.
-    pub wants_push: bool,
+    /// Push notifications about the task.
+    pub push: Option<Box<PushRequest>>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -59,4 +63,63 @@ pub struct ListTasks {
     pub page_token: Option<String>,
     pub history_length: Option<u32>,
     pub include_artifacts: bool,
+}
+
+/// A configuration of push notifications as a caller sends it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PushRequest {
+    /// The field of the request that holds the configuration, for errors. Empty: the parameters themselves are the configuration.
+    pub place: &'static str,
+    /// `None`: the id of the task.
+    pub id: Option<PushConfigId>,
+    pub url: String,
+    pub token: Option<Secret>,
+    pub authentication: Option<PushAuthentication>,
+    pub format: PushFormat,
+    pub view: PushView,
+}
+
+impl PushRequest {
+    /// The path of a field of the configuration in the request.
+    pub fn field(&self, name: &str) -> String {
+        if self.place.is_empty() { name.to_owned() } else { format!("{}.{name}", self.place) }
+    }
+}
+
+impl fmt::Debug for PushRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The URL can hold a secret.
+        f.debug_struct("PushRequest")
+            .field("id", &self.id)
+            .field("format", &self.format)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Registers a configuration. One of the task with the same id is replaced.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CreatePushConfig {
+    pub task: TaskId,
+    pub request: PushRequest,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GetPushConfig {
+    pub task: TaskId,
+    /// `None`: the one that was registered without an id, or else the first.
+    pub id: Option<PushConfigId>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListPushConfigs {
+    pub task: TaskId,
+    pub page_size: u32,
+    /// As in [`ListTasks`].
+    pub page_token: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeletePushConfig {
+    pub task: TaskId,
+    pub id: PushConfigId,
 }

@@ -42,7 +42,10 @@ pub use artifact::{Artifact, ArtifactUpdate, BlockKind};
 pub use ask_options::{AskOption, AskOptions, OptionKind};
 pub use capability::{Capabilities, Capability};
 pub use choices::{Choice, ChoiceList, Choices, SessionOption};
-pub use command::{CancelTask, GetTask, ListTasks, SendConfig, SendMessage, SubscribeToTask};
+pub use command::{
+    CancelTask, CreatePushConfig, DeletePushConfig, GetPushConfig, GetTask, ListPushConfigs, ListTasks,
+    PushRequest, SendConfig, SendMessage, SubscribeToTask,
+};
 pub use control::{
     Catalog, Control, ControlCommand, ControlQuery, ControlRequest, ControlResult, FileDiff, ModelInfo,
     NativePrompt, NativePromptPart, NativePromptRequest, NewWorkspace, NewWorktree, OfferedAgent,

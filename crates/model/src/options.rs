@@ -6,6 +6,7 @@ use crate::control::NativePrompt;
 use crate::id::SessionId;
 use crate::json::Json;
 use crate::named_enum::named_enum;
+use crate::push::PushEvents;
 
 /// How and where a message is to be processed, as its sender requested.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -20,6 +21,8 @@ pub struct SendOptions {
     pub workspace: Option<String>,
     pub delivery: Delivery,
     pub prompt: PromptOptions,
+    /// Which events the push notifications of the send are about. `None`: the operator decides.
+    pub push_events: Option<PushEvents>,
 }
 
 named_enum! {

@@ -46,7 +46,7 @@ pub(crate) fn encode(card: &Card, versions: CardVersions) -> Bytes {
     object.some_text("documentationUrl", card.documentation_url.as_deref());
     object.object("capabilities", |object| {
         object.boolean("streaming", card.streaming);
-        object.boolean("pushNotifications", false);
+        object.boolean("pushNotifications", card.push);
         if !versions.has_v1() {
             // The gateway keeps the history of a task, but not as a list of its states.
             object.boolean("stateTransitionHistory", false);
@@ -285,6 +285,7 @@ pub(crate) mod tests {
                 Interface { url: "http://127.0.0.1:8000".to_owned(), binding: Binding::Rest },
             ],
             streaming: true,
+            push: true,
             extended: true,
             extensions: declared(&Extension::PUBLIC),
             schemes: vec![AuthScheme::Basic, AuthScheme::Bearer, AuthScheme::ApiKey, AuthScheme::Bearer],

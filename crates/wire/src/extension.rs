@@ -145,6 +145,11 @@ impl Activated {
         self.contains(Extension::ThinkingExposure)
     }
 
+    /// The URIs in 1.0.
+    pub fn uris(self) -> impl Iterator<Item = &'static str> {
+        self.iter().map(Extension::uri)
+    }
+
     pub(crate) fn iter(self) -> impl Iterator<Item = Extension> {
         TABLE.iter().map(|row| row.extension).filter(move |extension| self.contains(*extension))
     }

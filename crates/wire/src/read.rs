@@ -4,6 +4,7 @@
 
 pub(crate) mod answer;
 pub(crate) mod message;
+pub(crate) mod push;
 pub(crate) mod query;
 pub(crate) mod request;
 pub(crate) mod send_options;

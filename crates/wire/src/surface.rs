@@ -84,8 +84,6 @@ pub struct Operation {
     pub access: Access,
     /// Whether the caller must have activated the extensions that the deployment requires.
     pub needs_extensions: bool,
-    /// For an operation that is known but not implemented: the error with which every call is refused.
-    pub refused: Option<ErrorKind>,
     /// The JSON-RPC method of 0.3. That of 1.0 is the name of the operation.
     old_name: &'static str,
     /// The gRPC call of 0.3. That of 1.0 is the name of the operation. `None`: 0.3 has no such call.
@@ -103,6 +101,12 @@ pub enum Params {
     /// A task, and how much of its history to return.
     TaskWithHistory,
     List,
+    /// A configuration of push notifications, to be registered for a task.
+    NewPushConfig,
+    /// A task and one of its configurations.
+    PushConfig,
+    /// A task, and which page of its configurations.
+    PushConfigs,
     /// The operation has none, and ignores what it gets.
     Ignored,
 }
@@ -133,6 +137,13 @@ impl Operation {
     /// The operation with this JSON-RPC method. `None`: the version has no such operation.
     pub fn by_jsonrpc(version: ProtocolVersion, name: &str) -> Option<&'static Self> {
         OPERATIONS.iter().find(|operation| operation.jsonrpc(version) == name)
+    }
+
+    /// The error of every call, if the operator has switched the operation off.
+    pub fn refused(&self, deployment: &Deployment) -> Option<ErrorKind> {
+        let is_push =
+            matches!(self.params, Params::NewPushConfig | Params::PushConfig | Params::PushConfigs);
+        (is_push && !deployment.push).then_some(ErrorKind::PushNotSupported)
     }
 
     pub fn rest(&self, version: ProtocolVersion) -> &'static [Endpoint] {
@@ -168,7 +179,6 @@ pub static OPERATIONS: [Operation; 11] = [
         streams: false,
         access: Access::Credential,
         needs_extensions: true,
-        refused: None,
         old_name: "message/send",
         old_grpc: Some("SendMessage"),
         rest: &[post("/message:send")],
@@ -181,7 +191,6 @@ pub static OPERATIONS: [Operation; 11] = [
         streams: true,
         access: Access::Credential,
         needs_extensions: true,
-        refused: None,
         old_name: "message/stream",
         old_grpc: Some("SendStreamingMessage"),
         rest: &[post("/message:stream")],
@@ -194,7 +203,6 @@ pub static OPERATIONS: [Operation; 11] = [
         streams: false,
         access: Access::Credential,
         needs_extensions: true,
-        refused: None,
         old_name: "tasks/get",
         old_grpc: Some("GetTask"),
         rest: &[get("/tasks/{id}")],
@@ -207,7 +215,6 @@ pub static OPERATIONS: [Operation; 11] = [
         streams: false,
         access: Access::Credential,
         needs_extensions: true,
-        refused: None,
         old_name: "tasks/list",
         old_grpc: None,
         rest: &[get("/tasks")],
@@ -220,7 +227,6 @@ pub static OPERATIONS: [Operation; 11] = [
         streams: false,
         access: Access::Credential,
         needs_extensions: true,
-        refused: None,
         old_name: "tasks/cancel",
         old_grpc: Some("CancelTask"),
         rest: &[post("/tasks/{id}:cancel")],
@@ -229,11 +235,10 @@ pub static OPERATIONS: [Operation; 11] = [
     Operation {
         method: Method::CreateTaskPushNotificationConfig,
         summary: "Registers a webhook for a task.",
-        params: Params::Ignored,
+        params: Params::NewPushConfig,
         streams: false,
         access: Access::Credential,
         needs_extensions: true,
-        refused: Some(ErrorKind::PushNotSupported),
         old_name: "tasks/pushNotificationConfig/set",
         old_grpc: Some("CreateTaskPushNotificationConfig"),
         rest: &[post("/tasks/{id}/pushNotificationConfigs")],
@@ -242,11 +247,10 @@ pub static OPERATIONS: [Operation; 11] = [
     Operation {
         method: Method::GetTaskPushNotificationConfig,
         summary: "Reads a webhook of a task.",
-        params: Params::Ignored,
+        params: Params::PushConfig,
         streams: false,
         access: Access::Credential,
         needs_extensions: true,
-        refused: Some(ErrorKind::PushNotSupported),
         old_name: "tasks/pushNotificationConfig/get",
         old_grpc: Some("GetTaskPushNotificationConfig"),
         rest: &[get("/tasks/{id}/pushNotificationConfigs/{push_id}")],
@@ -255,11 +259,10 @@ pub static OPERATIONS: [Operation; 11] = [
     Operation {
         method: Method::ListTaskPushNotificationConfigs,
         summary: "Lists the webhooks of a task.",
-        params: Params::Ignored,
+        params: Params::PushConfigs,
         streams: false,
         access: Access::Credential,
         needs_extensions: true,
-        refused: Some(ErrorKind::PushNotSupported),
         old_name: "tasks/pushNotificationConfig/list",
         old_grpc: Some("ListTaskPushNotificationConfig"),
         rest: &[get("/tasks/{id}/pushNotificationConfigs")],
@@ -268,11 +271,10 @@ pub static OPERATIONS: [Operation; 11] = [
     Operation {
         method: Method::DeleteTaskPushNotificationConfig,
         summary: "Removes a webhook of a task.",
-        params: Params::Ignored,
+        params: Params::PushConfig,
         streams: false,
         access: Access::Credential,
         needs_extensions: true,
-        refused: Some(ErrorKind::PushNotSupported),
         old_name: "tasks/pushNotificationConfig/delete",
         old_grpc: Some("DeleteTaskPushNotificationConfig"),
         rest: &[delete("/tasks/{id}/pushNotificationConfigs/{push_id}")],
@@ -285,7 +287,6 @@ pub static OPERATIONS: [Operation; 11] = [
         streams: true,
         access: Access::Credential,
         needs_extensions: true,
-        refused: None,
         old_name: "tasks/resubscribe",
         old_grpc: Some("TaskSubscription"),
         // The table of the specification says POST, its protocol buffers say GET, and there are clients for both.
@@ -299,7 +300,6 @@ pub static OPERATIONS: [Operation; 11] = [
         streams: false,
         access: Access::Credential,
         needs_extensions: false,
-        refused: None,
         old_name: "agent/getAuthenticatedExtendedCard",
         old_grpc: Some("GetAgentCard"),
         rest: &[get("/extendedAgentCard"), head("/extendedAgentCard")],

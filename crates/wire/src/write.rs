@@ -6,6 +6,7 @@ pub(crate) mod gap;
 pub(crate) mod iac_code;
 pub(crate) mod merge;
 pub(crate) mod negotiation;
+pub(crate) mod push;
 pub(crate) mod shared;
 
 use longshore_model::{

@@ -16,6 +16,7 @@ pub use super::listen::Listen;
 use super::listen::{self, names};
 use super::placement::Reach;
 use super::problem::{self, Problem, Source};
+use super::push::{self, PushPlan};
 use super::read::{Reader, Written};
 use super::setting::Setting;
 use super::traces::{self, Traces};
@@ -44,6 +45,7 @@ pub struct Plan {
     pub turns: Turns,
     pub control: ControlPlan,
     pub limits: Limits,
+    pub push: PushPlan,
     pub input: Input,
     pub output: Output,
     pub required_extensions: Vec<Extension>,
@@ -246,6 +248,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
     let turns = turns(reader);
     let control = control(reader);
     let limits = limits::read(reader);
+    let push = push::read(reader);
     let input = input(reader);
     let output = output(reader);
     let required_extensions = required_extensions(reader);
@@ -283,6 +286,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         turns: turns?,
         control: control?,
         limits: limits?,
+        push: push?,
         input: input?,
         output: output?,
         required_extensions,

@@ -39,6 +39,7 @@ impl Setting {
             "limits" => Group::Limits,
             "input" => Group::Input,
             "output" => Group::Output,
+            "push" => Group::Push,
             "data" => Group::Data,
             "card" => Group::Card,
             "environment" => Group::Environment,
@@ -72,6 +73,7 @@ pub enum Group {
     Limits,
     Input,
     Output,
+    Push,
     Data,
     Card,
     Environment,
@@ -80,7 +82,7 @@ pub enum Group {
 }
 
 impl Group {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Listener,
         Self::Auth,
         Self::Agent,
@@ -90,6 +92,7 @@ impl Group {
         Self::Limits,
         Self::Input,
         Self::Output,
+        Self::Push,
         Self::Data,
         Self::Card,
         Self::Environment,
@@ -108,6 +111,7 @@ impl Group {
             Self::Limits => "Limits",
             Self::Input => "What messages may contain",
             Self::Output => "What callers see",
+            Self::Push => "Push notifications",
             Self::Data => "Data",
             Self::Card => "Agent card",
             Self::Environment => "Where the agent works (declared to callers, not enforced)",

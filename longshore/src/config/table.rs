@@ -8,6 +8,7 @@ mod environment;
 mod limits;
 mod listener;
 mod opencode;
+mod push;
 mod rest;
 mod turns;
 
@@ -19,6 +20,7 @@ pub use environment::*;
 pub use limits::*;
 pub use listener::*;
 pub use opencode::*;
+pub use push::*;
 pub use rest::*;
 pub use turns::*;
 
@@ -124,6 +126,17 @@ pub const ALL: &[&Setting] = &[
     &THINKING,
     &WRITTEN_FILES,
     &MAX_KEPT,
+    &PUSH,
+    &PUSH_EVENTS,
+    &PUSH_CONFIGS_PER_TASK,
+    &PUSH_CONFIGS_PER_PRINCIPAL,
+    &PUSH_CONFIGS,
+    &PUSH_SECRET_BYTES,
+    &PUSH_HTTP,
+    &PUSH_PORTS,
+    &PUSH_HOSTS,
+    &PUSH_INTERNAL_HOSTS,
+    &PUSH_INTERNAL_NETWORKS,
     &DATA_DIR,
     &DATA_DIR_IN_WORKSPACE,
     &LOCK_WAIT,

@@ -7,7 +7,8 @@
 use std::fmt::Debug;
 
 use longshore_model::{
-    DeadLetter, Principal, PushConfig, PushConfigId, Result, Seq, TaskId, Timestamp, TraceContext,
+    DeadLetter, FieldViolation, Principal, PushConfig, PushConfigId, PushRequest, Result, Seq, TaskId,
+    Timestamp, TraceContext,
 };
 
 use super::BoxFuture;
@@ -110,7 +111,7 @@ pub struct NewPushConfig {
 }
 
 /// How many configurations may be stored. One more is refused; one that replaces another never is. 0: any number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PushLimits {
     pub per_task: u64,
     pub per_principal: u64,
@@ -183,4 +184,11 @@ pub struct Burial {
     pub attempts: u32,
     pub first_failed_at: Timestamp,
     pub at: Timestamp,
+}
+
+/// Knows which receivers may be called.
+pub trait Receivers: Send + Sync + Debug {
+    /// Checks the receiver of a configuration before it is stored: its URL, the addresses that its name has now, and whether the
+    /// credentials fit the scheme. The violation names a field of the configuration, such as `url`.
+    fn check<'a>(&'a self, request: &'a PushRequest) -> BoxFuture<'a, Result<(), FieldViolation>>;
 }

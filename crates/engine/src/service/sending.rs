@@ -76,13 +76,23 @@ impl Engine {
     pub async fn send(&self, caller: &Principal, mut command: SendMessage) -> Result<Sent> {
         intake::envelope::check(&self.ctx.config.intake, &self.ctx.metrics, &command)?;
         command.trace = command.trace.map(|trace| self.ctx.ports.spans.decided(trace));
+        let push = command.config.push.clone();
+        if let Some(push) = &push {
+            self.check_push_in_send(caller, command.message.task_id.as_ref(), push).await?;
+        }
         // A caller that disconnects must not leave a task without an actor behind, so the task is created in the background.
         let (engine, caller) = (self.clone(), caller.clone());
         let sending = with_caller_trace(command.trace.clone(), async move {
-            match command.message.task_id.clone() {
-                Some(task) => engine.follow_up(caller, task, command).await,
-                None => engine.submit(caller, command).await,
+            let (sender, events) = (caller.clone(), command.options.push_events);
+            let sent = match command.message.task_id.clone() {
+                Some(task) => engine.follow_up(caller, task, command).await?,
+                None => engine.submit(caller, command).await?,
+            };
+            // That of a new task was stored with the task.
+            if let Some(push) = push.filter(|_| !sent.is_new) {
+                engine.put_push_of_send(&sender, &sent, *push, events).await?;
             }
+            Ok(sent)
         });
         let made = self.ctx.tasks.spawn("send", sending);
         made.await.map_err(Error::internal)?
@@ -238,6 +248,13 @@ impl Engine {
             options: Box::new(task_options),
             parent: None,
         };
+        let push = match config.push {
+            Some(push) => {
+                let (task, events) = (task_id.clone(), options.push_events);
+                Some(Box::new(self.new_push(&caller, task, *push, events, Seq::START)?))
+            }
+            None => None,
+        };
         let snapshot = Snapshot::first(task_id.clone(), &first, self.ctx.ports.store.epoch())?;
         let registered = self.ctx.live.registry.register(Some(reserved), task_id.clone(), Seq::START);
         // The reader is created before the actor runs, so that it cannot miss the live log of a very short task, and before
@@ -255,7 +272,7 @@ impl Engine {
             session: options.session,
             claim,
             begun: None,
-            push: None,
+            push,
         };
         let new = ActorParts {
             ticket: Some(ticket),
@@ -267,9 +284,10 @@ impl Engine {
         match self.create(create, may_claim).await {
             Ok(Created::New) => {
                 self.begin(new, first);
-                Ok(Ok(Sent { task: task_id, opening: SubscriptionStart::Tail, reader }))
+                Ok(Ok(Sent { task: task_id, opening: SubscriptionStart::Tail, reader, is_new: true }))
             }
             Ok(Created::Existing { task, .. }) => self.sent(&caller, task).await.map(Ok),
+            Ok(Created::PushFull(limit)) => Err(self.push_full(limit)),
             Ok(refused) => Ok(Err(refused)),
             Err(error) => {
                 // What a limit refuses was not written.
@@ -448,7 +466,7 @@ impl Engine {
     async fn sent(&self, caller: &Principal, task: TaskId) -> Result<Sent> {
         let Subscription { opening, reader, .. } =
             self.subscribe(caller, &task, Some(Seq::START.into())).await?;
-        Ok(Sent { task, opening, reader })
+        Ok(Sent { task, opening, reader, is_new: false })
     }
 
     /// The caller's message went to an existing task: the caller follows it from here.
@@ -460,7 +478,7 @@ impl Engine {
     ) -> Result<Sent> {
         let head = self.head(caller, &task).await?;
         let reader = self.reader(caller, task.clone(), &head, snapshot.seq);
-        Ok(Sent { task, opening: SubscriptionStart::Snapshot(snapshot), reader })
+        Ok(Sent { task, opening: SubscriptionStart::Snapshot(snapshot), reader, is_new: false })
     }
 
     /// Identifies the same send when it is repeated.
@@ -497,11 +515,7 @@ pub(crate) fn refusal(names: WireNames, created: &Created) -> Error {
         Created::UnknownSession | Created::ForeignSession => {
             Error::invalid(SESSION_FIELD, "is no session that you may use")
         }
-        Created::PushFull(_) => {
-            let text = "There is no room for another push configuration; delete one, or send without one.";
-            Error::new(ErrorKind::TooManyRequests, text)
-        }
-        Created::New | Created::Existing { .. } => Error::internal("a task that was made was refused"),
+        Created::New | Created::Existing { .. } | Created::PushFull(_) => Error::internal("a task that was made was refused"),
     }
 }
 

@@ -168,7 +168,7 @@ impl User {
                 })
                 .await;
             match sent {
-                Ok((Ok(Sent { task, opening, reader }), is_gone)) => {
+                Ok((Ok(Sent { task, opening, reader, .. }), is_gone)) => {
                     self.note(format_args!("{words} is with {task}"));
                     self.world.oracle.told(&self.world.stage, &words, &task);
                     return SendOutcome::Sent(Box::new(TaskOfMessage {

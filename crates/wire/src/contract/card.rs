@@ -69,6 +69,7 @@ fn card_of(
         documentation_url: deployment.documentation_url.clone(),
         interfaces: bindings(version).map(|binding| Interface { url: url.clone(), binding }).to_vec(),
         streaming: true,
+        push: deployment.push,
         extended: true,
         extensions: extensions_with(deployment, version, audience, base, offers),
         schemes: deployment.schemes.clone(),

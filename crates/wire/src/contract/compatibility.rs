@@ -35,7 +35,10 @@ pub(super) fn core(version: ProtocolVersion) -> Value {
 pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolVersion, base: Base) -> Value {
     let default = deployment.default_version(version, base);
     let entry = |version: ProtocolVersion| {
-        let (features, gaps) = features_and_gaps(version);
+        let (features, mut gaps) = features_and_gaps(version);
+        if !deployment.push {
+            gaps.push("Push notifications are switched off.");
+        }
         let value = json!({
             "enabled": true,
             "default": version == default,
@@ -57,7 +60,7 @@ pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolV
 }
 
 /// What this gateway supports of a version, and what is missing.
-fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], &'static [&'static str]) {
+fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], Vec<&'static str>) {
     match version {
         ProtocolVersion::V1 => (
             &[
@@ -66,7 +69,7 @@ fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], &'st
                 "Extensions by A2A-Extensions: methods, and fields of requests and responses.",
                 "Errors with google.rpc.ErrorInfo in both bindings.",
             ],
-            &["Push notifications are not supported.", "There is no gRPC binding.", "There are no tenants."],
+            vec!["There is no gRPC binding.", "There are no tenants."],
         ),
         ProtocolVersion::V03 => (
             &[
@@ -75,11 +78,7 @@ fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], &'st
                 "The fields of extensions without activation.",
                 "Tasks are shared with version 1.0.",
             ],
-            &[
-                "Push notifications are not supported.",
-                "There is no gRPC binding.",
-                "All blocks of a stream belong to one artifact.",
-            ],
+            vec!["There is no gRPC binding.", "All blocks of a stream belong to one artifact."],
         ),
     }
 }
@@ -113,7 +112,7 @@ fn extension_retention(deployment: &Deployment, version: ProtocolVersion) -> Map
 fn method_retention(deployment: &Deployment, version: ProtocolVersion) -> Map<String, Value> {
     let core = OPERATIONS.iter().map(|operation| {
         let mut row = json!({"surface": "core", "availability": "always", "retention": "required"});
-        if let Some(kind) = operation.refused {
+        if let Some(kind) = operation.refused(deployment) {
             row["availability"] = json!("disabled");
             row["error"] = method::error(version, kind);
         }

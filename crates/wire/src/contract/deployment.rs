@@ -46,6 +46,8 @@ pub struct Deployment {
     pub session_share: bool,
     /// Whether callers with the capability can delete sessions.
     pub session_delete: bool,
+    /// Whether callers can register push notifications.
+    pub push: bool,
     /// Whether `/metrics` is served.
     pub metrics: bool,
     pub environment: Environment,
@@ -134,6 +136,7 @@ impl Default for Deployment {
             workspace_mutations: false,
             session_share: false,
             session_delete: false,
+            push: true,
             metrics: true,
             environment: Environment::default(),
             project: None,

@@ -39,6 +39,7 @@ pub(crate) fn full() -> Deployment {
         workspace_mutations: true,
         session_share: true,
         session_delete: true,
+        push: false,
         metrics: false,
         environment: Environment {
             sandbox_mode: SandboxMode::WorkspaceWrite,

@@ -113,7 +113,7 @@ impl<'w> ObjectWriter<'w> {
     }
 }
 
-fn write_array<T>(
+pub(crate) fn write_array<T>(
     out: &mut Vec<u8>,
     items: impl IntoIterator<Item = T>,
     mut write: impl FnMut(&mut Vec<u8>, T),

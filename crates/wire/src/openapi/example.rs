@@ -59,6 +59,11 @@ pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
                 Params::TaskWithHistory => json!({"id": "task-1", "historyLength": 10}),
                 Params::Task => json!({"id": "task-1"}),
                 Params::List => json!({"pageSize": 20}),
+                Params::NewPushConfig => push_config(dialect),
+                Params::PushConfig if dialect == Dialect::V1 => json!({"taskId": "task-1", "id": "hook-1"}),
+                Params::PushConfig => json!({"id": "task-1", "pushNotificationConfigId": "hook-1"}),
+                Params::PushConfigs if dialect == Dialect::V1 => json!({"taskId": "task-1"}),
+                Params::PushConfigs => json!({"id": "task-1"}),
                 Params::Ignored => continue,
             };
             let value = call(operation.jsonrpc(version), &params);
@@ -72,6 +77,27 @@ pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
         }
     }
     examples
+}
+
+fn push_config(dialect: Dialect) -> Value {
+    let (id, url) = ("hook-1", "https://hooks.example.com/a2a");
+    let (scheme, credentials) = ("Bearer", "the token of the receiver");
+    match dialect {
+        Dialect::V1 => json!({
+            "taskId": "task-1",
+            "id": id,
+            "url": url,
+            "authentication": {"scheme": scheme, "credentials": credentials},
+        }),
+        Dialect::V03Rpc | Dialect::V03Rest => json!({
+            "taskId": "task-1",
+            "pushNotificationConfig": {
+                "id": id,
+                "url": url,
+                "authentication": {"schemes": [scheme], "credentials": credentials},
+            },
+        }),
+    }
 }
 
 /// Example parameters for methods about asks.

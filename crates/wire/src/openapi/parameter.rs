@@ -42,6 +42,11 @@ pub(super) fn of_list(dialect: Dialect) -> Vec<Value> {
     fields.map(|(name, schema)| json!({"name": name, "in": "query", "schema": schema})).collect()
 }
 
+pub(super) fn of_push_list() -> [Value; 2] {
+    ["pageSize", "pageToken"]
+        .map(|name| json!({"name": name, "in": "query", "schema": schema::push_list_fields()[name]}))
+}
+
 pub(super) fn history_length(dialect: Dialect) -> Value {
     json!({"name": "historyLength", "in": "query", "schema": schema::history_length(dialect)})
 }

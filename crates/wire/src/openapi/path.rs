@@ -5,7 +5,9 @@ use serde_json::{Map, Value, json};
 use super::schema::{Dialect, reference};
 use super::{example, extension, parameter, response, security};
 use crate::contract::{Audience, Deployment, method};
-use crate::surface::{Access, Endpoint, OPERATIONS, Operation, ProtocolVersion, ROUTES, Route, Served, Verb};
+use crate::surface::{
+    Access, Endpoint, OPERATIONS, Operation, Params, ProtocolVersion, ROUTES, Route, Served, Verb,
+};
 use crate::v1::method::Method;
 
 const DISCOVERY: &str = "Discovery";
@@ -93,6 +95,9 @@ fn of_operation(
     if operation.method == Method::ListTasks {
         parameters.extend(parameter::of_list(dialect));
     }
+    if operation.params == Params::PushConfigs {
+        parameters.extend(parameter::of_push_list());
+    }
     if operation.method == Method::GetTask {
         parameters.push(parameter::history_length(dialect));
     }
@@ -102,7 +107,7 @@ fn of_operation(
     if operation.streams {
         parameters.push(parameter::last_event_id());
     }
-    let mut responses = answer(operation, version, dialect, endpoint.verb);
+    let mut responses = answer(deployment, operation, version, dialect, endpoint.verb);
     responses.extend(response::errors(version));
     let mut entry = json!({
         "tags": [tag(version)],
@@ -110,9 +115,9 @@ fn of_operation(
         "summary": operation.summary,
         "parameters": parameters,
     });
-    if let Some(kind) = operation.refused {
+    if let Some(kind) = operation.refused(deployment) {
         let (_, word) = method::code(version, kind);
-        entry["description"] = json!(format!("Not supported yet: every call is refused ({word})."));
+        entry["description"] = json!(format!("Switched off: every call is refused ({word})."));
     }
     if (operation.method, version) == (Method::SendMessage, ProtocolVersion::V03) {
         entry["description"] = json!("The response comes at once, unless configuration.blocking is true.");
@@ -142,12 +147,13 @@ fn operation_id(operation: &Operation, version: ProtocolVersion, endpoint: Endpo
 }
 
 fn answer(
+    deployment: &Deployment,
     operation: &Operation,
     version: ProtocolVersion,
     dialect: Dialect,
     verb: Verb,
 ) -> Map<String, Value> {
-    if operation.refused.is_some() {
+    if operation.refused(deployment).is_some() {
         return Map::new();
     }
     if operation.streams {
@@ -156,6 +162,13 @@ fn answer(
     let name = match operation.method {
         Method::SendMessage => "SendMessageResponse",
         Method::ListTasks => "TaskPage",
+        Method::CreateTaskPushNotificationConfig | Method::GetTaskPushNotificationConfig => {
+            "TaskPushNotificationConfig"
+        }
+        Method::ListTaskPushNotificationConfigs => "TaskPushNotificationConfigPage",
+        Method::DeleteTaskPushNotificationConfig => {
+            return ok(response::json(version, &json!({"type": "object"})));
+        }
         Method::GetExtendedAgentCard => return card(&dialect_card(version), verb),
         _ => "Task",
     };
@@ -183,11 +196,14 @@ fn body(deployment: &Deployment, operation: &Operation, dialect: Dialect, verb: 
     }
     let (schema, is_required) = match operation.method {
         Method::SendMessage | Method::SendStreamingMessage => (dialect.reference("SendMessageRequest"), true),
+        Method::CreateTaskPushNotificationConfig => {
+            (dialect.reference("CreateTaskPushNotificationConfigRequest"), true)
+        }
         // The body may be empty. In an object, only the id is read, and must be that of the path.
         _ => (json!({"type": "object", "additionalProperties": true}), false),
     };
     let mut media = json!({"application/json": {"schema": schema}});
-    if is_required {
+    if operation.params == Params::Message {
         media["application/json"]["examples"] = Value::Object(example::sends(deployment, dialect));
     }
     if dialect == Dialect::V1 {

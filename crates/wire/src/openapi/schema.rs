@@ -8,11 +8,13 @@ mod card;
 mod content;
 mod error;
 mod metadata;
+mod push;
 mod request;
 mod rpc;
 mod service;
 
 pub(super) use content::Dialect;
+pub(super) use push::list_fields as push_list_fields;
 pub(super) use request::{history_length, list_fields};
 
 /// Every schema by its name. A document may need only some of them.
@@ -27,6 +29,7 @@ pub(super) fn all(deployment: &Deployment) -> Map<String, Value> {
     for dialect in Dialect::ALL {
         content::add(&mut schemas, dialect);
         request::add(&mut schemas, dialect);
+        push::add(&mut schemas, dialect);
     }
     schemas
 }

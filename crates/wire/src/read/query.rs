@@ -54,17 +54,20 @@ pub(crate) fn list_tasks(query: &[(String, String)], spelling: &Spelling) -> Res
     })
 }
 
-struct Query<'a>(&'a [(String, String)]);
+/// The pairs of a query, decoded.
+pub(crate) type Pairs<'a> = &'a [(String, String)];
+
+pub(super) struct Query<'a>(Pairs<'a>);
 
 impl Query<'_> {
     /// The last value under any spelling of a name.
-    fn get<T>(&self, spellings: &[&str], read: impl FnOnce(&str) -> Read<T>) -> Read<Option<T>> {
+    pub(super) fn get<T>(&self, spellings: &[&str], read: impl FnOnce(&str) -> Read<T>) -> Read<Option<T>> {
         let pair = self.0.iter().rev().find(|(key, _)| spellings.contains(&key.as_str()));
         pair.map(|(key, value)| read(value).map_err(|fault| fault.under(key))).transpose()
     }
 }
 
-fn read<T>(query: &[(String, String)], read: impl FnOnce(&Query<'_>) -> Read<T>) -> Result<T> {
+pub(super) fn read<T>(query: Pairs<'_>, read: impl FnOnce(&Query<'_>) -> Read<T>) -> Result<T> {
     let query = Query(query);
     query.get(&["tenant"], no_tenant).and_then(|_| read(&query)).map_err(Fault::into_params_error)
 }
@@ -84,7 +87,7 @@ fn task_of_path(id: &str, query: &[(String, String)], body: &str) -> Result<Task
     Ok(task)
 }
 
-fn path_id(text: &str) -> Read<TaskId> {
+pub(super) fn path_id(text: &str) -> Read<TaskId> {
     id(text, TaskId::parse).map_err(|fault| fault.under("id"))
 }
 

@@ -3,13 +3,15 @@
 //! Options in the request's metadata override those in the message's metadata, field by field. Blank text counts as absent. Both
 //! objects are checked: an error in one is reported even if the other overrides the field.
 
-use longshore_model::{Delivery, Metadata, ModelName, PromptOptions, SendOptions, SessionId};
+use longshore_model::{
+    Delivery, Metadata, ModelName, PromptOptions, PushEvents, PushWord, SendOptions, SessionId,
+};
 use serde_json::value::RawValue;
 
 use super::id;
 use crate::agent_options;
 use crate::extension::Extension;
-use crate::json::{Fault, Object, Read, text};
+use crate::json::{Fault, Object, Read, list, text};
 use crate::names::{AGENT_OBJECT, DIRECTORY, WORKSPACE};
 
 #[cfg(test)]
@@ -29,6 +31,7 @@ pub(super) fn read(request: Option<&Metadata>, message: Option<&Metadata>) -> Re
         workspace: first.workspace.or(second.workspace),
         delivery: first.delivery.or(second.delivery).unwrap_or_default(),
         prompt: first.prompt.or(&second.prompt),
+        push_events: first.push_events.or(second.push_events),
     })
 }
 
@@ -71,6 +74,7 @@ pub(crate) struct MetadataOptions {
     pub(crate) workspace: Option<String>,
     delivery: Option<Delivery>,
     pub(crate) prompt: PromptOptions,
+    push_events: Option<PushEvents>,
 }
 
 fn both(request: Option<&Metadata>, message: Option<&Metadata>) -> Read<[MetadataOptions; 2]> {
@@ -103,10 +107,13 @@ impl MetadataOptions {
     }
 
     fn read_shared(&mut self, raw: &RawValue) -> Read<()> {
-        let shared = Object::read(raw, &["session", "model", "mode", "delivery"])?;
+        let shared = Object::read(raw, &["session", "model", "mode", "delivery", "push"])?;
         shared.optional("session", |raw| self.read_session(raw))?;
         self.prompt.model = field(&shared, "model", model)?;
         self.prompt.mode = field(&shared, "mode", line)?;
+        self.push_events = field(&shared, "push", |raw| {
+            field(&Object::read(raw, &["events"])?, "events", |raw| push_events(raw).map(Some))
+        })?;
         self.delivery = field(&shared, "delivery", |raw| line(raw)?.map(|word| delivery(&word)).transpose())?;
         Ok(())
     }
@@ -153,6 +160,28 @@ fn delivery(word: &str) -> Read<Delivery> {
         let words = Delivery::ALL.map(Delivery::as_str);
         Fault::new(format!("must be one of {}", words.join(", ")))
     })
+}
+
+/// `all`, or a list of states, each as any version spells it, and `artifact`.
+fn push_events(raw: &RawValue) -> Read<PushEvents> {
+    if !raw.get().starts_with('[') {
+        return match text(raw)?.as_str() {
+            "all" => Ok(PushEvents::ALL),
+            _ => Err(Fault::new("must be all, or a list of states and artifact")),
+        };
+    }
+    let words = list(raw, |raw| {
+        let word = text(raw)?;
+        let plain = word.strip_prefix("TASK_STATE_").map(str::to_ascii_lowercase);
+        let plain = plain.unwrap_or(word).replace('-', "_");
+        let known = if plain == "cancelled" { "canceled" } else { &plain };
+        PushWord::parse(known)
+            .ok_or_else(|| Fault::new("must be a state of a task, such as completed, or artifact"))
+    })?;
+    if words.is_empty() {
+        return Err(Fault::new("must have at least one element"));
+    }
+    Ok(words.into_iter().collect())
 }
 
 /// Text of one line.

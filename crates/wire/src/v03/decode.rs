@@ -2,16 +2,22 @@
 //!
 //! Old clients mix the formats of 0.3 and 1.0, so every field that is unambiguous is understood in either format.
 
-use longshore_model::{GetTask, ListTasks, Result, SendConfig, SendMessage, Task};
+use longshore_model::{GetTask, ListTasks, PushFormat, Result, SendConfig, SendMessage, Task};
 use serde_json::value::RawValue;
 
 use super::Dialect;
 use crate::json::{Object, Read, boolean};
-use crate::read::{answer, query, request};
+use crate::read::{answer, push, query, request};
 
 #[cfg(test)]
 mod tests;
 
+pub use crate::read::push::{
+    create_query_v03 as create_push_config_query, create_v03 as create_push_config,
+    delete_query as delete_push_config_query, delete_v03 as delete_push_config,
+    get_query as get_push_config_query, get_v03 as get_push_config, list_query as list_push_configs_query,
+    list_v03 as list_push_configs,
+};
 pub use crate::v1::decode::{
     StreamEvent, TaskPage, cancel_task, cancel_task_query, get_task, subscribe, subscribe_query,
 };
@@ -76,9 +82,14 @@ fn send_config(dialect: Dialect, raw: Option<&RawValue>) -> Read<SendConfig> {
         "taskPushNotificationConfig",
     ];
     let config = Object::read(raw, known)?;
-    let mut wants_push = false;
-    for name in ["pushNotificationConfig", "pushNotification", "taskPushNotificationConfig"] {
-        wants_push |= config.optional(name, |raw| Object::read(raw, &[]))?.is_some();
+    let mut push = None;
+    for (name, place) in [
+        ("pushNotificationConfig", "configuration.pushNotificationConfig"),
+        ("pushNotification", "configuration.pushNotification"),
+        ("taskPushNotificationConfig", "configuration.taskPushNotificationConfig"),
+    ] {
+        let read = config.optional(name, |raw| push::in_send(raw, PushFormat::V03, place))?;
+        push = push.or(read.map(Box::new));
     }
     let modes = config.optional("acceptedOutputModes", request::output_modes)?;
     let history_length = config.optional("historyLength", request::history_length)?;
@@ -94,7 +105,7 @@ fn send_config(dialect: Dialect, raw: Option<&RawValue>) -> Read<SendConfig> {
             .map(|blocking| !blocking)
             .or(return_immediately)
             .unwrap_or(returns_immediately(dialect)),
-        wants_push,
+        push,
     })
 }
 

@@ -2,12 +2,15 @@
 //! activation. `metadata.iac_code` is not written.
 
 use bytes::Bytes;
-use longshore_model::{Artifact, BlockKind, Message, MessageId, Part, Role, Task, TaskState, TaskStatus};
+use longshore_model::{
+    Artifact, BlockKind, Message, MessageId, Part, PushConfig, Role, Task, TaskState, TaskStatus,
+};
 
 use self::artifact::{PartKinds, has_stream, write_stream};
 use super::Dialect;
 use crate::extension::Activated;
-use crate::json::ObjectWriter;
+use crate::json::{ObjectWriter, write_array};
+use crate::write::push;
 use crate::write::shared::Shared;
 use crate::write::{
     seen_artifacts, seen_parts, size_of_task, write_artifact, write_kind, write_names, write_page,
@@ -51,6 +54,44 @@ pub fn list_response(
         write_task(out, task, view, dialect, StatusMessage::Stored, None);
     });
     out.into()
+}
+
+/// A configuration of push notifications, without its secrets.
+pub fn push_config(config: &PushConfig, dialect: Dialect) -> Bytes {
+    let mut out = Vec::with_capacity(256);
+    write_push_config(&mut out, config, dialect);
+    out.into()
+}
+
+/// The configurations of a task. JSON-RPC has no pages: the result is the list itself.
+pub fn push_page(configs: &[PushConfig], next_page_token: &str, dialect: Dialect) -> Bytes {
+    let mut out = Vec::with_capacity(64 + 256 * configs.len());
+    let write = |out: &mut Vec<u8>, config: &PushConfig| write_push_config(out, config, dialect);
+    match dialect {
+        Dialect::Rpc => write_array(&mut out, configs, write),
+        Dialect::Rest => push::write_page(&mut out, configs, next_page_token, write),
+    }
+    out.into()
+}
+
+/// The response to a deletion. On JSON-RPC the result is `null`: clients look for the key.
+pub fn deleted(dialect: Dialect) -> Bytes {
+    Bytes::from_static(match dialect {
+        Dialect::Rpc => &b"null"[..],
+        Dialect::Rest => &b"{}"[..],
+    })
+}
+
+fn write_push_config(out: &mut Vec<u8>, config: &PushConfig, dialect: Dialect) {
+    let mut object = ObjectWriter::begin(out);
+    match dialect {
+        Dialect::Rpc => object.text("taskId", config.task.as_str()),
+        Dialect::Rest => {
+            object.text("name", &format!("tasks/{}/pushNotificationConfigs/{}", config.task, config.id));
+        }
+    }
+    push::write_inner(&mut object, config);
+    object.end();
 }
 
 /// A snapshot as a frame of a stream. With a gap, the task's metadata says which events the reader missed.

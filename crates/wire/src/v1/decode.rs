@@ -1,17 +1,22 @@
 //! Reads requests of 1.0 (JSON-RPC params, REST bodies, query strings) into commands, and responses as a client does.
 
-use longshore_model::{ListTasks, Result, SendConfig, SendMessage, Task};
+use longshore_model::{ListTasks, PushFormat, Result, SendConfig, SendMessage, Task};
 use serde_json::value::RawValue;
 
 use super::SPELLING;
 use crate::json::{Object, Read, boolean};
-use crate::read::{answer, query, request};
+use crate::read::{answer, push, query, request};
 
 pub(super) mod part;
 #[cfg(test)]
 pub(crate) mod tests;
 
 pub use crate::read::answer::{StreamEvent, TaskPage};
+pub use crate::read::push::{
+    create as create_push_config, create_query as create_push_config_query, delete as delete_push_config,
+    delete_query as delete_push_config_query, get as get_push_config, get_query as get_push_config_query,
+    list_configs as list_push_configs, list_query as list_push_configs_query,
+};
 pub use crate::read::query::{
     cancel_task as cancel_task_query, get_task as get_task_query, subscribe as subscribe_query,
 };
@@ -54,12 +59,14 @@ pub fn task_page(json: &str) -> Result<TaskPage> {
 fn send_config(raw: &RawValue) -> Read<SendConfig> {
     let known = &["acceptedOutputModes", "taskPushNotificationConfig", "historyLength", "returnImmediately"];
     let config = Object::read(raw, known)?;
-    let push = config.optional("taskPushNotificationConfig", |raw| Object::read(raw, &[]))?;
+    let push = config.optional("taskPushNotificationConfig", |raw| {
+        push::in_send(raw, PushFormat::V1, "configuration.taskPushNotificationConfig")
+    })?;
     let modes = config.optional("acceptedOutputModes", request::output_modes)?;
     Ok(SendConfig {
         accepted_output_modes: modes.unwrap_or_default(),
         history_length: config.optional("historyLength", request::history_length)?,
         return_immediately: config.optional("returnImmediately", boolean)?.unwrap_or(false),
-        wants_push: push.is_some(),
+        push: push.map(Box::new),
     })
 }

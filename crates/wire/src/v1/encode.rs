@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use longshore_model::{
-    Artifact, ArtifactUpdate, BlockKind, ContextId, Entry, Notes, OutputModes, PartContent, StatusUpdate,
-    Task, TaskEvent, TaskId,
+    Artifact, ArtifactUpdate, BlockKind, ContextId, Entry, Notes, OutputModes, PartContent, PushConfig,
+    StatusUpdate, Task, TaskEvent, TaskId,
 };
 
 use super::SPELLING;
@@ -16,6 +16,7 @@ use crate::output::data_as_text;
 use crate::spelling::PartView;
 use crate::write::iac_code::Details;
 use crate::write::negotiation;
+use crate::write::push;
 use crate::write::shared::{EventPosition, Shared};
 use crate::write::{
     hides_first_message, is_exposed, is_seen, seen_artifacts, size_of_task, write_artifact, write_bytes,
@@ -56,6 +57,25 @@ pub fn list_response(tasks: &[Task], view: View, next_page_token: &str, page_siz
         object.end();
     });
     out.into()
+}
+
+/// A configuration of push notifications, without its secrets.
+pub fn push_config(config: &PushConfig) -> Bytes {
+    let mut out = Vec::with_capacity(256);
+    push::write_flat(&mut out, config);
+    out.into()
+}
+
+/// The response to `ListTaskPushNotificationConfigs`.
+pub fn push_page(configs: &[PushConfig], next_page_token: &str) -> Bytes {
+    let mut out = Vec::with_capacity(64 + 256 * configs.len());
+    push::write_page(&mut out, configs, next_page_token, push::write_flat);
+    out.into()
+}
+
+/// The response to `DeleteTaskPushNotificationConfig`.
+pub fn deleted() -> Bytes {
+    Bytes::from_static(b"{}")
 }
 
 /// Encodes one event of the log as one frame of a stream. `None`: this client may not see the event. Three fields of the view

@@ -1,7 +1,7 @@
 //! Ids, timestamps, and the metadata of requests and responses.
 
 use longshore_model::id::MAX_ID_LENGTH;
-use longshore_model::{AskKind, BlockKind, Delivery, OptionKind, PermissionReply};
+use longshore_model::{AskKind, BlockKind, Delivery, OptionKind, PermissionReply, PushEvents, PushWord};
 use serde_json::{Map, Value, json};
 
 use super::{object, reference};
@@ -150,6 +150,22 @@ fn request(deployment: &Deployment) -> Value {
             "model": open(json!({"providerID": line, "modelID": line})),
             "mode": line,
             "delivery": {"enum": Delivery::ALL.map(Delivery::as_str)},
+            "push": {
+                "type": "object",
+                "description": "Which events the push notifications of this send are about.",
+                "properties": {
+                    "events": {
+                        "oneOf": [
+                            {"const": "all"},
+                            {
+                                "type": "array",
+                                "items": {"enum": PushEvents::ALL.words().map(PushWord::as_str).collect::<Vec<_>>()},
+                                "minItems": 1,
+                            },
+                        ],
+                    },
+                },
+            },
         })),
         AGENT_OBJECT: open((deployment.surface.message_fields)()),
         "iac_code": open(json!({"cwd": line})),

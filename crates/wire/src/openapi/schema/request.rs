@@ -39,6 +39,12 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
         Dialect::V03Rest => ("blocking", "Wait for the end of the turn. The default is not to wait."),
     };
     configuration[key] = json!({"type": "boolean", "description": description});
+    let push = match dialect {
+        Dialect::V1 => "taskPushNotificationConfig",
+        Dialect::V03Rpc => "pushNotificationConfig",
+        Dialect::V03Rest => "pushNotification",
+    };
+    configuration[push] = dialect.reference("PushNotificationConfig");
     object(
         schemas,
         &dialect.named("SendMessageConfiguration"),

@@ -100,10 +100,9 @@ fn core(version: ProtocolVersion, operation: &Operation) -> Value {
         Params::TaskWithHistory => (dialect.reference("GetTaskRequest"), true),
         Params::List => (dialect.reference("ListTasksRequest"), false),
         Params::Task => (dialect.reference("TaskIdRequest"), true),
-        Params::Ignored if operation.refused.is_some() => {
-            let why = "Ignored: push notifications are not supported.";
-            (json!({"type": "object", "description": why, "additionalProperties": true}), false)
-        }
+        Params::NewPushConfig => (dialect.reference("CreateTaskPushNotificationConfigRequest"), true),
+        Params::PushConfig => (dialect.reference("TaskPushNotificationConfigIdRequest"), true),
+        Params::PushConfigs => (dialect.reference("ListTaskPushNotificationConfigsRequest"), true),
         Params::Ignored => (json!({"type": "object", "additionalProperties": true}), false),
     };
     envelope(operation.jsonrpc(version), &params, is_required)
@@ -142,7 +141,14 @@ fn extension(method: &methods::Method, deployment: &Deployment) -> Value {
 fn results(deployment: &Deployment) -> Vec<Value> {
     let mut results = Vec::new();
     for dialect in ProtocolVersion::ALL.map(dialect) {
-        for name in ["SendMessageResponse", "Task", "TaskPage", "AgentCard"] {
+        for name in [
+            "SendMessageResponse",
+            "Task",
+            "TaskPage",
+            "TaskPushNotificationConfig",
+            "TaskPushNotificationConfigPage",
+            "AgentCard",
+        ] {
             let reference = dialect.reference(name);
             // In 0.3 the response to a send is a task.
             if !(dialect == Dialect::V03Rpc && name == "SendMessageResponse") {

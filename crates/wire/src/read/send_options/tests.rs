@@ -1,6 +1,8 @@
 //! Each option in either metadata object, and the exact error of each invalid value.
 
-use longshore_model::{Delivery, ErrorKind, ModelName, Result, SendMessage, SendOptions};
+use longshore_model::{
+    Delivery, ErrorKind, ModelName, PushEvents, PushWord, Result, SendMessage, SendOptions, TaskState,
+};
 
 use crate::v1::decode::send_message;
 
@@ -231,5 +233,32 @@ fn the_only_format_is_text() {
     refused("null", &schema, "message.metadata.opencode.format.type");
     for json in ["{}", r#"{"type":null}"#, r#"{"type":"xml"}"#, r#"{"type":7}"#] {
         refused(&format(json), "null", "metadata.opencode.format.type");
+    }
+}
+
+#[test]
+fn push_events_are_all_or_a_list_of_states_in_any_spelling() {
+    let events = |value: &str| format!(r#"{{"shared":{{"push":{{"events":{value}}}}}}}"#);
+    let of = |words: &[PushWord]| Some(words.iter().copied().collect::<PushEvents>());
+    let both = of(&[PushWord::State(TaskState::InputRequired), PushWord::State(TaskState::Canceled)]);
+    for (value, expected) in [
+        (r#""all""#, Some(PushEvents::ALL)),
+        (r#"["input_required","canceled"]"#, both),
+        (r#"["input-required","cancelled"]"#, both),
+        (r#"["TASK_STATE_INPUT_REQUIRED","TASK_STATE_CANCELLED"]"#, both),
+        (r#"["artifact"]"#, of(&[PushWord::Artifact])),
+        ("null", None),
+    ] {
+        assert_eq!(sent(&events(value), "null").unwrap().options.push_events, expected, "{value}");
+        assert_eq!(sent("null", &events(value)).unwrap().options.push_events, expected, "{value}");
+    }
+    let field = "metadata.shared.push.events";
+    for (value, path) in [
+        (r#""completed""#, field.to_owned()),
+        ("[]", field.to_owned()),
+        (r#"["completed","done"]"#, format!("{field}[1]")),
+        ("[1]", format!("{field}[0]")),
+    ] {
+        refused(&events(value), "null", &path);
     }
 }

@@ -1,7 +1,8 @@
 //! Requests in every format of old clients, and the exact error of each invalid one.
 
 use longshore_model::{
-    ErrorKind, Json, Message, MessageId, OutputModes, Part, PartContent, Role, TaskState, Timestamp,
+    ErrorKind, Json, Message, MessageId, OutputModes, Part, PartContent, PushFormat, Role, TaskState,
+    Timestamp,
 };
 
 use super::Dialect::{Rest, Rpc};
@@ -46,7 +47,7 @@ fn every_format_of_a_message_gives_the_same_message() {
         "metadata": {"top": true}
     }"#;
     let rest = r#"{"metadata":{"top":true},"configuration":{"accepted_output_modes":["text/plain"],"history_length":3,
-        "blocking":false,"push_notification":{}},"request":{"message_id":"m1","context_id":"c1","task_id":"t1","role":1,
+        "blocking":false,"push_notification":{"url":"https://example.com/hook"}},"request":{"message_id":"m1","context_id":"c1","task_id":"t1","role":1,
         "content":[{"text":"a","metadata":{"n":1700000000000000001}},
         {"file":{"fileWithBytes":"-_8","mime_type":"image/png","name":"a.png"}},
         {"file":{"file_with_uri":"https://example.com/x","mimeType":"text/html","name":""}},{"data":{"data":{"a":1.50}}}],
@@ -57,14 +58,21 @@ fn every_format_of_a_message_gives_the_same_message() {
         {"url":"https://example.com/x","mediaType":"text/html"},{"data":{"a":1.50}}],
         "metadata":{"k":1e2},"extensions":["urn:x"],"referenceTaskIds":["t0"]},"metadata":{"top":true},
         "configuration":{"acceptedOutputModes":["text/plain"],"historyLength":3,"returnImmediately":true,
-        "taskPushNotificationConfig":{}}}"#;
-    let expected = send_message(Rpc, rpc).unwrap();
-    assert_eq!(send_message(Rest, rest).unwrap(), expected);
+        "taskPushNotificationConfig":{"url":"https://example.com/hook"}}}"#;
+    // The place and the version of a push configuration are what differs.
+    let plain = |read: Result<SendMessage>| {
+        let mut command = read.unwrap();
+        let push = command.config.push.as_mut().unwrap();
+        (push.place, push.format) = ("", PushFormat::V03);
+        command
+    };
+    let expected = plain(send_message(Rpc, rpc));
+    assert_eq!(plain(send_message(Rest, rest)), expected);
     for dialect in Dialect::ALL {
-        assert_eq!(send_message(dialect, newer).unwrap(), expected, "{dialect:?}");
+        assert_eq!(plain(send_message(dialect, newer)), expected, "{dialect:?}");
     }
-    assert_eq!(send_message(Rest, rpc).unwrap(), expected, "REST understands the format of JSON-RPC");
-    assert_eq!(crate::v1::decode::send_message(newer).unwrap(), expected, "1.0 reads the same message");
+    assert_eq!(plain(send_message(Rest, rpc)), expected, "REST understands the format of JSON-RPC");
+    assert_eq!(plain(crate::v1::decode::send_message(newer)), expected, "1.0 reads the same message");
 
     let message = &expected.message;
     let file =
@@ -72,7 +80,8 @@ fn every_format_of_a_message_gives_the_same_message() {
     assert_eq!(message.parts[1], Part { filename: Some("a.png".to_owned()), ..file });
     assert_eq!(message.parts[3], data(r#"{"a":1.50}"#));
     assert_eq!(expected.config.accepted_output_modes, OutputModes::new(["text/plain"]));
-    assert!(expected.config.wants_push && expected.config.return_immediately);
+    assert_eq!(expected.config.push.as_ref().unwrap().url, "https://example.com/hook");
+    assert!(expected.config.return_immediately);
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn every_spelling_of_a_message_is_the_same_message() {
         "metadata": {"top": true}, "tenant": ""
     }"#;
     let snake = r#"{"tenant":null,"unknown":{"a":[]},"metadata":{"top":true},"configuration":{"accepted_output_modes":["text/plain"],
-        "history_length":"3","return_immediately":true,"task_push_notification_config":{}},
+        "history_length":"3","return_immediately":true,"task_push_notification_config":{"url":"https://example.com/hook"}},
         "message":{"reference_task_ids":["t0"],"extensions":["urn:x"],"metadata":{"k":1e2},"parts":[
         {"metadata":{"n":1700000000000000001},"media_type":"text/markdown","filename":"a.md","text":"","url":null,"data":null},
         {"raw":"-_8","text":null,"future":1},{"url":"https:\/\/example.com/x","filename":"","media_type":null},{"data":[1.50,null]}],
@@ -69,7 +69,8 @@ fn every_spelling_of_a_message_is_the_same_message() {
     assert_eq!(message.parts[2], Part::new(PartContent::Url("https://example.com/x".to_owned())));
     assert_eq!(message.parts[3], Part::data(Json::parse("[1.50,null]").unwrap()));
     assert_eq!(expected.metadata, Some(metadata(r#"{"top":true}"#)));
-    assert!(expected.config.wants_push && expected.config.return_immediately);
+    assert_eq!(expected.config.push.as_ref().unwrap().url, "https://example.com/hook");
+    assert!(expected.config.return_immediately);
     assert_eq!(expected.config.history_length, Some(3));
     assert_eq!(expected.config.accepted_output_modes, OutputModes::new(["text/plain"]));
     assert!(!expected.may_claim);

@@ -1,0 +1,94 @@
+//! Reads the settings of push notifications.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use longshore_engine::PushRules;
+use longshore_engine::port::PushLimits;
+use longshore_model::{PushEvents, PushWord};
+use longshore_outbound::{HostRule, IpNet, Rules, Scheme};
+
+use super::problem::Problem;
+use super::read::Reader;
+use super::setting::Setting;
+use super::table;
+
+/// Which webhooks callers may register.
+#[derive(Clone, Debug)]
+pub struct PushPlan {
+    pub enabled: bool,
+    pub rules: PushRules,
+    /// Which URLs the address guard lets through.
+    pub receivers: Rules,
+}
+
+/// `None` only when a problem was added to the reader.
+pub(super) fn read(reader: &mut Reader<'_>) -> Option<PushPlan> {
+    let enabled = reader.switch(&table::PUSH);
+    let words =
+        parsed(reader, &table::PUSH_EVENTS, events, "is neither a state of a task, nor artifact or all");
+    let limits = PushLimits {
+        per_task: count(reader, &table::PUSH_CONFIGS_PER_TASK),
+        per_principal: count(reader, &table::PUSH_CONFIGS_PER_PRINCIPAL),
+        in_all: count(reader, &table::PUSH_CONFIGS),
+    };
+    let secret_bytes = reader.size(&table::PUSH_SECRET_BYTES);
+    let has_http = reader.switch(&table::PUSH_HTTP);
+    let host = "is not a host name, such as hooks.example.com, or *. and a host name";
+    let receivers = Rules {
+        schemes: if has_http { vec![Scheme::Https, Scheme::Http] } else { vec![Scheme::Https] },
+        ports: parsed(reader, &table::PUSH_PORTS, ports, "is neither a port nor a range of ports"),
+        hosts: parsed(reader, &table::PUSH_HOSTS, HostRule::parse, host),
+        internal_hosts: parsed(reader, &table::PUSH_INTERNAL_HOSTS, HostRule::parse, host),
+        internal_networks: parsed(
+            reader,
+            &table::PUSH_INTERNAL_NETWORKS,
+            network,
+            "is not a network, such as 10.1.2.0/24",
+        ),
+    };
+    let events = words.into_iter().flatten().collect();
+    Some(PushPlan {
+        enabled,
+        rules: PushRules { limits, max_secret_bytes: usize::try_from(secret_bytes?).ok()?, events },
+        receivers,
+    })
+}
+
+fn count(reader: &mut Reader<'_>, setting: &Setting) -> u64 {
+    reader.count(setting).unwrap_or(0) as u64
+}
+
+fn events(word: &str) -> Option<Vec<PushWord>> {
+    match word {
+        "all" => Some(PushEvents::ALL.words().collect()),
+        _ => PushWord::parse(word).map(|word| vec![word]),
+    }
+}
+
+fn ports(text: &str) -> Option<RangeInclusive<u16>> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+    (first > 0 && first <= last).then_some(first..=last)
+}
+
+/// An address alone is a network of one.
+fn network(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+}
+
+/// The elements of a list. A wrong one is a problem.
+fn parsed<T>(
+    reader: &mut Reader<'_>,
+    setting: &Setting,
+    parse: fn(&str) -> Option<T>,
+    reason: &str,
+) -> Vec<T> {
+    let words = reader.list(setting);
+    if let Some(wrong) = words.iter().find(|word| parse(word).is_none())
+        && let Some(written) = reader.written(setting)
+    {
+        reader.problem(Problem::rule(&written.source, setting, format!("{wrong:?} {reason}")));
+    }
+    words.iter().filter_map(|word| parse(word)).collect()
+}
