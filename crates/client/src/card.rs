@@ -108,21 +108,26 @@ impl Card {
 
     /// The first interface of the card that may be used, or the first in the client's own order.
     pub fn choose(&self, settings: &Settings) -> Result<&Interface> {
-        let of = |binding: &Binding| self.interfaces.iter().find(|interface| interface.binding == *binding);
+        let mut usable = self.interfaces.iter().filter(|interface| {
+            settings.bindings.contains(&interface.binding)
+                && settings.version.is_none_or(|version| version == interface.version)
+        });
         let chosen = if settings.prefers_own_order {
-            settings.bindings.iter().find_map(of)
+            // Of two with the same binding, the first of the card.
+            usable.min_by_key(|interface| settings.bindings.iter().position(|own| *own == interface.binding))
         } else {
-            self.interfaces.iter().find(|interface| settings.bindings.contains(&interface.binding))
+            usable.next()
         };
         chosen.ok_or_else(|| {
             let wanted: Vec<_> = settings.bindings.iter().map(|binding| binding.as_str()).collect();
             Error::new(
                 ErrorKind::NoInterface,
                 format!(
-                    "The agent {} offers no interface that can be used here. It offers: {}. Can be used: {} of A2A 1.0 and 0.3.",
+                    "The agent {} offers no interface that can be used here. It offers: {}. Can be used: {} of A2A {}.",
                     self.name,
                     self.offers.join(", "),
-                    wanted.join(" and ")
+                    wanted.join(" and "),
+                    settings.version.map_or("1.0 and 0.3", ProtocolVersion::as_str)
                 ),
             )
         })
@@ -241,6 +246,7 @@ mod tests {
     fn the_first_usable_interface_is_chosen_unless_the_client_has_an_order() {
         let rpc_only = Settings { bindings: vec![Binding::JsonRpc], ..Settings::default() };
         let own_order = Settings { prefers_own_order: true, ..Settings::default() };
+        let old_only = Settings { version: Some(ProtocolVersion::V03), ..own_order.clone() };
         let future = json!({"name": "A", "supportedInterfaces": [
             {"url": "http://a/", "protocolBinding": "JSONRPC", "protocolVersion": "2.0"}]});
         let plain = json!({"name": "A", "url": "http://a/"});
@@ -248,6 +254,7 @@ mod tests {
             (merged(), Settings::default(), "HTTP+JSON 1.0 http://agent.example/rest"),
             (merged(), rpc_only, "JSONRPC 1.0 http://agent.example/rpc"),
             (merged(), own_order, "JSONRPC 1.0 http://agent.example/rpc"),
+            (merged(), old_only, "HTTP+JSON 0.3 http://agent.example/old"),
             (plain, Settings::default(), "JSONRPC 0.3 http://a/"),
             (
                 future,

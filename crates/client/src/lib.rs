@@ -15,6 +15,7 @@ mod discovery;
 mod error;
 mod http;
 mod polling;
+mod push;
 mod read;
 mod refusal;
 mod request;
@@ -29,8 +30,9 @@ pub use discovery::{Discovered, Discovery};
 pub use error::{Error, ErrorKind, Origin, Retry};
 pub use longshore_model::TaskState;
 pub use longshore_wire::surface::ProtocolVersion;
+pub use push::{PushAuthentication, PushConfig};
 pub use request::{Outgoing, new_message_id};
-pub use settings::{Credential, Limits, Polling, Settings};
+pub use settings::{CardCache, Credential, Limits, Polling, Settings};
 pub use task_stream::TaskStream;
 pub use value::{
     Artifact, ArtifactUpdate, Content, Event, Message, Metadata, Part, Role, Status, StatusUpdate, Task,

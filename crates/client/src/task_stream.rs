@@ -14,7 +14,7 @@ use crate::changes::{changes, weight};
 use crate::client::{Client, result_of_rpc};
 use crate::connection::{Begin, Connection, Ended};
 use crate::error::{Error, ErrorKind, Retry};
-use crate::polling::Intervals;
+use crate::polling::Looks;
 use crate::request::Outgoing;
 use crate::settings::Polling;
 use crate::sse::Frame;
@@ -67,7 +67,7 @@ enum Source {
     /// There is no stream, or it has ended.
     Closed,
     /// The agent has no stream for the task: it is looked at again and again.
-    Looking(Intervals),
+    Looking(Looks),
 }
 
 impl TaskStream {
@@ -111,8 +111,9 @@ impl TaskStream {
                     Ok(frame) => self.take_frame(&frame).await?,
                     Err(ended) => self.source_ended(ended).await?,
                 },
-                Source::Looking(intervals) => {
-                    tokio::time::sleep(intervals.next()).await;
+                Source::Looking(looks) => {
+                    let id = self.task.as_ref().map_or("", |task| task.id.as_str());
+                    looks.wait(id).await?;
                     match self.look().await {
                         Err(error) if is_passing(&error) && self.failures < MAX_FAILURES => {
                             self.failures += 1;
@@ -161,8 +162,9 @@ impl TaskStream {
     }
 
     fn look_from_now_on(&mut self) {
-        let polling = self.client.settings().polling.unwrap_or_default();
-        self.source = Source::Looking(Intervals::new(Polling { timeout: None, ..polling }));
+        let polling = self.client.settings().polling;
+        let polling = polling.unwrap_or(Polling { timeout: None, ..Polling::default() });
+        self.source = Source::Looking(Looks::new(polling));
         self.is_over |= self.is_settled();
     }
 
