@@ -38,7 +38,7 @@ Calls of other agents (`longshore call` and others; environment or file only):
   A2A_CLIENT_CARD_FETCH_TIMEOUT_SECONDS [file: client.card_timeout]
       the same for its card [default: 5]
   A2A_CLIENT_SUPPORTED_TRANSPORTS [file: client.transports]
-      bindings to use [default: JSONRPC,HTTP+JSON]
+      bindings to use [default: JSONRPC,HTTP+JSON,GRPC]
   A2A_CLIENT_USE_CLIENT_PREFERENCE [file: client.use_client_preference]
       use them in this order [default: false]
   A2A_CLIENT_PROTOCOL_VERSION [file: client.protocol_version]

@@ -12,13 +12,14 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use crate::card::{Binding, Card, Interface};
+use crate::connection::Source;
 use crate::discovery::{Discovered, Discovery};
 use crate::error::{Error, ErrorKind};
 use crate::request::{Dialect, Outgoing};
 use crate::settings::Settings;
 use crate::task_stream::{Start, TaskStream};
 use crate::value::{Event, Task};
-use crate::{Result, http, polling, read, refusal};
+use crate::{Result, grpc, http, polling, read, refusal};
 
 /// All characters of an id but these are percent-encoded in a path.
 const ID: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
@@ -36,6 +37,8 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     http: reqwest::Client,
+    /// `None`: the interface has another binding.
+    grpc: Option<grpc::Service>,
     interface: Interface,
     card: Option<Arc<Card>>,
     /// The credential and the version.
@@ -100,7 +103,7 @@ impl Client {
     pub fn of_card(card: Arc<Card>, url: &Url, settings: Settings) -> Result<Self> {
         let interface = card.choose(&settings)?.clone();
         // Otherwise the author of a card could collect the credentials of another server.
-        if settings.credential.is_some() && interface.url.origin() != url.origin() {
+        if settings.credential.is_some() && !is_same_server(&interface, url) {
             return Err(Error::new(
                 ErrorKind::Input,
                 format!(
@@ -135,7 +138,11 @@ impl Client {
             headers.insert(name, settings.extensions.join(", ").parse().map_err(|_| invalid_header())?);
         }
         let http = http::client(&interface.url)?;
-        Ok(Self(Arc::new(Inner { http, interface, card, headers, settings })))
+        let grpc = match interface.binding {
+            Binding::Grpc => Some(grpc::Service::new(&interface, settings.limits.event)?),
+            Binding::JsonRpc | Binding::Rest => None,
+        };
+        Ok(Self(Arc::new(Inner { http, grpc, interface, card, headers, settings })))
     }
 
     pub fn interface(&self) -> &Interface {
@@ -243,14 +250,21 @@ impl Client {
         read::event(&self.call(Call::of(Method::SendMessage, params)).await?, self.dialect())
     }
 
-    /// Opens a stream: the response, whose body is not read yet.
-    pub(crate) async fn open_stream(&self, start: &Start, last_event_id: Option<&str>) -> Result<Response> {
+    /// Opens a stream, of which nothing is read yet.
+    pub(crate) async fn open_stream(&self, start: &Start, last_event_id: Option<&str>) -> Result<Source> {
         let call = match start {
             Start::Message(message) => {
                 Call::of(Method::SendStreamingMessage, message.write(self.dialect(), true))
             }
             Start::Task(task) => Call::of_task(Method::SubscribeToTask, task),
         };
+        if let Some(grpc) = &self.0.grpc {
+            let mut headers = self.0.headers.clone();
+            if let Some(id) = last_event_id.and_then(|id| id.parse().ok()) {
+                headers.insert("last-event-id", id);
+            }
+            return grpc.stream(call, &headers, self.0.settings.timeout).await.map(Source::Grpc);
+        }
         let with_stream = |request: RequestBuilder| {
             let request = request.header(ACCEPT, "text/event-stream");
             match last_event_id {
@@ -260,7 +274,7 @@ impl Client {
         };
         let response = self.perform(call, with_stream).await?;
         if http::is_type(&response, "text/event-stream") {
-            return Ok(response);
+            return Ok(Source::of_sse(response, self.0.settings.limits.event));
         }
         // Without a stream there can only be an error.
         self.result(response).await?;
@@ -268,6 +282,9 @@ impl Client {
     }
 
     pub(crate) async fn call(&self, call: Call<'_>) -> Result<Value> {
+        if let Some(grpc) = &self.0.grpc {
+            return grpc.call(call, &self.0.headers, self.0.settings.timeout).await;
+        }
         let has_result = call.method != Method::DeleteTaskPushNotificationConfig;
         let response = self.perform(call, |request| request.header(ACCEPT, "application/json")).await?;
         // A REST response without a result may be empty.
@@ -372,6 +389,12 @@ impl Client {
         let json = http::json(response, settings.limits.response, settings.timeout).await?;
         if self.0.interface.binding == Binding::Rest { Ok(json) } else { result_of_rpc(json) }
     }
+}
+
+/// Whether a credential for the first may be sent to the second. gRPC often has a port of its own.
+fn is_same_server(interface: &Interface, url: &Url) -> bool {
+    let same_host = || interface.url.host() == url.host() && interface.url.scheme() == url.scheme();
+    interface.url.origin() == url.origin() || (interface.binding == Binding::Grpc && same_host())
 }
 
 /// The result in a JSON-RPC response, or its error.

@@ -1,6 +1,6 @@
 //! An A2A client: it finds an agent by its card, sends messages, and follows tasks through broken connections.
 //!
-//! It speaks A2A 1.0 and 0.3 over JSON-RPC and REST. The values that it returns are the same for all of them and serialize to the
+//! It speaks A2A 1.0 and 0.3 over JSON-RPC, REST and gRPC. The values that it returns are the same for all of them and serialize to the
 //! JSON of 1.0. They are more tolerant than those of `longshore-model`: an agent may use any text as an id, and may leave out what
 //! a gateway must always write. So this crate reads responses itself, and takes names, paths and error codes from the tables of
 //! `longshore-wire`.
@@ -13,6 +13,7 @@ mod client;
 mod connection;
 mod discovery;
 mod error;
+mod grpc;
 mod http;
 mod polling;
 mod push;

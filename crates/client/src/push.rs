@@ -5,6 +5,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
 use crate::Result;
+use crate::card::Binding;
 use crate::client::{Call, Client};
 use crate::error::ErrorKind;
 use crate::read::malformed;
@@ -94,11 +95,16 @@ impl Client {
     pub async fn create_push(&self, config: &PushConfig) -> Result<PushConfig> {
         let task = config.task_id.as_str();
         let params = config.write(self.dialect());
-        let create = |params| Call { task, ..Call::of(Method::CreateTaskPushNotificationConfig, params) };
+        let create = |params| Call {
+            task,
+            push: &config.id,
+            ..Call::of(Method::CreateTaskPushNotificationConfig, params)
+        };
         let created = match self.call(create(params.clone())).await {
             // The Python SDK of 0.3 expects the whole message of the gRPC call in the body, and not only the webhook.
             Err(error)
                 if self.dialect() == Dialect::V03Rest
+                    && self.interface().binding == Binding::Rest
                     && matches!(error.kind(), ErrorKind::InvalidRequest | ErrorKind::AgentFailed) =>
             {
                 let whole =

@@ -28,15 +28,14 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Settings {
     }
 }
 
-/// gRPC is a binding of A2A that this client does not have yet; a list may name it.
 fn bindings(reader: &mut Reader<'_>) -> Vec<Binding> {
     let names = reader.list(&table::CLIENT_TRANSPORTS);
     let (known, other): (Vec<_>, Vec<_>) =
         names.iter().map(|name| (name, Binding::parse(name))).partition(|(_, binding)| binding.is_some());
-    if other.iter().any(|(name, _)| !name.eq_ignore_ascii_case("grpc"))
+    if !other.is_empty()
         && let Some(written) = reader.written(&table::CLIENT_TRANSPORTS)
     {
-        let reason = "must name JSONRPC, HTTP+JSON or both";
+        let reason = "must name JSONRPC, HTTP+JSON or GRPC";
         reader.problem(Problem::rule(&written.source, &table::CLIENT_TRANSPORTS, reason));
     }
     known.into_iter().filter_map(|(_, binding)| binding).collect()

@@ -27,7 +27,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     // The demo model needs only the task tracker of the engine.
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),
-    ("longshore-client", &["longshore-model", "longshore-outbound", "longshore-wire"]),
+    ("longshore-client", &["longshore-grpc", "longshore-model", "longshore-outbound", "longshore-wire"]),
     ("longshore-edge", &["longshore-engine", "longshore-meter", "longshore-model", "longshore-wire"]),
     // The only crate that knows protocol buffers.
     ("longshore-grpc", &["longshore-edge", "longshore-model", "longshore-wire"]),
@@ -80,7 +80,7 @@ const BANNED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("longshore-agent-opencode", &["axum", "hyper", "rusqlite"]),
     ("longshore-agent-acp", &["axum", "hyper", "reqwest", "rusqlite"]),
     ("longshore-edge", &["prost", "reqwest", "rusqlite", "tonic"]),
-    ("longshore-client", &["axum", "hyper", "rusqlite"]),
+    ("longshore-client", &["axum", "hyper", "prost", "rusqlite", "tonic"]),
     ("longshore-outbound", &["axum", "reqwest", "rusqlite"]),
     ("longshore-seal", &["tokio", "axum", "hyper", "http", "reqwest", "rusqlite"]),
     ("longshore-otlp", &["axum", "hyper", "rusqlite"]),

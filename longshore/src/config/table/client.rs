@@ -54,7 +54,7 @@ pub const CLIENT_TRANSPORTS: Setting = Setting {
     flag: None,
     env: Some("A2A_CLIENT_SUPPORTED_TRANSPORTS"),
     kind: Kind::List,
-    fallback: Value("JSONRPC,HTTP+JSON"),
+    fallback: Value("JSONRPC,HTTP+JSON,GRPC"),
     help: "The bindings over which these commands may call an agent. The first interface of the card with one of them is used.",
 };
 
