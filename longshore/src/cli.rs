@@ -27,13 +27,36 @@ Credentials (environment or file only, since other users can see a command line)
   With no credential set, a bearer token is generated on the first start, kept in the data directory, and shown on a terminal.
 
 Calls of other agents (`longshore call` and others; environment or file only):
-  A2A_CLIENT_BEARER_TOKEN                bearer token for an agent that is named by its URL [file: client.bearer_token]
-  A2A_CLIENT_BASIC_AUTH                  user:password for it, or the base64 of that [file: client.basic_auth]
-  A2A_CLIENT_API_KEY                     API key for it [file: client.api_key]
-  A2A_CLIENT_TIMEOUT_SECONDS             how long an agent may take to respond [default: 30] [file: client.timeout]
-  A2A_CLIENT_CARD_FETCH_TIMEOUT_SECONDS  the same for its card [default: 5] [file: client.card_timeout]
-  A2A_CLIENT_SUPPORTED_TRANSPORTS        bindings to use [default: JSONRPC,HTTP+JSON] [file: client.transports]
-  A2A_CLIENT_USE_CLIENT_PREFERENCE       use them in this order [default: false] [file: client.use_client_preference]
+  A2A_CLIENT_BEARER_TOKEN [file: client.bearer_token]
+      bearer token for an agent that is named by its URL
+  A2A_CLIENT_BASIC_AUTH [file: client.basic_auth]
+      user:password for it, or the base64 of that
+  A2A_CLIENT_API_KEY [file: client.api_key]
+      API key for it
+  A2A_CLIENT_TIMEOUT_SECONDS [file: client.timeout]
+      how long an agent may take to respond [default: 30]
+  A2A_CLIENT_CARD_FETCH_TIMEOUT_SECONDS [file: client.card_timeout]
+      the same for its card [default: 5]
+  A2A_CLIENT_SUPPORTED_TRANSPORTS [file: client.transports]
+      bindings to use [default: JSONRPC,HTTP+JSON,GRPC]
+  A2A_CLIENT_USE_CLIENT_PREFERENCE [file: client.use_client_preference]
+      use them in this order [default: false]
+  A2A_CLIENT_PROTOCOL_VERSION [file: client.protocol_version]
+      only this version of A2A: 0.3 or 1.0
+  A2A_CLIENT_POLLING_FALLBACK_ENABLED [file: client.polling]
+      use the next four for agents without streams [default: false]
+  A2A_CLIENT_POLLING_FALLBACK_INITIAL_INTERVAL_SECONDS [file: client.polling_initial]
+      first interval [default: 0.5]
+  A2A_CLIENT_POLLING_FALLBACK_MAX_INTERVAL_SECONDS [file: client.polling_longest]
+      longest interval [default: 2]
+  A2A_CLIENT_POLLING_FALLBACK_BACKOFF_MULTIPLIER [file: client.polling_factor]
+      growth of the intervals [default: 2]
+  A2A_CLIENT_POLLING_FALLBACK_TIMEOUT_SECONDS [file: client.polling_timeout]
+      time in all [default: 10]
+  A2A_CLIENT_CACHE_TTL_SECONDS [file: client.card_cache_lifetime]
+      how long a card is kept [default: 900]
+  A2A_CLIENT_CACHE_MAXSIZE [file: client.card_cache_size]
+      how many cards are kept [default: 256]
 
 docs/configuration.md, or `longshore settings`, describes every setting.";
 

@@ -8,6 +8,7 @@ mod exit;
 mod follow;
 mod lists;
 mod message;
+mod notify;
 mod printer;
 mod render;
 mod stdin;
@@ -38,6 +39,7 @@ pub(crate) async fn run(command: Command) -> ExitCode {
             TasksCommand::Get(options) => lists::get(options).await,
             TasksCommand::Cancel(options) => lists::cancel(options).await,
             TasksCommand::Watch(options) => follow::watch(options).await,
+            TasksCommand::Notify(options) => notify::notify(options).await,
         },
         Command::Asks(asks) => match &asks.command {
             AsksCommand::List(options) => lists::asks(options).await,

@@ -12,16 +12,18 @@ use crate::{Error, ErrorKind, Result};
 pub enum Binding {
     JsonRpc,
     Rest,
+    Grpc,
 }
 
 impl Binding {
-    pub const ALL: [Self; 2] = [Self::JsonRpc, Self::Rest];
+    pub const ALL: [Self; 3] = [Self::JsonRpc, Self::Rest, Self::Grpc];
 
     /// The name on cards.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::JsonRpc => "JSONRPC",
             Self::Rest => "HTTP+JSON",
+            Self::Grpc => "GRPC",
         }
     }
 
@@ -32,6 +34,7 @@ impl Binding {
         match plain.as_str() {
             "jsonrpc" => Some(Self::JsonRpc),
             "httpjson" | "rest" => Some(Self::Rest),
+            "grpc" => Some(Self::Grpc),
             _ => None,
         }
     }
@@ -108,21 +111,26 @@ impl Card {
 
     /// The first interface of the card that may be used, or the first in the client's own order.
     pub fn choose(&self, settings: &Settings) -> Result<&Interface> {
-        let of = |binding: &Binding| self.interfaces.iter().find(|interface| interface.binding == *binding);
+        let mut usable = self.interfaces.iter().filter(|interface| {
+            settings.bindings.contains(&interface.binding)
+                && settings.version.is_none_or(|version| version == interface.version)
+        });
         let chosen = if settings.prefers_own_order {
-            settings.bindings.iter().find_map(of)
+            // Of two with the same binding, the first of the card.
+            usable.min_by_key(|interface| settings.bindings.iter().position(|own| *own == interface.binding))
         } else {
-            self.interfaces.iter().find(|interface| settings.bindings.contains(&interface.binding))
+            usable.next()
         };
         chosen.ok_or_else(|| {
             let wanted: Vec<_> = settings.bindings.iter().map(|binding| binding.as_str()).collect();
             Error::new(
                 ErrorKind::NoInterface,
                 format!(
-                    "The agent {} offers no interface that can be used here. It offers: {}. Can be used: {} of A2A 1.0 and 0.3.",
+                    "The agent {} offers no interface that can be used here. It offers: {}. Can be used: {} of A2A {}.",
                     self.name,
                     self.offers.join(", "),
-                    wanted.join(" and ")
+                    wanted.join(", "),
+                    settings.version.map_or("1.0 and 0.3", ProtocolVersion::as_str)
                 ),
             )
         })
@@ -143,14 +151,26 @@ impl Listed<'_> {
     }
 
     fn usable(&self, card: &Url) -> Option<Interface> {
-        let url = card.join(self.url).ok().filter(|url| matches!(url.scheme(), "http" | "https"))?;
+        let binding = Binding::parse(self.binding)?;
+        let url = if binding == Binding::Grpc { grpc_url(self.url, card) } else { card.join(self.url).ok() };
         Some(Interface {
-            url,
-            binding: Binding::parse(self.binding)?,
+            url: url.filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host())?,
+            binding,
             version: version(self.version)?,
             tenant: self.tenant.to_owned(),
         })
     }
+}
+
+/// The address of a service: a URL, or only a host and a port. Then it has TLS if the card was read over TLS.
+fn grpc_url(address: &str, card: &Url) -> Option<Url> {
+    let (scheme, place) = match address.split_once("://") {
+        Some(("grpc", place)) => ("http", place),
+        Some(("grpcs", place)) => ("https", place),
+        Some((scheme, place)) => (scheme, place),
+        None => (card.scheme(), address),
+    };
+    Url::parse(&format!("{scheme}://{place}")).ok()
 }
 
 /// A word of the card for a message, in a length that a message can have.
@@ -241,25 +261,29 @@ mod tests {
     fn the_first_usable_interface_is_chosen_unless_the_client_has_an_order() {
         let rpc_only = Settings { bindings: vec![Binding::JsonRpc], ..Settings::default() };
         let own_order = Settings { prefers_own_order: true, ..Settings::default() };
+        let http_only = Settings { bindings: vec![Binding::JsonRpc, Binding::Rest], ..Settings::default() };
+        let old_only = Settings { version: Some(ProtocolVersion::V03), ..own_order.clone() };
         let future = json!({"name": "A", "supportedInterfaces": [
             {"url": "http://a/", "protocolBinding": "JSONRPC", "protocolVersion": "2.0"}]});
         let plain = json!({"name": "A", "url": "http://a/"});
         let cases = [
-            (merged(), Settings::default(), "HTTP+JSON 1.0 http://agent.example/rest"),
+            (merged(), Settings::default(), "GRPC 1.0 http://grpc.example:9/"),
+            (merged(), http_only, "HTTP+JSON 1.0 http://agent.example/rest"),
             (merged(), rpc_only, "JSONRPC 1.0 http://agent.example/rpc"),
             (merged(), own_order, "JSONRPC 1.0 http://agent.example/rpc"),
+            (merged(), old_only, "HTTP+JSON 0.3 http://agent.example/old"),
             (plain, Settings::default(), "JSONRPC 0.3 http://a/"),
             (
                 future,
                 Settings::default(),
-                "The agent A offers no interface that can be used here. It offers: JSONRPC of A2A 2.0. Can be used: JSONRPC and \
-                 HTTP+JSON of A2A 1.0 and 0.3.",
+                "The agent A offers no interface that can be used here. It offers: JSONRPC of A2A 2.0. Can be used: JSONRPC, \
+                 HTTP+JSON, GRPC of A2A 1.0 and 0.3.",
             ),
         ];
         for (json, settings, expected) in cases {
             assert_eq!(chosen(json, &settings), expected);
         }
-        assert_eq!(card(merged()).unwrap().interfaces[0].tenant, "t");
+        assert_eq!(card(merged()).unwrap().interfaces[1].tenant, "t");
     }
 
     #[test]

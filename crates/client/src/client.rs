@@ -3,28 +3,32 @@
 use std::sync::Arc;
 
 use longshore_model::TaskState;
-use longshore_wire::surface::{Endpoint, OPERATIONS, Operation, ProtocolVersion, Verb};
+use longshore_wire::surface::{Endpoint, Operation, ProtocolVersion, Verb};
 use longshore_wire::v1::method::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
 use reqwest::{RequestBuilder, Response};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use url::Url;
 
 use crate::card::{Binding, Card, Interface};
+use crate::connection::Source;
 use crate::discovery::{Discovered, Discovery};
 use crate::error::{Error, ErrorKind};
 use crate::request::{Dialect, Outgoing};
 use crate::settings::Settings;
 use crate::task_stream::{Start, TaskStream};
 use crate::value::{Event, Task};
-use crate::{Result, http, polling, read, refusal};
+use crate::{Result, grpc, http, polling, read, refusal};
 
 /// All characters of an id but these are percent-encoded in a path.
 const ID: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
 /// The id of every JSON-RPC request: each has a connection or stream of its own, so nothing has to be told apart.
 const RPC_ID: &str = "1";
+
+/// The parameters that REST has in the path.
+const IN_PATH: [&str; 3] = ["id", "taskId", "pushNotificationConfigId"];
 
 /// A client of one agent. Cloning is cheap.
 #[derive(Clone, Debug)]
@@ -33,6 +37,8 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     http: reqwest::Client,
+    /// `None`: the interface has another binding.
+    grpc: Option<grpc::Service>,
     interface: Interface,
     card: Option<Arc<Card>>,
     /// The credential and the version.
@@ -61,6 +67,31 @@ pub struct TaskList {
     pub total: Option<u64>,
 }
 
+/// A call of an operation.
+#[derive(Clone, Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) method: Method,
+    /// The ids in the path of REST: of a task, and of one of its webhooks.
+    pub(crate) task: &'a str,
+    pub(crate) push: &'a str,
+    pub(crate) params: Value,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn of(method: Method, params: Value) -> Self {
+        Self { method, task: "", push: "", params }
+    }
+
+    fn of_task(method: Method, task: &'a str) -> Self {
+        Self { task, ..Self::of(method, json!({"id": task})) }
+    }
+
+    /// REST has all parameters in the body, also those that are in the path.
+    fn is_whole_body(&self) -> bool {
+        self.method == Method::CreateTaskPushNotificationConfig
+    }
+}
+
 impl Client {
     /// Finds the card of an agent and chooses an interface. `url`: of the agent, or of its card.
     pub async fn connect(url: &str, settings: Settings) -> Result<Self> {
@@ -72,7 +103,7 @@ impl Client {
     pub fn of_card(card: Arc<Card>, url: &Url, settings: Settings) -> Result<Self> {
         let interface = card.choose(&settings)?.clone();
         // Otherwise the author of a card could collect the credentials of another server.
-        if settings.credential.is_some() && interface.url.origin() != url.origin() {
+        if settings.credential.is_some() && !is_same_server(&interface, url) {
             return Err(Error::new(
                 ErrorKind::Input,
                 format!(
@@ -107,7 +138,11 @@ impl Client {
             headers.insert(name, settings.extensions.join(", ").parse().map_err(|_| invalid_header())?);
         }
         let http = http::client(&interface.url)?;
-        Ok(Self(Arc::new(Inner { http, interface, card, headers, settings })))
+        let grpc = match interface.binding {
+            Binding::Grpc => Some(grpc::Service::new(&interface, settings.limits.event)?),
+            Binding::JsonRpc | Binding::Rest => None,
+        };
+        Ok(Self(Arc::new(Inner { http, grpc, interface, card, headers, settings })))
     }
 
     pub fn interface(&self) -> &Interface {
@@ -125,7 +160,7 @@ impl Client {
 
     /// The longer card that agents show to callers with a credential, as it came.
     pub async fn extended_card(&self) -> Result<Value> {
-        self.call(Method::GetExtendedAgentCard, "", json!({})).await
+        self.call(Call::of(Method::GetExtendedAgentCard, json!({}))).await
     }
 
     /// Sends a message, and returns the answer: the task as it is at the end of its stream, or a message. An agent without streams
@@ -166,7 +201,7 @@ impl Client {
     }
 
     pub async fn get(&self, task: &str) -> Result<Task> {
-        read::task(&self.call(Method::GetTask, task, json!({"id": task})).await?, self.dialect())
+        read::task(&self.call(Call::of_task(Method::GetTask, task)).await?, self.dialect())
     }
 
     /// Lists the caller's tasks. A2A 0.3 has this operation over REST only, and few agents serve it.
@@ -184,7 +219,7 @@ impl Client {
         if let Some(token) = &listing.page_token {
             params["pageToken"] = token.as_str().into();
         }
-        let page = self.call(Method::ListTasks, "", params).await?;
+        let page = self.call(Call::of(Method::ListTasks, params)).await?;
         let tasks = page["tasks"].as_array().ok_or_else(|| read::malformed("the list has no tasks"))?;
         Ok(TaskList {
             tasks: tasks.iter().map(|task| read::task(task, self.dialect())).collect::<Result<_>>()?,
@@ -197,7 +232,7 @@ impl Client {
     }
 
     pub async fn cancel(&self, task: &str) -> Result<Task> {
-        read::task(&self.call(Method::CancelTask, task, json!({"id": task})).await?, self.dialect())
+        read::task(&self.call(Call::of_task(Method::CancelTask, task)).await?, self.dialect())
     }
 
     /// Whether the agent has streams. If there is no card, it is a Longshore, which has.
@@ -212,17 +247,24 @@ impl Client {
     /// Sends a message without a stream. `waits`: the response comes when the task settles.
     pub(crate) async fn send_once(&self, message: &Outgoing, waits: bool) -> Result<Event> {
         let params = message.write(self.dialect(), waits);
-        read::event(&self.call(Method::SendMessage, "", params).await?, self.dialect())
+        read::event(&self.call(Call::of(Method::SendMessage, params)).await?, self.dialect())
     }
 
-    /// Opens a stream: the response, whose body is not read yet.
-    pub(crate) async fn open_stream(&self, start: &Start, last_event_id: Option<&str>) -> Result<Response> {
-        let (method, task, params) = match start {
+    /// Opens a stream, of which nothing is read yet.
+    pub(crate) async fn open_stream(&self, start: &Start, last_event_id: Option<&str>) -> Result<Source> {
+        let call = match start {
             Start::Message(message) => {
-                (Method::SendStreamingMessage, "", message.write(self.dialect(), true))
+                Call::of(Method::SendStreamingMessage, message.write(self.dialect(), true))
             }
-            Start::Task(task) => (Method::SubscribeToTask, task.as_str(), json!({"id": task})),
+            Start::Task(task) => Call::of_task(Method::SubscribeToTask, task),
         };
+        if let Some(grpc) = &self.0.grpc {
+            let mut headers = self.0.headers.clone();
+            if let Some(id) = last_event_id.and_then(|id| id.parse().ok()) {
+                headers.insert("last-event-id", id);
+            }
+            return grpc.stream(call, &headers, self.0.settings.timeout).await.map(Source::Grpc);
+        }
         let with_stream = |request: RequestBuilder| {
             let request = request.header(ACCEPT, "text/event-stream");
             match last_event_id {
@@ -230,42 +272,48 @@ impl Client {
                 None => request,
             }
         };
-        let response = self.perform(method, task, params, with_stream).await?;
+        let response = self.perform(call, with_stream).await?;
         if http::is_type(&response, "text/event-stream") {
-            return Ok(response);
+            return Ok(Source::of_sse(response, self.0.settings.limits.event));
         }
         // Without a stream there can only be an error.
         self.result(response).await?;
         Err(Error::invalid_response("The agent answered a request for a stream with a single response."))
     }
 
-    async fn call(&self, method: Method, task: &str, params: Value) -> Result<Value> {
-        let response =
-            self.perform(method, task, params, |request| request.header(ACCEPT, "application/json"));
-        self.result(response.await?).await
+    pub(crate) async fn call(&self, call: Call<'_>) -> Result<Value> {
+        if let Some(grpc) = &self.0.grpc {
+            return grpc.call(call, &self.0.headers, self.0.settings.timeout).await;
+        }
+        let has_result = call.method != Method::DeleteTaskPushNotificationConfig;
+        let response = self.perform(call, |request| request.header(ACCEPT, "application/json")).await?;
+        // A REST response without a result may be empty.
+        if !has_result && self.0.interface.binding == Binding::Rest && response.status().is_success() {
+            return Ok(Value::Null);
+        }
+        self.result(response).await
     }
 
     /// Sends the request of an operation.
     async fn perform(
         &self,
-        method: Method,
-        task: &str,
-        mut params: Value,
+        mut call: Call<'_>,
         adorn: impl Fn(RequestBuilder) -> RequestBuilder,
     ) -> Result<Response> {
         let interface = &self.0.interface;
-        let operation = operation(method);
+        let operation = Operation::of(call.method);
         if interface.binding == Binding::JsonRpc {
             if !interface.tenant.is_empty() {
-                params["tenant"] = interface.tenant.as_str().into();
+                call.params["tenant"] = interface.tenant.as_str().into();
             }
-            return self.send_request(adorn(self.rpc(operation.jsonrpc(interface.version), &params))).await;
+            let request = self.rpc(operation.jsonrpc(interface.version), &call.params);
+            return self.send_request(adorn(request)).await;
         }
         let endpoints =
             operation.rest(interface.version).iter().filter(|endpoint| endpoint.verb != Verb::Head);
         let mut refused = None;
         for endpoint in endpoints {
-            let response = self.send_request(adorn(self.rest(*endpoint, task, &params))).await?;
+            let response = self.send_request(adorn(self.rest(*endpoint, &call))).await?;
             // Agents differ in the verb of some paths.
             let is_elsewhere = matches!(response.status().as_u16(), 404 | 405 | 501);
             if !is_elsewhere {
@@ -296,28 +344,39 @@ impl Client {
             .body(body.to_string())
     }
 
-    fn rest(&self, endpoint: Endpoint, task: &str, params: &Value) -> RequestBuilder {
+    fn rest(&self, endpoint: Endpoint, call: &Call<'_>) -> RequestBuilder {
         let interface = &self.0.interface;
         let mut path = interface.url.path().trim_end_matches('/').to_owned();
         if !interface.tenant.is_empty() {
             path.push('/');
             path.extend(utf8_percent_encode(&interface.tenant, ID));
         }
-        path.push_str(&endpoint.path.replace("{id}", &utf8_percent_encode(task, ID).to_string()));
+        let mut rest = endpoint.path.to_owned();
+        for (place, id) in [("{id}", call.task), ("{push_id}", call.push)] {
+            rest = rest.replace(place, &utf8_percent_encode(id, ID).to_string());
+        }
+        path.push_str(&rest);
         let mut url = interface.url.clone();
         url.set_path(&path);
-        if endpoint.verb == Verb::Post {
-            // The id is in the path.
-            let mut body = params.clone();
-            body.as_object_mut().map(|fields| fields.remove("id"));
-            let request = self.0.http.post(url).header(CONTENT_TYPE, "application/json");
-            return request.body(body.to_string());
+        let fields = call.params.as_object().into_iter().flatten();
+        let is_in_path = |name: &str| !call.is_whole_body() && IN_PATH.contains(&name);
+        let fields = fields.filter(|(name, _)| !is_in_path(name));
+        match endpoint.verb {
+            Verb::Post => {
+                let body: Map<String, Value> =
+                    fields.map(|(name, value)| (name.clone(), value.clone())).collect();
+                let request = self.0.http.post(url).header(CONTENT_TYPE, "application/json");
+                request.body(Value::from(body).to_string())
+            }
+            Verb::Delete => self.0.http.delete(url),
+            Verb::Get | Verb::Head => {
+                for (name, value) in fields {
+                    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    url.query_pairs_mut().append_pair(name, &text);
+                }
+                self.0.http.get(url)
+            }
         }
-        for (name, value) in params.as_object().into_iter().flatten().filter(|(name, _)| *name != "id") {
-            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            url.query_pairs_mut().append_pair(name, &text);
-        }
-        self.0.http.get(url)
     }
 
     async fn send_request(&self, request: RequestBuilder) -> Result<Response> {
@@ -332,6 +391,12 @@ impl Client {
     }
 }
 
+/// Whether a credential for the first may be sent to the second. gRPC often has a port of its own.
+fn is_same_server(interface: &Interface, url: &Url) -> bool {
+    let same_host = || interface.url.host() == url.host() && interface.url.scheme() == url.scheme();
+    interface.url.origin() == url.origin() || (interface.binding == Binding::Grpc && same_host())
+}
+
 /// The result in a JSON-RPC response, or its error.
 pub(crate) fn result_of_rpc(mut response: Value) -> Result<Value> {
     if response["error"].is_object() {
@@ -341,10 +406,6 @@ pub(crate) fn result_of_rpc(mut response: Value) -> Result<Value> {
         Some(result) => Ok(result.take()),
         None => Err(read::malformed("it is no JSON-RPC response")),
     }
-}
-
-fn operation(method: Method) -> &'static Operation {
-    OPERATIONS.iter().find(|operation| operation.method == method).expect("the table has every operation")
 }
 
 fn invalid_header() -> Error {

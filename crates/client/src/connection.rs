@@ -3,23 +3,32 @@
 use std::collections::VecDeque;
 
 use reqwest::Response;
+use serde_json::Value;
 
-use crate::Result;
-use crate::client::Client;
+use crate::card::Binding;
+use crate::client::{Client, result_of_rpc};
 use crate::error::{Error, ErrorKind};
+use crate::grpc;
 use crate::sse::{Broken, Decoder, Frame};
+use crate::value::Event;
+use crate::{Result, read, refusal};
 
 /// An open connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    response: Response,
-    decoder: Decoder,
-    frames: VecDeque<Frame>,
+    source: Source,
     pub(crate) begin: Begin,
     /// No event was read yet.
     pub(crate) is_first: bool,
     /// The stream was joined in the middle without an id, and no task came first: its events may be older than what is known.
     pub(crate) is_inexact: bool,
+}
+
+/// A stream as a binding has it.
+#[derive(Debug)]
+pub(crate) enum Source {
+    Sse { response: Response, decoder: Decoder, frames: VecDeque<Frame> },
+    Grpc(grpc::Stream),
 }
 
 /// Where a connection begins.
@@ -42,35 +51,74 @@ pub(crate) enum Ended {
     Silent,
 }
 
+/// An event, or the error that the agent sent in its place.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) event: Result<Event>,
+    /// With which a client resumes after this event.
+    pub(crate) id: Option<String>,
+}
+
+impl Source {
+    pub(crate) fn of_sse(response: Response, limit: usize) -> Self {
+        Self::Sse { response, decoder: Decoder::new(limit), frames: VecDeque::new() }
+    }
+}
+
 impl Connection {
-    pub(crate) fn new(response: Response, client: &Client, begin: Begin) -> Self {
-        let decoder = Decoder::new(client.settings().limits.event);
-        Self { response, decoder, frames: VecDeque::new(), begin, is_first: true, is_inexact: false }
+    pub(crate) fn new(source: Source, begin: Begin) -> Self {
+        Self { source, begin, is_first: true, is_inexact: false }
     }
 
     /// The next event, or how the stream ended.
-    pub(crate) async fn next(&mut self, client: &Client) -> Result<Result<Frame, Ended>> {
-        loop {
-            if let Some(frame) = self.frames.pop_front() {
-                return Ok(Ok(frame));
-            }
-            let chunk = match tokio::time::timeout(client.settings().timeout, self.response.chunk()).await {
-                Ok(Ok(Some(chunk))) => chunk,
-                Ok(Ok(None)) => return Ok(Err(Ended::Closed)),
-                Ok(Err(_)) => return Ok(Err(Ended::Broken)),
-                Err(_) => return Ok(Err(Ended::Silent)),
-            };
-            match self.decoder.push(&chunk, &mut self.frames) {
-                Ok(()) => {}
-                Err(Broken::TooLong) => {
-                    let limit = client.settings().limits.event;
-                    let text = format!("An event of the agent's stream is longer than {limit} bytes.");
-                    return Err(Error::new(ErrorKind::TooLarge, text));
+    pub(crate) async fn next(&mut self, client: &Client) -> Result<Result<Received, Ended>> {
+        let timeout = client.settings().timeout;
+        match &mut self.source {
+            Source::Grpc(stream) => Ok(match tokio::time::timeout(timeout, stream.next()).await {
+                Ok(Some(Ok(json))) => {
+                    let id = grpc::cursor(&json);
+                    Ok(Received { event: read::event(&json, client.dialect()), id })
                 }
-                Err(Broken::NotText) => {
-                    return Err(Error::invalid_response("The agent's stream is not UTF-8 text."));
+                Ok(Some(Err(error))) if error.kind() == ErrorKind::Lost => Err(Ended::Broken),
+                Ok(Some(Err(error))) => Ok(Received { event: Err(error), id: None }),
+                Ok(None) => Err(Ended::Closed),
+                Err(_) => Err(Ended::Silent),
+            }),
+            Source::Sse { response, decoder, frames } => loop {
+                if let Some(frame) = frames.pop_front() {
+                    return Ok(Ok(Received { event: event(&frame, client), id: frame.id }));
                 }
-            }
+                let chunk = match tokio::time::timeout(timeout, response.chunk()).await {
+                    Ok(Ok(Some(chunk))) => chunk,
+                    Ok(Ok(None)) => return Ok(Err(Ended::Closed)),
+                    Ok(Err(_)) => return Ok(Err(Ended::Broken)),
+                    Err(_) => return Ok(Err(Ended::Silent)),
+                };
+                match decoder.push(&chunk, frames) {
+                    Ok(()) => {}
+                    Err(Broken::TooLong) => {
+                        let limit = client.settings().limits.event;
+                        let text = format!("An event of the agent's stream is longer than {limit} bytes.");
+                        return Err(Error::new(ErrorKind::TooLarge, text));
+                    }
+                    Err(Broken::NotText) => {
+                        return Err(Error::invalid_response("The agent's stream is not UTF-8 text."));
+                    }
+                }
+            },
         }
     }
+}
+
+fn event(frame: &Frame, client: &Client) -> Result<Event> {
+    let json: Value = serde_json::from_str(&frame.data)
+        .map_err(|_| Error::invalid_response("An event of the agent's stream is no JSON."))?;
+    let json = match client.interface().binding {
+        Binding::JsonRpc => result_of_rpc(json)?,
+        Binding::Rest | Binding::Grpc => match refusal::of_body(200, &json) {
+            Some(error) if json["error"].is_object() || json["code"].is_i64() => return Err(error),
+            _ => json,
+        },
+    };
+    read::event(&json, client.dialect())
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use reqwest::header::{DATE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH, LOCATION};
 use reqwest::{Response, StatusCode};
+use tokio::time::Instant;
 use url::Url;
 
 use crate::card::Card;
@@ -18,9 +19,6 @@ const WELL_KNOWN: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent
 /// How many redirects within one server are followed.
 const MAX_REDIRECTS: usize = 3;
 
-/// How many cards are kept. When there are more, all are forgotten: each is one small request away.
-const MAX_CACHED: usize = 256;
-
 /// A card, and where it was found.
 #[derive(Clone, Debug)]
 pub struct Discovered {
@@ -30,10 +28,21 @@ pub struct Discovered {
     pub date: Option<String>,
 }
 
-/// Reads cards, and keeps them with their entity tags: a card that has not changed is not sent again.
+/// Reads cards, and keeps them (see [`crate::CardCache`]) with their entity tags: a card that has not changed is not sent again.
 #[derive(Debug, Default)]
 pub struct Discovery {
-    known: HashMap<Url, (HeaderValue, Arc<Card>)>,
+    /// By the URL that was looked for.
+    known: HashMap<Url, Known>,
+}
+
+/// A card that is kept.
+#[derive(Debug)]
+struct Known {
+    found: Discovered,
+    tag: Option<HeaderValue>,
+    /// When the agent last said that this is its card.
+    confirmed: Instant,
+    used: Instant,
 }
 
 impl Discovery {
@@ -44,21 +53,45 @@ impl Discovery {
     /// Finds the card of an agent. `url`: of the agent, or of its card.
     pub async fn find(&mut self, url: &str, settings: &Settings) -> Result<Discovered> {
         let url = parse(url)?;
+        let now = Instant::now();
+        if let Some(known) = self.known.get_mut(&url) {
+            known.used = now;
+            if settings.cache.lifetime.is_none_or(|lifetime| now - known.confirmed < lifetime) {
+                return Ok(known.found.clone());
+            }
+        }
         // One limit for all attempts together.
         let timeout = settings.card_timeout;
         let found = tokio::time::timeout(timeout, self.try_each(&url, settings)).await;
-        found.unwrap_or_else(|_| {
+        let (found, tag) = found.unwrap_or_else(|_| {
             let text =
                 format!("{} did not send its card within {} s.", http::shown(&url), timeout.as_secs_f32());
             Err(Error::new(ErrorKind::Timeout, text))
-        })
+        })?;
+        self.keep(
+            url,
+            Known { found: found.clone(), tag, confirmed: now, used: now },
+            settings.cache.capacity,
+        );
+        Ok(found)
     }
 
-    async fn try_each(&mut self, url: &Url, settings: &Settings) -> Result<Discovered> {
+    fn keep(&mut self, url: Url, card: Known, capacity: usize) {
+        self.known.insert(url, card);
+        while self.known.len() > capacity {
+            let oldest = self.known.iter().min_by_key(|(_, known)| known.used).map(|(url, _)| url.clone());
+            oldest.map(|url| self.known.remove(&url));
+        }
+    }
+
+    async fn try_each(&self, url: &Url, settings: &Settings) -> Result<(Discovered, Option<HeaderValue>)> {
         let client = http::client(url)?;
+        let known = self.known.get(url);
         let mut first_error = None;
-        for candidate in candidates(url) {
-            match self.read(&client, candidate, settings).await {
+        // The place where the card was last time comes first.
+        let places = known.map(|known| known.found.url.clone()).into_iter().chain(candidates(url));
+        for candidate in places {
+            match read(&client, candidate, known, settings).await {
                 Ok(found) => return Ok(found),
                 // Only a missing page leads to the next place.
                 Err((StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, error)) => {
@@ -69,56 +102,50 @@ impl Discovery {
         }
         Err(first_error.unwrap_or_else(|| Error::invalid_response("There is no place for a card.")))
     }
+}
 
-    /// The status of the response comes with the error.
-    async fn read(
-        &mut self,
-        client: &reqwest::Client,
-        mut url: Url,
-        settings: &Settings,
-    ) -> Result<Discovered, (StatusCode, Error)> {
-        let mut headers = HeaderMap::new();
-        let mut redirects = 0;
-        loop {
-            let mut request =
-                client.get(url.clone()).headers(headers.clone()).header("accept", "application/json");
-            let known = self.known.get(&url);
-            if let Some((tag, _)) = known {
-                request = request.header(IF_NONE_MATCH, tag);
-            }
-            let ok = |error| (StatusCode::OK, error);
-            let response = http::send(request, settings.card_timeout).await.map_err(ok)?;
-            let status = response.status();
-            if let (StatusCode::NOT_MODIFIED, Some((_, card))) = (status, known) {
-                return Ok(Discovered { card: Arc::clone(card), url, date: date(&response) });
-            }
-            if status.is_redirection() {
-                redirects += 1;
-                url = same_server(&response)
-                    .filter(|_| redirects <= MAX_REDIRECTS)
-                    .ok_or_else(|| (status, http::redirected(&response)))?;
-                continue;
-            }
-            // A public card needs no credential, so it is sent only to an agent that asks for one.
-            if status == StatusCode::UNAUTHORIZED
-                && headers.is_empty()
-                && let Some(credential) = &settings.credential
-            {
-                headers = http::authorization(credential, None).map_err(|error| (status, error))?;
-                continue;
-            }
-            let (tag, date) = (response.headers().get(ETAG).cloned(), date(&response));
-            let json = http::json(response, settings.limits.card, settings.card_timeout).await;
-            let card = json.and_then(|json| Card::read(json, &url)).map_err(|error| (status, error))?;
-            let card = Arc::new(card);
-            if let Some(tag) = tag {
-                if self.known.len() >= MAX_CACHED {
-                    self.known.clear();
-                }
-                self.known.insert(url.clone(), (tag, Arc::clone(&card)));
-            }
-            return Ok(Discovered { card, url, date });
+/// Reads the card at a URL, and its entity tag. The status of the response comes with the error.
+async fn read(
+    client: &reqwest::Client,
+    mut url: Url,
+    known: Option<&Known>,
+    settings: &Settings,
+) -> Result<(Discovered, Option<HeaderValue>), (StatusCode, Error)> {
+    let mut headers = HeaderMap::new();
+    let mut redirects = 0;
+    loop {
+        let mut request =
+            client.get(url.clone()).headers(headers.clone()).header("accept", "application/json");
+        let known = known.filter(|known| known.found.url == url);
+        if let Some(tag) = known.and_then(|known| known.tag.as_ref()) {
+            request = request.header(IF_NONE_MATCH, tag);
         }
+        let ok = |error| (StatusCode::OK, error);
+        let response = http::send(request, settings.card_timeout).await.map_err(ok)?;
+        let status = response.status();
+        if let (StatusCode::NOT_MODIFIED, Some(known)) = (status, known) {
+            let card = Arc::clone(&known.found.card);
+            return Ok((Discovered { card, url, date: date(&response) }, known.tag.clone()));
+        }
+        if status.is_redirection() {
+            redirects += 1;
+            url = same_server(&response)
+                .filter(|_| redirects <= MAX_REDIRECTS)
+                .ok_or_else(|| (status, http::redirected(&response)))?;
+            continue;
+        }
+        // A public card needs no credential, so it is sent only to an agent that asks for one.
+        if status == StatusCode::UNAUTHORIZED
+            && headers.is_empty()
+            && let Some(credential) = &settings.credential
+        {
+            headers = http::authorization(credential, None).map_err(|error| (status, error))?;
+            continue;
+        }
+        let (tag, date) = (response.headers().get(ETAG).cloned(), date(&response));
+        let json = http::json(response, settings.limits.card, settings.card_timeout).await;
+        let card = json.and_then(|json| Card::read(json, &url)).map_err(|error| (status, error))?;
+        return Ok((Discovered { card: Arc::new(card), url, date }, tag));
     }
 }
 

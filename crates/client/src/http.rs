@@ -16,7 +16,7 @@ use crate::settings::Credential;
 use crate::{Result, refusal};
 
 /// How long a connection attempt may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The header of an API key if the card names none.
 const API_KEY_HEADER: &str = "x-api-key";
@@ -76,9 +76,7 @@ pub(crate) fn timed_out(timeout: Duration) -> Error {
 }
 
 pub(crate) fn of_transport(error: &reqwest::Error) -> Error {
-    let place =
-        error.url().and_then(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?)));
-    let place = place.as_deref().unwrap_or("the agent");
+    let place = error.url().map_or_else(|| "the agent".to_owned(), place);
     let why = innermost(error);
     if error.is_timeout() {
         return Error::new(ErrorKind::Timeout, format!("{place} did not respond in time."));
@@ -87,6 +85,12 @@ pub(crate) fn of_transport(error: &reqwest::Error) -> Error {
         return Error::new(ErrorKind::Unreachable, format!("Cannot connect to {place}: {why}."));
     }
     Error::new(ErrorKind::Lost, format!("The connection to {place} broke: {why}."))
+}
+
+/// The host and the port of a URL, for messages.
+pub(crate) fn place(url: &Url) -> String {
+    let known = || Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?));
+    known().unwrap_or_else(|| "the agent".to_owned())
 }
 
 /// The innermost cause is the one that a person understands, such as "Connection refused".

@@ -1,6 +1,6 @@
 //! An A2A client: it finds an agent by its card, sends messages, and follows tasks through broken connections.
 //!
-//! It speaks A2A 1.0 and 0.3 over JSON-RPC and REST. The values that it returns are the same for all of them and serialize to the
+//! It speaks A2A 1.0 and 0.3 over JSON-RPC, REST and gRPC. The values that it returns are the same for all of them and serialize to the
 //! JSON of 1.0. They are more tolerant than those of `longshore-model`: an agent may use any text as an id, and may leave out what
 //! a gateway must always write. So this crate reads responses itself, and takes names, paths and error codes from the tables of
 //! `longshore-wire`.
@@ -13,8 +13,10 @@ mod client;
 mod connection;
 mod discovery;
 mod error;
+mod grpc;
 mod http;
 mod polling;
+mod push;
 mod read;
 mod refusal;
 mod request;
@@ -29,8 +31,9 @@ pub use discovery::{Discovered, Discovery};
 pub use error::{Error, ErrorKind, Origin, Retry};
 pub use longshore_model::TaskState;
 pub use longshore_wire::surface::ProtocolVersion;
+pub use push::{PushAuthentication, PushConfig};
 pub use request::{Outgoing, new_message_id};
-pub use settings::{Credential, Limits, Polling, Settings};
+pub use settings::{CardCache, Credential, Limits, Polling, Settings};
 pub use task_stream::TaskStream;
 pub use value::{
     Artifact, ArtifactUpdate, Content, Event, Message, Metadata, Part, Role, Status, StatusUpdate, Task,

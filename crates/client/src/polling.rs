@@ -10,19 +10,36 @@ use crate::error::{Error, ErrorKind, Retry};
 use crate::settings::Polling;
 use crate::value::Task;
 
-/// The intervals between two looks.
+/// The times at which a task is looked at.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Intervals {
+pub(crate) struct Looks {
     next: Duration,
     polling: Polling,
+    deadline: Option<Instant>,
 }
 
-impl Intervals {
+impl Looks {
     pub(crate) fn new(polling: Polling) -> Self {
-        Self { next: polling.initial, polling }
+        let deadline = polling.timeout.map(|timeout| Instant::now() + timeout);
+        Self { next: polling.initial, polling, deadline }
     }
 
-    pub(crate) fn next(&mut self) -> Duration {
+    /// Waits until the next look. Fails if the time for all looks is over.
+    pub(crate) async fn wait(&mut self, task: &str) -> Result<()> {
+        let now = Instant::now();
+        let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now));
+        if left.is_zero() {
+            let text = format!(
+                "The task {task} is not over after {} s of looking. It goes on; look at it again later.",
+                self.polling.timeout.unwrap_or_default().as_secs_f32()
+            );
+            return Err(Error::new(ErrorKind::Timeout, text));
+        }
+        tokio::time::sleep(self.interval().min(left)).await;
+        Ok(())
+    }
+
+    fn interval(&mut self) -> Duration {
         let interval = self.next.min(self.polling.longest);
         self.next = interval.mul_f64(self.polling.factor.max(1.0)).min(self.polling.longest);
         interval
@@ -31,24 +48,13 @@ impl Intervals {
 
 /// Looks until the task has ended, or waits for its user.
 pub(crate) async fn until_settled(client: &Client, mut task: Task, polling: Polling) -> Result<Task> {
-    let deadline = polling.timeout.map(|timeout| Instant::now() + timeout);
-    let mut intervals = Intervals::new(polling);
+    let mut looks = Looks::new(polling);
     while !task.is_settled() {
-        let now = Instant::now();
-        let left = deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now));
-        if left.is_zero() {
-            let text = format!(
-                "The task {} is not over after {} s of looking. It goes on; look at it again later.",
-                task.id,
-                polling.timeout.unwrap_or_default().as_secs_f32()
-            );
-            return Err(Error::new(ErrorKind::Timeout, text));
-        }
-        tokio::time::sleep(intervals.next().min(left)).await;
+        looks.wait(&task.id).await?;
         match client.get(&task.id).await {
             Ok(found) => task = found,
             // The next look may succeed; the deadline ends this.
-            Err(error) if deadline.is_some() && matches!(error.retry(), Retry::Later(_)) => {}
+            Err(error) if polling.timeout.is_some() && matches!(error.retry(), Retry::Later(_)) => {}
             Err(error) => return Err(error),
         }
     }
@@ -61,8 +67,8 @@ mod tests {
 
     #[test]
     fn intervals_grow_to_the_longest() {
-        let mut intervals = Intervals::new(Polling::default());
-        let found: Vec<u128> = (0..4).map(|_| intervals.next().as_millis()).collect();
+        let mut looks = Looks::new(Polling::default());
+        let found: Vec<u128> = (0..4).map(|_| looks.interval().as_millis()).collect();
         assert_eq!(found, [500, 1000, 2000, 2000]);
     }
 }

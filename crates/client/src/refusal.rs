@@ -21,6 +21,35 @@ pub(crate) fn of_jsonrpc(error: &Value) -> Error {
     Error::new(kind.unwrap_or(ErrorKind::AgentFailed), message).with_code(code, reason).after(retry_after)
 }
 
+/// Reads the status of a gRPC call.
+pub(crate) fn of_grpc(
+    code: i32,
+    message: &str,
+    reason: Option<String>,
+    retry_after: Option<Duration>,
+) -> Error {
+    let kind = reason.as_deref().and_then(kind_of_reason).unwrap_or_else(|| kind_of_grpc(code));
+    Error::new(kind, said(message)).with_code(None, reason).after(retry_after)
+}
+
+/// By the numbers of gRPC.
+fn kind_of_grpc(code: i32) -> ErrorKind {
+    match code {
+        1 => ErrorKind::Lost,
+        3 => ErrorKind::InvalidRequest,
+        4 => ErrorKind::Timeout,
+        5 => ErrorKind::TaskNotFound,
+        7 => ErrorKind::Forbidden,
+        8 | 14 => ErrorKind::Unavailable,
+        // A failed precondition: the task is not in a state for the operation.
+        9 | 12 => ErrorKind::Unsupported,
+        // Out of range: the message is longer than the limit of the caller.
+        11 => ErrorKind::TooLarge,
+        16 => ErrorKind::Unauthenticated,
+        _ => ErrorKind::AgentFailed,
+    }
+}
+
 /// Reads the body of a failed HTTP request. `None`: it is no error of A2A, so only the status says what happened.
 pub(crate) fn of_body(status: u16, body: &Value) -> Option<Error> {
     // A refused JSON-RPC request, and in 1.0 a refused REST request, have the error in a field; REST of 0.3 has it in the body.

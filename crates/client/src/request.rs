@@ -9,9 +9,10 @@ use crate::value::{Content, Metadata, Part};
 /// A format of messages and tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Dialect {
-    /// Both bindings of 1.0.
+    /// All bindings of 1.0.
     V1,
     V03Rpc,
+    /// The protocol buffers of 0.3 in JSON: REST and gRPC.
     V03Rest,
 }
 
@@ -20,7 +21,7 @@ impl Interface {
         match (self.version, self.binding) {
             (ProtocolVersion::V1, _) => Dialect::V1,
             (ProtocolVersion::V03, Binding::JsonRpc) => Dialect::V03Rpc,
-            (ProtocolVersion::V03, Binding::Rest) => Dialect::V03Rest,
+            (ProtocolVersion::V03, Binding::Rest | Binding::Grpc) => Dialect::V03Rest,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use longshore_wire::surface::ProtocolVersion;
 use secrecy::SecretString;
 
 use crate::card::Binding;
@@ -28,6 +29,8 @@ pub struct Settings {
     /// card decides.
     pub bindings: Vec<Binding>,
     pub prefers_own_order: bool,
+    /// Only interfaces of this version are used. `None`: of both.
+    pub version: Option<ProtocolVersion>,
     /// Asks for a task again and again if the response to a message is an unfinished task. `None`: off.
     pub polling: Option<Polling>,
     pub credential: Option<Credential>,
@@ -36,6 +39,7 @@ pub struct Settings {
     /// The agent treats a message with the id of an earlier one as the same message, so a message may be sent again when the
     /// response was lost. True for Longshore.
     pub resends: bool,
+    pub cache: CardCache,
     pub limits: Limits,
 }
 
@@ -46,12 +50,29 @@ impl Default for Settings {
             card_timeout: Duration::from_secs(5),
             bindings: Binding::ALL.to_vec(),
             prefers_own_order: false,
+            version: None,
             polling: None,
             credential: None,
             extensions: Vec::new(),
             resends: false,
+            cache: CardCache::default(),
             limits: Limits::default(),
         }
+    }
+}
+
+/// Which cards are kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CardCache {
+    /// How many cards. When there are more, the one that was not used for the longest time is forgotten. 0: none is kept.
+    pub capacity: usize,
+    /// For how long a card is used without a request. Then the agent is asked whether it has changed. `None`: for ever.
+    pub lifetime: Option<Duration>,
+}
+
+impl Default for CardCache {
+    fn default() -> Self {
+        Self { capacity: 256, lifetime: Some(Duration::from_mins(15)) }
     }
 }
 

@@ -7,19 +7,16 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use longshore_model::TaskState;
-use serde_json::Value;
 
-use crate::card::Binding;
 use crate::changes::{changes, weight};
-use crate::client::{Client, result_of_rpc};
-use crate::connection::{Begin, Connection, Ended};
+use crate::client::Client;
+use crate::connection::{Begin, Connection, Ended, Received};
 use crate::error::{Error, ErrorKind, Retry};
-use crate::polling::Intervals;
+use crate::polling::Looks;
 use crate::request::Outgoing;
 use crate::settings::Polling;
-use crate::sse::Frame;
 use crate::value::{Event, Task};
-use crate::{Result, http, read, refusal};
+use crate::{Result, http};
 
 /// After so many attempts in a row that brought no event, the stream fails. With the waits between them, this takes about half a
 /// minute.
@@ -67,7 +64,7 @@ enum Source {
     /// There is no stream, or it has ended.
     Closed,
     /// The agent has no stream for the task: it is looked at again and again.
-    Looking(Intervals),
+    Looking(Looks),
 }
 
 impl TaskStream {
@@ -108,11 +105,12 @@ impl TaskStream {
             }
             match &mut self.source {
                 Source::Open(connection) => match connection.next(&self.client).await? {
-                    Ok(frame) => self.take_frame(&frame).await?,
+                    Ok(received) => self.take_received(received).await?,
                     Err(ended) => self.source_ended(ended).await?,
                 },
-                Source::Looking(intervals) => {
-                    tokio::time::sleep(intervals.next()).await;
+                Source::Looking(looks) => {
+                    let id = self.task.as_ref().map_or("", |task| task.id.as_str());
+                    looks.wait(id).await?;
                     match self.look().await {
                         Err(error) if is_passing(&error) && self.failures < MAX_FAILURES => {
                             self.failures += 1;
@@ -161,8 +159,9 @@ impl TaskStream {
     }
 
     fn look_from_now_on(&mut self) {
-        let polling = self.client.settings().polling.unwrap_or_default();
-        self.source = Source::Looking(Intervals::new(Polling { timeout: None, ..polling }));
+        let polling = self.client.settings().polling;
+        let polling = polling.unwrap_or(Polling { timeout: None, ..Polling::default() });
+        self.source = Source::Looking(Looks::new(polling));
         self.is_over |= self.is_settled();
     }
 
@@ -226,8 +225,8 @@ impl TaskStream {
 
     /// Opens the stream that the start names.
     async fn reopen(&mut self) -> Result<()> {
-        let response = self.client.open_stream(&self.start, None).await?;
-        self.source = Source::Open(Box::new(Connection::new(response, &self.client, Begin::Message)));
+        let opened = self.client.open_stream(&self.start, None).await?;
+        self.source = Source::Open(Box::new(Connection::new(opened, Begin::Message)));
         Ok(())
     }
 
@@ -240,9 +239,9 @@ impl TaskStream {
             return Ok(());
         }
         match self.client.open_stream(&Start::Task(id.clone()), self.cursor.as_deref()).await {
-            Ok(response) => {
+            Ok(opened) => {
                 let begin = if self.cursor.is_some() { Begin::Cursor } else { Begin::Present };
-                self.source = Source::Open(Box::new(Connection::new(response, &self.client, begin)));
+                self.source = Source::Open(Box::new(Connection::new(opened, begin)));
                 Ok(())
             }
             Err(error) if is_refused_join(&error) => self.look_instead(&id).await,
@@ -277,8 +276,8 @@ impl TaskStream {
         self.take(Event::Task(task))
     }
 
-    async fn take_frame(&mut self, frame: &Frame) -> Result<()> {
-        let event = match self.read(frame) {
+    async fn take_received(&mut self, received: Received) -> Result<()> {
+        let event = match received.event {
             Ok(event) => event,
             // Some agents open the stream before they refuse it.
             Err(error) if self.is_joining() && is_refused_join(&error) => {
@@ -293,8 +292,8 @@ impl TaskStream {
             }
             Err(error) => return Err(error),
         };
-        if frame.id.is_some() {
-            self.cursor.clone_from(&frame.id);
+        if received.id.is_some() {
+            self.cursor = received.id;
         }
         self.take_from_connection(event).await?;
         // An agent that only repeats itself is asked more and more seldom.
@@ -329,19 +328,6 @@ impl TaskStream {
     /// No event of a stream that was joined was read yet.
     fn is_joining(&self) -> bool {
         matches!(&self.source, Source::Open(connection) if connection.is_first && connection.begin != Begin::Message)
-    }
-
-    fn read(&self, frame: &Frame) -> Result<Event> {
-        let json: Value = serde_json::from_str(&frame.data)
-            .map_err(|_| Error::invalid_response("An event of the agent's stream is no JSON."))?;
-        let json = match self.client.interface().binding {
-            Binding::JsonRpc => result_of_rpc(json)?,
-            Binding::Rest => match refusal::of_body(200, &json) {
-                Some(error) if json["error"].is_object() || json["code"].is_i64() => return Err(error),
-                _ => json,
-            },
-        };
-        read::event(&json, self.client.dialect())
     }
 
     /// Applies an event, and makes it ready to return.

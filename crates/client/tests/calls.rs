@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use longshore_client::{
-    Binding, Client, Credential, Discovery, ErrorKind, Event, Limits, Outgoing, Part, Polling, Settings,
-    TaskState, TaskStream,
+    Binding, CardCache, Client, Credential, Discovery, ErrorKind, Event, Limits, Outgoing, Part, Polling,
+    Settings, TaskState, TaskStream,
 };
 use longshore_testkit::stub_agent::{Reply, Request, StubAgent};
 use serde_json::{Value, json};
@@ -197,20 +197,51 @@ async fn an_agent_without_streams_is_asked_until_the_task_settles() {
     let client = connect(&stub, Settings::default()).await;
     let Event::Task(unfinished) = client.send(message()).await.unwrap() else { panic!("a task") };
     assert_eq!(unfinished.status.state, Some(TaskState::Working));
+    // The time for all looks is over before the first.
+    let none = Polling { timeout: Some(Duration::ZERO), ..quick };
+    let client = connect(&stub, Settings { polling: Some(none), ..Settings::default() }).await;
+    let mut stream = client.stream(message()).await.unwrap();
+    assert!(matches!(stream.next().await, Ok(Some(Event::Task(_)))));
+    assert_eq!(stream.next().await.unwrap_err().kind(), ErrorKind::Timeout);
 }
 
-#[tokio::test]
-async fn a_card_that_has_not_changed_is_not_sent_again() {
+/// Looks for a card twice or more, and returns what the server was asked: each path, and `304` for one that had a tag.
+async fn looked_for(cache: CardCache, paths: &[&str]) -> Vec<String> {
     let stub = StubAgent::start(|request, url| match request.header("if-none-match") {
         Some("\"v1\"") => Reply::new(304, "application/json", ""),
         _ => Reply::json(&StubAgent::card(url)).header("etag", "\"v1\""),
     });
     let mut discovery = Discovery::new();
-    let settings = Settings::default();
-    let first = discovery.find(&stub.url(), &settings).await.unwrap();
-    let again = discovery.find(first.url.as_ref(), &settings).await.unwrap();
-    assert_eq!(first.card, again.card);
-    assert_eq!(stub.requests().len(), 2);
+    let settings = Settings { cache, ..Settings::default() };
+    for path in paths {
+        let url = format!("{}{path}", stub.url());
+        assert_eq!(discovery.find(&url, &settings).await.unwrap().card.name, "Stub");
+    }
+    let asked = |request: &Request| {
+        let tag = request.header("if-none-match").map_or("", |_| " 304");
+        format!("{}{tag}", request.target)
+    };
+    stub.requests().iter().map(asked).collect()
+}
+
+#[tokio::test]
+async fn a_card_is_kept_for_its_lifetime_and_then_not_sent_again_if_it_has_not_changed() {
+    let kept = CardCache::default();
+    let stale = CardCache { lifetime: Some(Duration::ZERO), ..kept };
+    let for_ever = CardCache { lifetime: None, ..kept };
+    let one = CardCache { capacity: 1, ..kept };
+    let none = CardCache { capacity: 0, ..kept };
+    let (a, b) = ("/a.json", "/b.json");
+    for (cache, paths, expected) in [
+        (kept, &[a, a][..], &[a][..]),
+        (for_ever, &[a, a], &[a]),
+        (stale, &[a, a], &[a, "/a.json 304"]),
+        (kept, &[a, b, a, b], &[a, b]),
+        (one, &[a, b, b, a], &[a, b, a]),
+        (none, &[a, a], &[a, a]),
+    ] {
+        assert_eq!(looked_for(cache, paths).await, expected, "{cache:?}");
+    }
 }
 
 #[tokio::test]

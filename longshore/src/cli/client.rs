@@ -110,6 +110,8 @@ pub enum TasksCommand {
     Cancel(OneTask),
     /// Follow a task to its end.
     Watch(WatchTask),
+    /// Let the agent call a webhook when a task changes, or list or remove the webhooks of a task.
+    Notify(NotifyTask),
 }
 
 #[derive(Debug, Args)]
@@ -144,6 +146,26 @@ pub struct WatchTask {
     pub task: String,
     #[command(flatten)]
     pub following: Following,
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, Args)]
+pub struct NotifyTask {
+    /// The id of the task.
+    pub task: String,
+    /// The URL that the agent shall call. Without it, the webhooks of the task are listed.
+    #[arg(value_name = "URL")]
+    pub webhook: Option<String>,
+    /// A file with a token that the agent sends with each call, so that the webhook knows that the call is genuine.
+    #[arg(long, value_name = "FILE", requires = "webhook")]
+    pub webhook_token_file: Option<PathBuf>,
+    /// Remove the webhook with this id.
+    #[arg(long, value_name = "ID", conflicts_with = "webhook")]
+    pub remove: Option<String>,
+    /// How to print the webhooks. `jsonl` is one on each line.
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    pub output: OutputFormat,
     #[command(flatten)]
     pub target: Target,
 }

@@ -53,13 +53,23 @@ fn print(card: &Value) {
             text(&interface["url"])
         ));
     }
-    if card["url"].is_string() {
-        output::print(format_args!(
-            "  interface  A2A {} at {}",
-            text(&card["protocolVersion"]),
-            text(&card["url"])
-        ));
+    // 0.3 has one interface in the card itself, and the others in a list. They may repeat each other.
+    let old = |interface: &Value, transport: &str| {
+        let transport = Some(text(&interface[transport])).filter(|name| !name.is_empty());
+        let transport = transport.unwrap_or_else(|| "JSONRPC".to_owned());
+        let version = Some(text(&card["protocolVersion"])).filter(|version| !version.is_empty());
+        let version = version.unwrap_or_else(|| "0.3".to_owned());
+        format!("  interface  {transport} of A2A {version} at {}", text(&interface["url"]))
+    };
+    let mut lines: Vec<String> =
+        card["url"].is_string().then(|| old(card, "preferredTransport")).into_iter().collect();
+    for interface in card["additionalInterfaces"].as_array().into_iter().flatten() {
+        let line = old(interface, "transport");
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
     }
+    lines.iter().for_each(output::print);
     for (name, title) in [("streaming", "streams"), ("pushNotifications", "push notifications")] {
         let has = if card["capabilities"][name] == true { "yes" } else { "no" };
         output::print(format_args!("  {title}: {has}"));

@@ -21,7 +21,7 @@ const EXTENSIONS: [&str; 4] = [
     "urn:opencode-a2a:extension:interactive-interrupt:v1",
 ];
 
-/// The largest file with a token that is read, in bytes.
+/// The largest file with a secret that is read, in bytes.
 const MAX_TOKEN_FILE: u64 = 64 * 1024;
 
 /// An agent, and how to name it in another command.
@@ -52,7 +52,7 @@ pub(crate) fn settings(target: &Target) -> Result<Settings, Failure> {
     let context = crate::context()?;
     let mut settings = config::load_client(target.config.config.as_deref(), &context)?;
     if let Some(file) = &target.token_file {
-        settings.credential = Some(Credential::Bearer(token(file)?));
+        settings.credential = Some(Credential::Bearer(secret_in(file)?));
     }
     settings.extensions = EXTENSIONS.map(str::to_owned).to_vec();
     Ok(settings)
@@ -64,7 +64,8 @@ fn token_flag(target: &Target) -> String {
         .unwrap_or_default()
 }
 
-fn token(file: &Path) -> Result<SecretString, Failure> {
+/// The secret in a file, without the white space around it.
+pub(crate) fn secret_in(file: &Path) -> Result<SecretString, Failure> {
     let cannot =
         |why: String| Failure::usage(format!("the token in {} cannot be used: {why}", file.display()));
     let size = file.metadata().map_err(|error| cannot(error.to_string()))?.len();
@@ -83,7 +84,7 @@ fn own(target: &Target) -> Result<Agent, Failure> {
     let plan = crate::plan(&target.settings.0, &target.config)?;
     let local = local(&plan)?;
     let credential = match &target.token_file {
-        Some(file) => Some(Credential::Bearer(token(file)?)),
+        Some(file) => Some(Credential::Bearer(secret_in(file)?)),
         None => local.credential,
     };
     let settings = Settings {

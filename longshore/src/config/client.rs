@@ -2,7 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use longshore_client::{Binding, Credential, Settings};
+use longshore_client::{Binding, CardCache, Credential, Polling, ProtocolVersion, Settings};
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::problem::Problem;
@@ -17,23 +17,53 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Settings {
         card_timeout: reader.seconds(&table::CLIENT_CARD_TIMEOUT).unwrap_or(fallback.card_timeout),
         bindings: bindings(reader),
         prefers_own_order: reader.switch(&table::CLIENT_OWN_ORDER),
+        version: version(reader),
+        polling: polling(reader),
+        cache: CardCache {
+            capacity: reader.count_or_none(&table::CLIENT_CACHE_SIZE).unwrap_or(fallback.cache.capacity),
+            lifetime: reader.seconds_or_off(&table::CLIENT_CACHE_LIFETIME),
+        },
         credential: credential(reader),
         ..fallback
     }
 }
 
-/// gRPC is a binding of A2A that this client does not have yet; a list may name it.
 fn bindings(reader: &mut Reader<'_>) -> Vec<Binding> {
     let names = reader.list(&table::CLIENT_TRANSPORTS);
     let (known, other): (Vec<_>, Vec<_>) =
         names.iter().map(|name| (name, Binding::parse(name))).partition(|(_, binding)| binding.is_some());
-    if other.iter().any(|(name, _)| !name.eq_ignore_ascii_case("grpc"))
+    if !other.is_empty()
         && let Some(written) = reader.written(&table::CLIENT_TRANSPORTS)
     {
-        let reason = "must name JSONRPC, HTTP+JSON or both";
+        let reason = "must name JSONRPC, HTTP+JSON or GRPC";
         reader.problem(Problem::rule(&written.source, &table::CLIENT_TRANSPORTS, reason));
     }
     known.into_iter().filter_map(|(_, binding)| binding).collect()
+}
+
+fn version(reader: &mut Reader<'_>) -> Option<ProtocolVersion> {
+    let wanted = reader.choice(&table::CLIENT_PROTOCOL_VERSION)?;
+    ProtocolVersion::ALL.into_iter().find(|version| version.as_str() == wanted)
+}
+
+/// `None`: polling is off. All settings are read also then, so that a wrong value is noticed.
+fn polling(reader: &mut Reader<'_>) -> Option<Polling> {
+    let fallback = Polling::default();
+    let polling = Polling {
+        initial: reader.seconds(&table::CLIENT_POLLING_INITIAL).unwrap_or(fallback.initial),
+        longest: reader.seconds(&table::CLIENT_POLLING_LONGEST).unwrap_or(fallback.longest),
+        factor: reader.factor(&table::CLIENT_POLLING_FACTOR).unwrap_or(fallback.factor),
+        timeout: reader.seconds(&table::CLIENT_POLLING_TIMEOUT).or(fallback.timeout),
+    };
+    if polling.longest < polling.initial
+        && let Some(written) = reader
+            .written(&table::CLIENT_POLLING_LONGEST)
+            .or_else(|| reader.written(&table::CLIENT_POLLING_INITIAL))
+    {
+        let reason = format!("must not be less than {}", table::CLIENT_POLLING_INITIAL.key);
+        reader.problem(Problem::rule(&written.source, &table::CLIENT_POLLING_LONGEST, &reason));
+    }
+    reader.switch(&table::CLIENT_POLLING).then_some(polling)
 }
 
 fn credential(reader: &mut Reader<'_>) -> Option<Credential> {

@@ -236,14 +236,16 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
             | Kind::CountOrNone
             | Kind::Threads
             | Kind::Ratio
+            | Kind::Factor
             | Kind::Seconds
             | Kind::SecondsOrNone
             | Kind::SecondsOrOff,
             DeValue::Integer(number),
         ) => Some(number.as_str().to_owned()),
-        (Kind::Ratio | Kind::Seconds | Kind::SecondsOrNone | Kind::SecondsOrOff, DeValue::Float(number)) => {
-            Some(number.as_str().to_owned())
-        }
+        (
+            Kind::Ratio | Kind::Factor | Kind::Seconds | Kind::SecondsOrNone | Kind::SecondsOrOff,
+            DeValue::Float(number),
+        ) => Some(number.as_str().to_owned()),
         (Kind::Switch, DeValue::Boolean(on)) => Some(on.to_string()),
         (Kind::Choice(choices), DeValue::Boolean(on)) if choices.contains(&"true") => Some(on.to_string()),
         (Kind::Credentials | Kind::Agents | Kind::List | Kind::Paths, DeValue::Array(_)) => {

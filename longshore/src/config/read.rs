@@ -177,6 +177,12 @@ impl<'a> Reader<'a> {
         self.parsed(setting, |text| text.trim().parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio)))
     }
 
+    /// At least 1.
+    pub fn factor(&mut self, setting: &Setting) -> Option<f64> {
+        let is_possible = |factor: &f64| factor.is_finite() && *factor >= 1.0;
+        self.parsed(setting, |text| text.trim().parse().ok().filter(is_possible))
+    }
+
     /// The entries of a list, without the blank ones.
     pub fn list(&mut self, setting: &Setting) -> Vec<String> {
         self.parsed(setting, parse_list).unwrap_or_default()

@@ -157,6 +157,8 @@ pub enum Kind {
     Threads,
     /// A number from 0 to 1.
     Ratio,
+    /// A number from 1.
+    Factor,
     /// Paths separated by colons, or a JSON array of strings.
     Paths,
     /// Words separated by commas, or a JSON array of strings.
@@ -204,6 +206,7 @@ impl Kind {
                 format!("a whole number up to {MOST_THREADS} (0: by the number of cores)").into()
             }
             Self::Ratio => "a number from 0 to 1".into(),
+            Self::Factor => "a number, 1 or more".into(),
             Self::List => "a list: words separated by commas, or a JSON array of strings".into(),
             Self::Paths => "a list of paths: separated by colons, or a JSON array of strings".into(),
             Self::Seconds => format!("a number of seconds above 0, {}", at_most()).into(),
@@ -231,7 +234,7 @@ impl Kind {
             Self::Database => "FILE",
             Self::Model => "MODEL",
             Self::Bytes | Self::Threshold | Self::Size | Self::TaskSize => "BYTES",
-            Self::Count | Self::CountOrNone | Self::Threads | Self::Ratio => "NUMBER",
+            Self::Count | Self::CountOrNone | Self::Threads | Self::Ratio | Self::Factor => "NUMBER",
             Self::Seconds | Self::SecondsOrNone | Self::SecondsOrOff => "SECONDS",
             Self::Choice(_) => "CHOICE",
             Self::Agents => "COMMAND",

@@ -177,6 +177,14 @@ pub const ALL: &[&Setting] = &[
     &CLIENT_API_KEY,
     &CLIENT_TRANSPORTS,
     &CLIENT_OWN_ORDER,
+    &CLIENT_PROTOCOL_VERSION,
+    &CLIENT_POLLING,
+    &CLIENT_POLLING_INITIAL,
+    &CLIENT_POLLING_LONGEST,
+    &CLIENT_POLLING_FACTOR,
+    &CLIENT_POLLING_TIMEOUT,
+    &CLIENT_CACHE_LIFETIME,
+    &CLIENT_CACHE_SIZE,
 ];
 
 /// Further variables, each with the key of its setting. They count when the setting's own variable is not set.

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use longshore_agent_opencode::{Pin, WATCH_DIRECTORIES};
+use longshore_client::{Binding, CardCache, Credential, Polling, ProtocolVersion};
 use longshore_edge::{Capability, Exposure, Rights};
 use longshore_engine::{AlwaysScope, SessionGuard};
 use secrecy::ExposeSecret;
@@ -550,8 +551,7 @@ fn a_named_file_must_exist() {
 fn variables_without_effect_cause_a_warning() {
     let given = &[
         ("A2A_PROT", "1"),
-        ("A2A_CLIENT_CACHE_MAXSIZE", "9"),
-        ("A2A_CLIENT_POLLING_FALLBACK_ENABLED", "1"),
+        ("A2A_CLIENT_ALLOWED_HOSTS", "9"),
         ("OPENCODE_DISABLE_SHARE", "1"),
         ("LONGSHORE_ZZZ_TOP_SECRET", "1"),
         ("LONGSHORE_MANAGED", "as a tool of a managed OpenCode has it"),
@@ -562,12 +562,52 @@ fn variables_without_effect_cause_a_warning() {
     assert_eq!(
         checked.warnings,
         [
-            "A2A_CLIENT_CACHE_MAXSIZE is not supported by this version and has no effect",
-            "A2A_CLIENT_POLLING_FALLBACK_ENABLED is not supported by this version and has no effect",
+            "A2A_CLIENT_ALLOWED_HOSTS is not supported by this version and has no effect",
             "A2A_PROT is not known and has no effect; did you mean A2A_PORT?",
             "LONGSHORE_ZZZ_TOP_SECRET is not known and has no effect",
         ]
     );
+}
+
+#[test]
+fn the_client_settings_of_the_python_peer_work() {
+    let given = &[
+        ("A2A_CLIENT_TIMEOUT_SECONDS", "7"),
+        ("A2A_CLIENT_CARD_FETCH_TIMEOUT_SECONDS", "1.5"),
+        ("A2A_CLIENT_USE_CLIENT_PREFERENCE", "true"),
+        ("A2A_CLIENT_SUPPORTED_TRANSPORTS", "http_json, json-rpc"),
+        ("A2A_CLIENT_BASIC_AUTH", "YWRhOnB3"),
+        ("A2A_CLIENT_PROTOCOL_VERSION", "0.3"),
+        ("A2A_CLIENT_POLLING_FALLBACK_ENABLED", "true"),
+        ("A2A_CLIENT_POLLING_FALLBACK_INITIAL_INTERVAL_SECONDS", "1"),
+        ("A2A_CLIENT_POLLING_FALLBACK_MAX_INTERVAL_SECONDS", "4"),
+        ("A2A_CLIENT_POLLING_FALLBACK_BACKOFF_MULTIPLIER", "1.5"),
+        ("A2A_CLIENT_POLLING_FALLBACK_TIMEOUT_SECONDS", "60"),
+        ("A2A_CLIENT_CACHE_TTL_SECONDS", "0"),
+        ("A2A_CLIENT_CACHE_MAXSIZE", "9"),
+    ];
+    let client = Sources { variables: given, ..Sources::default() }.plan().client;
+    let seconds = Duration::from_secs_f64;
+    assert_eq!((client.timeout, client.card_timeout), (seconds(7.0), seconds(1.5)));
+    assert_eq!((client.prefers_own_order, client.bindings), (true, vec![Binding::Rest, Binding::JsonRpc]));
+    let Some(Credential::Basic { username, .. }) = client.credential else { panic!("no basic credential") };
+    assert_eq!((username.as_str(), client.version), ("ada", Some(ProtocolVersion::V03)));
+    let polling =
+        Polling { initial: seconds(1.0), longest: seconds(4.0), factor: 1.5, timeout: Some(seconds(60.0)) };
+    assert_eq!(client.polling, Some(polling));
+    assert_eq!(client.cache, CardCache { capacity: 9, lifetime: None });
+
+    let unset = Sources::default().plan().client;
+    assert_eq!((unset.polling, unset.version, unset.cache), (None, None, CardCache::default()));
+    for (name, text, reason) in [
+        ("A2A_CLIENT_POLLING_FALLBACK_MAX_INTERVAL_SECONDS", "0.1", "must not be less than"),
+        ("A2A_CLIENT_POLLING_FALLBACK_BACKOFF_MULTIPLIER", "0.5", "a number, 1 or more"),
+        ("A2A_CLIENT_SUPPORTED_TRANSPORTS", "carrier-pigeon", "must name"),
+        ("A2A_CLIENT_BASIC_AUTH", "no colon", "user:password"),
+    ] {
+        let problems = Sources { variables: &[(name, text)], ..Sources::default() }.load().unwrap_err();
+        assert!(problems.to_string().contains(reason), "{name}: {problems}");
+    }
 }
 
 #[test]

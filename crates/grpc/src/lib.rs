@@ -1,0 +1,27 @@
+//! The messages of A2A over gRPC, in the packages of both protocol versions, and their `ProtoJSON`.
+//!
+//! The types are generated from the descriptors of A2A by `tools/grpc/generate.sh` and committed, so that a build needs no protoc.
+//! Only this crate knows protocol buffers. With the feature `client` the packages have stubs for callers, in `a2a_service_client`, and [`client`] calls agents with JSON.
+
+#[cfg(feature = "client")]
+pub mod client;
+#[cfg(feature = "client")]
+pub mod refusal;
+pub mod well_known;
+
+/// `lf.a2a.v1`, the package of A2A 1.0.
+#[expect(clippy::pedantic, clippy::use_self, clippy::allow_attributes, reason = "the code is generated")]
+pub mod v1 {
+    include!("generated/lf.a2a.v1.rs");
+    include!("generated/lf.a2a.v1.serde.rs");
+}
+
+/// `a2a.v1`, the package of A2A 0.3.
+#[expect(clippy::pedantic, clippy::use_self, clippy::allow_attributes, reason = "the code is generated")]
+pub mod v03 {
+    include!("generated/a2a.v1.rs");
+    include!("generated/a2a.v1.serde.rs");
+}
+
+/// The descriptors of both packages and of the well-known types: a serialized `google.protobuf.FileDescriptorSet`.
+pub const DESCRIPTORS: &[u8] = include_bytes!("descriptors.binpb");
