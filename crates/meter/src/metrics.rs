@@ -9,7 +9,7 @@ use crate::cell::{Counter, Gauge, Info, Peak, Reading, Total, WhenUsed};
 use crate::histogram::Histogram;
 use crate::label::{
     AbortOutcome, Answered, Binding, Call, CallOutcome, ClaimOutcome, Fate, Limit, PerLabel, PerMethod,
-    ProtocolVersion, StoreThread, TaskState, TurnState,
+    ProtocolVersion, StoreThread, TaskState, TurnState, WhyIgnored,
 };
 use crate::page::{Family, Metric, Page};
 use crate::process::Process;
@@ -133,6 +133,8 @@ metrics! {
         "Events of OpenCode, by what was done with them.";
     opencode_event_queue_depth: Gauge = "opencode_event_queue_depth",
         "Events of OpenCode that are queued for a turn.";
+    acp_ignored: PerLabel<WhyIgnored, Counter> = "longshore_acp_ignored_total",
+        "Pieces of the output of an ACP agent that were ignored, or understood in part, by the reason. The log names each kind once.";
     spans_sent: Counter = "longshore_spans_sent_total",
         "Spans that the trace collector accepted.";
     spans_dropped: Counter = "longshore_spans_dropped_total",

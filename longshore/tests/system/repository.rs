@@ -23,7 +23,10 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "longshore-agent-opencode",
         &["longshore-engine", "longshore-meter", "longshore-model", "longshore-processes"],
     ),
-    ("longshore-agent-acp", &["longshore-engine", "longshore-model", "longshore-processes"]),
+    (
+        "longshore-agent-acp",
+        &["longshore-engine", "longshore-meter", "longshore-model", "longshore-processes"],
+    ),
     // The demo model needs only the task tracker of the engine.
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),
