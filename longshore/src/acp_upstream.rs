@@ -6,6 +6,7 @@ use longshore_agent_acp::connection::Limits;
 use longshore_agent_acp::process::ProcessConfig;
 use longshore_agent_acp::{AcpAgent, AcpConfig, AgentFacts};
 use longshore_engine::Tasks;
+use longshore_meter::Metrics;
 
 use crate::config::Plan;
 use crate::config::agents::AcpPlan;
@@ -18,26 +19,26 @@ pub(crate) const RECORDS: &str = "agents";
 pub(crate) async fn start(
     plan: &Plan,
     agent: &AcpPlan,
+    metrics: &Arc<Metrics>,
     tasks: &Tasks,
 ) -> anyhow::Result<(Arc<AcpAgent>, String)> {
     output::print(format_args!("Starting {} ...", agent.title()));
     let mut config = config(plan, agent);
     config.process.records = Some(plan.data_dir.join(RECORDS));
+    config.metrics = Arc::clone(metrics);
     let running = AcpAgent::new(config, tasks);
     let facts = running.start().await.map_err(|error| start_failure(agent, &error))?;
     Ok((running, description(&facts)))
 }
 
 pub(crate) fn config(plan: &Plan, agent: &AcpPlan) -> AcpConfig {
+    let process = ProcessConfig {
+        arguments: agent.arguments.iter().map(Into::into).collect(),
+        environment: agent.environment.clone(),
+        memory_bytes: agent.limits.memory_bytes,
+        ..ProcessConfig::new(&agent.program, &plan.workspace)
+    };
     AcpConfig {
-        name: agent.name.clone(),
-        process: ProcessConfig {
-            arguments: agent.arguments.iter().map(Into::into).collect(),
-            environment: agent.environment.clone(),
-            memory_bytes: agent.limits.memory_bytes,
-            ..ProcessConfig::new(&agent.program, &plan.workspace)
-        },
-        workspace: plan.workspace.clone(),
         allow_directory_override: plan.allow_directory_override,
         protected: Arc::new(plan.protected_paths()),
         limits: Limits {
@@ -55,6 +56,7 @@ pub(crate) fn config(plan: &Plan, agent: &AcpPlan) -> AcpConfig {
         model: agent.model.clone(),
         idle_stop: agent.limits.idle_stop,
         cancel_patience: agent.limits.cancel_timeout,
+        ..AcpConfig::new(&agent.name, process, &plan.workspace)
     }
 }
 

@@ -98,7 +98,7 @@ impl Upstream {
             AgentPlan::Managed { program } => manage(managed_config(plan, program), tasks, None).await?,
             AgentPlan::Demo { program } => manage_demo(plan, program, tasks).await?,
             AgentPlan::Acp(agent) => {
-                let (agent, description) = acp_upstream::start(plan, agent, tasks).await?;
+                let (agent, description) = acp_upstream::start(plan, agent, metrics, tasks).await?;
                 let agent = UpstreamAgent::Acp(agent);
                 return Ok(Self { agent, description, warm_up: None, at_end: AtEnd::Leave, _model: None });
             }

@@ -57,7 +57,8 @@ pub(super) fn deltas() -> Work {
 async fn connect() -> (Tasks, Connection, Agent) {
     let (ours, theirs) = (tokio::io::duplex(PIPE_BYTES), tokio::io::duplex(PIPE_BYTES));
     let tasks = Tasks::new();
-    let (connection, driver) = Connection::new(theirs.0, ours.0, Limits::default());
+    let (connection, driver) =
+        Connection::new(theirs.0, ours.0, Limits::default(), std::sync::Arc::default());
     tasks.spawn("acp-driver", driver.run());
     let mut agent = Agent { requests: BufReader::new(ours.1).lines(), output: theirs.1 };
     let opening = async {

@@ -10,10 +10,8 @@
 
 #![expect(clippy::print_stdout, reason = "a program for people")]
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_acp::connection::Limits;
 use longshore_agent_acp::process::ProcessConfig;
 use longshore_agent_acp::{AcpAgent, AcpConfig};
 use longshore_engine::Tasks;
@@ -54,25 +52,16 @@ async fn main() -> Result<()> {
 fn config(directory: &str, command: &str) -> AcpConfig {
     let mut words = command.split_whitespace();
     AcpConfig {
-        name: command.to_owned(),
-        process: ProcessConfig {
-            arguments: words.clone().skip(1).map(Into::into).collect(),
-            environment: std::env::vars_os().collect(),
-            ..ProcessConfig::new(words.next().unwrap_or_default(), directory)
-        },
-        workspace: directory.into(),
-        allow_directory_override: true,
-        protected: Arc::default(),
-        limits: Limits::default(),
-        client_files: longshore_agent_acp::FileAccess::Off,
-        client_terminals: false,
-        mcp_servers: Vec::new(),
-        auth_method: None,
-        mode: None,
-        model: None,
-        pinned: Vec::new(),
-        idle_stop: None,
         cancel_patience: Duration::from_secs(10),
+        ..AcpConfig::new(
+            command,
+            ProcessConfig {
+                arguments: words.clone().skip(1).map(Into::into).collect(),
+                environment: std::env::vars_os().collect(),
+                ..ProcessConfig::new(words.next().unwrap_or_default(), directory)
+            },
+            directory,
+        )
     }
 }
 

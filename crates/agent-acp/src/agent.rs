@@ -19,6 +19,7 @@ use longshore_engine::port::{
     TurnRecord, TurnRequest, UnfollowedTurns,
 };
 use longshore_engine::{ProtectedPaths, Tasks};
+use longshore_meter::Metrics;
 use longshore_model::{Answer, Ask, Choices, Error, Result, SessionId};
 
 use self::admit::Workspace;
@@ -61,6 +62,31 @@ pub struct AcpConfig {
     pub idle_stop: Option<Duration>,
     /// How long the agent may take to end a turn that was canceled. Then the process is ended.
     pub cancel_patience: Duration,
+    pub metrics: Arc<Metrics>,
+}
+
+impl AcpConfig {
+    /// The agent decides everything itself, and is offered nothing.
+    pub fn new(name: impl Into<String>, process: ProcessConfig, workspace: impl Into<PathBuf>) -> Self {
+        Self {
+            name: name.into(),
+            process,
+            workspace: workspace.into(),
+            allow_directory_override: true,
+            protected: Arc::default(),
+            limits: Limits::default(),
+            client_files: FileAccess::Off,
+            client_terminals: false,
+            mcp_servers: Vec::new(),
+            auth_method: None,
+            mode: None,
+            model: None,
+            pinned: Vec::new(),
+            idle_stop: None,
+            cancel_patience: Duration::from_secs(30),
+            metrics: Arc::default(),
+        }
+    }
 }
 
 /// See the module.
@@ -94,6 +120,7 @@ impl AcpAgent {
             name: config.name.clone(),
             source,
             limits: config.limits.clone(),
+            metrics: Arc::clone(&config.metrics),
             client,
             auth_method: config.auth_method.clone(),
             idle_stop: config.idle_stop,

@@ -21,6 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use longshore_engine::queue;
+use longshore_meter::Metrics;
+use longshore_meter::label::WhyIgnored;
 use longshore_model::Json;
 use serde::Serialize;
 use serde_json::json;
@@ -39,6 +41,7 @@ pub use self::facts::{Chosen, Role, SessionFacts};
 pub use self::sessions::OpenedSession;
 use crate::client::{Client, Report};
 use crate::frame::{self, AgentRequestId, RpcError};
+use crate::ignored::Ignored;
 use crate::permission::Choice;
 use crate::schema::{
     self, AgentCapabilities, AuthMethod, InitializeAnswer, PROTOCOL_VERSION, PermissionRequest, Update,
@@ -51,9 +54,6 @@ const OUTBOX: usize = 1024;
 
 /// How much text that is no message is kept to explain a failure, in bytes. Later text is dropped.
 const MAX_NOISE: usize = 2048;
-
-/// How many different names, such as those of unknown updates, get a count of their own. All further names share one count.
-const MAX_COUNTED: usize = 64;
 
 /// How many sessions may be opened that nobody waits for any more. Further ones stay open in the agent.
 const MAX_UNWANTED: usize = 64;
@@ -125,7 +125,8 @@ struct State {
     auth_methods: Vec<AuthMethod>,
     /// Methods that the agent advertised and does not have.
     absent: HashSet<&'static str>,
-    counted: BTreeMap<String, u64>,
+    ignored: Ignored,
+    metrics: Arc<Metrics>,
     noise: String,
     /// Why the connection is over.
     closed: Option<String>,
@@ -186,7 +187,7 @@ pub enum TurnEvent {
 
 impl Connection {
     /// Makes a connection, and the driver that must run for it to work.
-    pub fn new<R, W>(output: R, input: W, limits: Limits) -> (Self, Driver<R, W>)
+    pub fn new<R, W>(output: R, input: W, limits: Limits, metrics: Arc<Metrics>) -> (Self, Driver<R, W>)
     where
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin,
@@ -202,7 +203,8 @@ impl Connection {
             capabilities: AgentCapabilities::default(),
             auth_methods: Vec::new(),
             absent: HashSet::new(),
-            counted: BTreeMap::new(),
+            ignored: Ignored::default(),
+            metrics,
             noise: String::new(),
             closed: None,
         };
@@ -340,9 +342,17 @@ impl Connection {
         self.lock().noise.clone()
     }
 
-    /// How often something came that was not expected or not understood, by name.
-    pub fn counted(&self) -> BTreeMap<String, u64> {
-        self.lock().counted.clone()
+    /// How often something was ignored, or understood in part, by name: outside of turns, and in those that have ended.
+    pub fn ignored(&self) -> BTreeMap<String, u64> {
+        self.lock().ignored.counts()
+    }
+
+    /// Adds what a turn could not translate.
+    pub(crate) fn count_ignored(&self, ignored: &Ignored) {
+        let mut state = self.lock();
+        for (why, name, count) in ignored.iter() {
+            state.count_many(why, name, count);
+        }
     }
 
     /// Sends a request and waits for its answer.
@@ -449,11 +459,18 @@ impl State {
         asks.map(|(id, _)| id.clone()).collect()
     }
 
-    fn count(&mut self, name: &str) {
-        let name: String = name.chars().take(100).collect();
-        let is_known = self.counted.contains_key(&name);
-        let name = if is_known || self.counted.len() < MAX_COUNTED { name } else { "other".to_owned() };
-        *self.counted.entry(name).or_default() += 1;
+    fn count(&mut self, why: WhyIgnored, name: &str) {
+        self.count_many(why, name, 1);
+    }
+
+    fn count_many(&mut self, why: WhyIgnored, name: &str, count: u64) {
+        self.metrics.acp_ignored.of(why).add(count);
+        if let Some(name) = self.ignored.add(why, name, count) {
+            tracing::info!(
+                ?name,
+                "an agent sent something that the gateway ignores; further ones are only counted"
+            );
+        }
     }
 }
 

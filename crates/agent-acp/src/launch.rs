@@ -1,9 +1,11 @@
 //! Starts an agent: the process, its connection, and the handshake.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::Tasks;
+use longshore_meter::Metrics;
 use longshore_model::{Error, ErrorKind, Result, redact};
 use longshore_processes::MARKER;
 use rustix::process::Signal;
@@ -96,7 +98,7 @@ const LAST_MOMENTS: Duration = Duration::from_secs(1);
 
 /// Starts an agent. If the handshake fails, the process is ended, and the error holds what the agent printed instead.
 pub async fn launch(config: &ProcessConfig, limits: Limits, tasks: &Tasks) -> Result<Running> {
-    launch_offering(config, limits, ClientConfig::default(), tasks).await
+    launch_offering(config, limits, ClientConfig::default(), Arc::default(), tasks).await
 }
 
 /// Like [`launch`], with an agent that may ask for files and commands.
@@ -104,6 +106,7 @@ pub async fn launch_offering(
     config: &ProcessConfig,
     limits: Limits,
     mut client: ClientConfig,
+    metrics: Arc<Metrics>,
     tasks: &Tasks,
 ) -> Result<Running> {
     let name = std::path::Path::new(&config.program).file_name().unwrap_or(&config.program);
@@ -111,7 +114,7 @@ pub async fn launch_offering(
     let (process, pipes) = Process::start(config).map_err(|source| not_started(&name, source))?;
     let (log, group) = (process.log().clone(), process.group());
     tasks.spawn("acp error output", log.clone().fill(pipes.errors, group.clone()));
-    let (connection, driver) = connect(pipes.output, pipes.input, limits, tasks);
+    let (connection, driver) = connect(pipes.output, pipes.input, limits, metrics, tasks);
     // The commands that the gateway runs for the agent are ended with it, like its own tools.
     client.environment.insert(MARKER.into(), process.marker().into());
     connection.offer(client, tasks);
@@ -134,10 +137,11 @@ pub async fn launch_offering(
 pub(crate) async fn launch_played(
     pipe: tokio::io::DuplexStream,
     limits: Limits,
+    metrics: Arc<Metrics>,
     tasks: &Tasks,
 ) -> Result<Running> {
     let (output, input) = tokio::io::split(pipe);
-    let (connection, driver) = connect(output, input, limits, tasks);
+    let (connection, driver) = connect(output, input, limits, metrics, tasks);
     let about = connection.initialize().await.map_err(|why| failed("played", why, "played", ""))?;
     Ok(Running { connection, about, driver, process: None })
 }
@@ -150,12 +154,18 @@ async fn end_with_agent(group: Group, connection: Connection) {
     connection.note_exit();
 }
 
-fn connect<R, W>(output: R, input: W, limits: Limits, tasks: &Tasks) -> (Connection, JoinHandle<String>)
+fn connect<R, W>(
+    output: R,
+    input: W,
+    limits: Limits,
+    metrics: Arc<Metrics>,
+    tasks: &Tasks,
+) -> (Connection, JoinHandle<String>)
 where
     R: AsyncRead + Unpin + Send + 'static,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    let (connection, driver) = Connection::new(output, input, limits);
+    let (connection, driver) = Connection::new(output, input, limits, metrics);
     (connection, tasks.spawn("acp connection", driver.run()))
 }
 

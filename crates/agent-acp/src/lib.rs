@@ -4,7 +4,7 @@
 //! A line comes from [`process`] through [`frame`] (which message is it?) and [`connection`] (which request or session does it
 //! belong to?) to the pure [`translate`], which makes [`longshore_model::AgentEvent`]s of it. [`schema`] has the types of the
 //! messages, [`permission`] the choice of an answer, and [`content`] the blocks of a prompt. [`client`] has the files and commands
-//! that an agent may ask for. [`launch`] starts an agent and [`turn`] follows one prompt. [`AcpAgent`] implements
+//! that an agent may ask for, and [`ignored`] counts what is not understood. [`launch`] starts an agent and [`turn`] follows one prompt. [`AcpAgent`] implements
 //! [`longshore_engine::port::Agent`] with all of these.
 
 mod agent;
@@ -12,6 +12,7 @@ pub mod client;
 pub mod connection;
 pub mod content;
 pub mod frame;
+pub mod ignored;
 pub mod launch;
 #[cfg(test)]
 mod peer;

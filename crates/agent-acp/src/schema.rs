@@ -3,7 +3,7 @@
 //! All types are lenient: a member that is missing or has another type counts as absent, an entry of a list that cannot be read
 //! is left out, and words that are not known stay words. JSON that is passed on is kept as its original text.
 
-mod lenient;
+pub(crate) mod lenient;
 mod options;
 mod update;
 

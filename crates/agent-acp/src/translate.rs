@@ -12,11 +12,12 @@ mod terminal;
 mod tool;
 mod usage;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use longshore_meter::label::WhyIgnored;
 use longshore_model::{
     AgentEvent, AgentFile, ArtifactId, AskOptions, BlockKind, BlockRef, Json, MessageId, Outcome, Progress,
     ProgressKind, PromptId, RequestId, Resolution, SessionId, SessionNote,
@@ -32,6 +33,7 @@ use self::tool::{Calls, Source};
 pub use self::usage::SessionTotals;
 use self::usage::TurnUsage;
 use crate::connection::Loss;
+use crate::ignored::Ignored;
 use crate::permission;
 use crate::schema::{Chunk, ContentBlock, PermissionRequest, PlanEntry, Update};
 
@@ -41,9 +43,6 @@ const MAX_FILE_BYTES: usize = 8 * 1024 * 1024;
 
 /// How many asks of a turn may be open at once. The driver rejects further ones.
 const MAX_ASKS: usize = 64;
-
-/// How many different names of updates that cannot be translated are counted. Others count as one.
-const MAX_UNMAPPED: usize = 64;
 
 /// The longest part of a prompt's id that the ids of blocks begin with; the whole id may have 128 characters.
 const MAX_PREFIX: usize = 100;
@@ -61,7 +60,7 @@ pub struct Translator {
     title: Option<String>,
     settings: Settings,
     files: usize,
-    unmapped: BTreeMap<String, u64>,
+    ignored: Ignored,
     /// Why updates are missing.
     losses: BTreeSet<Loss>,
     is_stopped: bool,
@@ -115,7 +114,7 @@ impl Translator {
             title: None,
             settings: Settings::default(),
             files: 0,
-            unmapped: BTreeMap::new(),
+            ignored: Ignored::default(),
             losses: BTreeSet::new(),
             is_stopped: false,
             is_over: false,
@@ -134,9 +133,9 @@ impl Translator {
         std::mem::take(&mut self.out)
     }
 
-    /// The updates that could not be translated, by name, and how many there were of each.
-    pub fn unmapped(&self) -> &BTreeMap<String, u64> {
-        &self.unmapped
+    /// What could not be translated.
+    pub fn ignored(&self) -> &Ignored {
+        &self.ignored
     }
 
     /// The sub-agents of the turn so far.
@@ -151,7 +150,7 @@ impl Translator {
 
     pub fn update(&mut self, update: &Update) {
         if self.is_over {
-            return self.count("update after the end of the turn");
+            return self.count(WhyIgnored::Unexpected, "update after the end of the turn");
         }
         match update {
             Update::AgentMessage(chunk) => self.chunk(BlockKind::Text, chunk),
@@ -163,9 +162,9 @@ impl Translator {
             Update::Usage(update) => self.usage.update(update),
             Update::Mode(mode) => self.out.extend(self.settings.mode_changed(mode)),
             Update::ConfigOptions(options) => self.out.extend(self.settings.options_changed(options)),
-            // One agent repeats each prompt. Commands belong to the session, which the connection keeps.
-            Update::UserMessage(_) | Update::Commands(_) => {}
-            Update::Unknown(name) => self.count(if name.is_empty() { "update without a kind" } else { name }),
+            // One agent repeats each prompt. Commands belong to the session, which the connection keeps. The connection counts what
+            // is not known, also outside of turns.
+            Update::UserMessage(_) | Update::Commands(_) | Update::Unknown(_) => {}
         }
         self.report_usage(None);
     }
@@ -173,10 +172,11 @@ impl Translator {
     /// A piece of the turn is missing.
     pub fn lost_update(&mut self, loss: Loss) {
         self.losses.insert(loss);
-        self.count(match loss {
+        let name = match loss {
             Loss::TooLong => "update that is too long",
             Loss::NotRead => "updates that could not wait",
-        });
+        };
+        self.count(WhyIgnored::TooMuch, name);
     }
 
     /// A command that the gateway runs for the agent has this output now.
@@ -191,7 +191,7 @@ impl Translator {
     pub fn permission(&mut self, request: &PermissionRequest, options: &AskOptions) -> Option<RequestId> {
         let is_askable = !request.tool_call.id.is_empty() && !options.is_empty();
         if self.is_over || self.asks.len() >= MAX_ASKS || !is_askable {
-            self.count("permission request that cannot be shown");
+            self.count(WhyIgnored::TooMuch, "permission request that cannot be shown");
             return None;
         }
         self.tool(&request.tool_call, Source::Ask);
@@ -264,8 +264,8 @@ impl Translator {
                 let block = self.ids.block(BlockKind::File, message);
                 self.out.push(AgentEvent::File { block, file });
             }
-            Some(_) => self.count("file over the limits"),
-            None => self.count(&format!("content {}", content.kind)),
+            Some(_) => self.count(WhyIgnored::TooMuch, "file over the limits"),
+            None => self.count(WhyIgnored::Unknown, &format!("content {}", content.kind)),
         }
     }
 
@@ -299,8 +299,8 @@ impl Translator {
             self.end_text();
         }
         let merged = self.calls.merge(update, source, &self.session, &mut self.ids, &mut self.out);
-        if let Err(why) = merged {
-            self.count(&why);
+        if let Err((why, name)) = merged {
+            self.count(why, &name);
         }
         let images = update.content.iter().flatten().map(|content| &content.content);
         for image in images.filter(|content| !matches!(content.kind.as_str(), "" | "text" | "resource_link"))
@@ -339,11 +339,8 @@ impl Translator {
         self.out.extend(dropped);
     }
 
-    fn count(&mut self, name: &str) {
-        let name: String = name.chars().take(MAX_PREFIX).collect();
-        let is_known = self.unmapped.contains_key(&name);
-        let name = if is_known || self.unmapped.len() < MAX_UNMAPPED { name } else { "other".to_owned() };
-        *self.unmapped.entry(name).or_default() += 1;
+    fn count(&mut self, why: WhyIgnored, name: &str) {
+        self.ignored.add(why, name, 1);
     }
 }
 

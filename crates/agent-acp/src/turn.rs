@@ -122,6 +122,7 @@ impl Turn {
                 self.found_busy = matches!(&end, TurnEnd::Refused(error) if error.is_session_busy());
                 self.asks.clear();
                 self.translator.end(&end);
+                self.connection.count_ignored(self.translator.ignored());
             }
         }
     }

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_agent_acp::connection::Limits;
 use longshore_agent_acp::process::{ProcessConfig, environment};
 use longshore_agent_acp::{AcpAgent, AcpConfig};
 use longshore_engine::port::{Store, SystemClock};
@@ -58,27 +57,15 @@ struct Gateway {
 
 fn gateway(root: &Path, loads: bool, store: Arc<dyn Store>) -> Gateway {
     let named = BTreeMap::from([("LOADS".to_owned(), loads.to_string())]);
-    let config = AcpConfig {
-        name: "scripted".to_owned(),
-        process: ProcessConfig {
+    let config = AcpConfig::new(
+        "scripted",
+        ProcessConfig {
             arguments: vec!["-c".into(), AGENT.into()],
             environment: environment(std::env::vars_os(), &named),
             ..ProcessConfig::new("sh", root)
         },
-        workspace: root.to_owned(),
-        allow_directory_override: true,
-        protected: Arc::default(),
-        limits: Limits::default(),
-        client_files: longshore_agent_acp::FileAccess::Off,
-        client_terminals: false,
-        mcp_servers: Vec::new(),
-        auth_method: None,
-        mode: None,
-        model: None,
-        pinned: Vec::new(),
-        idle_stop: None,
-        cancel_patience: Duration::from_secs(30),
-    };
+        root,
+    );
     let tasks = Tasks::new();
     let agent = AcpAgent::new(config, &tasks);
     let engine = Engine::new(EngineParts {

@@ -135,11 +135,11 @@ text good; end; cat >/dev/null"#;
     let (running, mut turn) = prompted(garbage).await;
     let (text, outcome) = rest(&mut turn).await;
     assert_eq!((text.as_str(), outcome), ("good", Outcome::Completed { remark: None }));
-    let counted = running.connection.counted();
+    let counted = running.connection.ignored();
     assert_eq!(counted["answer to no request"], 2);
     assert_eq!((counted["line that is no JSON"], counted["line that is no message"]), (2, 3));
     assert_eq!((counted["notification $/odd"], counted["update that cannot be read"]), (1, 1));
-    assert_eq!(turn.translator().unmapped()["telepathy"], 1);
+    assert_eq!(counted["update telepathy"], 1);
     assert_eq!(running.end().await.unwrap(), Ending::ByItself);
 }
 
@@ -154,7 +154,7 @@ text after; end; cat >/dev/null"#;
     let Outcome::Incomplete(outcome) = outcome else { panic!("nothing is said to be missing: {outcome:?}") };
     let Outcome::Completed { remark: Some(remark) } = *outcome else { panic!("not completed: {outcome:?}") };
     assert!(remark.starts_with("A piece of the agent's output is missing here"), "{remark}");
-    assert_eq!(turn.translator().unmapped()["update that is too long"], 1);
+    assert_eq!(turn.translator().ignored().counts()["update that is too long"], 1);
 }
 
 #[tokio::test]
@@ -277,21 +277,12 @@ async fn served_with(
     change(&mut process);
     let workspace = workspace.canonicalize().unwrap();
     let config = AcpConfig {
-        name: "hostile".to_owned(),
-        process,
-        workspace: workspace.clone(),
-        allow_directory_override: true,
         protected: std::sync::Arc::new(ProtectedPaths::new([workspace.join("data")])),
         limits: limits(),
         client_files: FileAccess::ReadWrite,
         client_terminals: true,
-        mcp_servers: Vec::new(),
-        auth_method: None,
-        mode: None,
-        model: None,
-        pinned: Vec::new(),
-        idle_stop: None,
         cancel_patience: Duration::from_millis(100),
+        ..AcpConfig::new("hostile", process, &workspace)
     };
     let agent = AcpAgent::new(config, tasks);
     let directory = workspace.to_str().unwrap().to_owned();

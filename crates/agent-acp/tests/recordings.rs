@@ -215,8 +215,8 @@ impl Player {
 
     fn finish(&mut self, mut turn: Running, end: &TurnEnd) {
         turn.translator.end(end);
-        for (name, count) in turn.translator.unmapped() {
-            *self.played.unmapped.entry(name.clone()).or_default() += count;
+        for (name, count) in turn.translator.ignored().counts() {
+            *self.played.unmapped.entry(name).or_default() += count;
         }
         self.played.turns.push(turn.translator.take());
     }

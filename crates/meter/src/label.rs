@@ -212,6 +212,18 @@ labels! {
         Dropped = "dropped",
     }
 
+    /// Why a piece of the output of an ACP agent was ignored.
+    WhyIgnored = "reason" {
+        /// Its kind is not known: an update, a method, or content.
+        Unknown = "unknown",
+        /// It could not be parsed.
+        Unread = "unread",
+        /// Nothing waited for it: an answer to no request, or an update outside of a turn.
+        Unexpected = "unexpected",
+        /// It was over a bound.
+        TooMuch = "too_much",
+    }
+
     /// The outcome of claiming an unowned session.
     ClaimOutcome = "outcome" {
         /// The session belongs to the caller now.
@@ -423,6 +435,7 @@ mod tests {
         check::<StoreThread>();
         check::<Call>();
         check::<Fate>();
+        check::<WhyIgnored>();
         check::<ClaimOutcome>();
         check::<CallOutcome>();
         check::<TurnState>();

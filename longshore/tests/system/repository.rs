@@ -23,7 +23,10 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "longshore-agent-opencode",
         &["longshore-engine", "longshore-meter", "longshore-model", "longshore-processes"],
     ),
-    ("longshore-agent-acp", &["longshore-engine", "longshore-model", "longshore-processes"]),
+    (
+        "longshore-agent-acp",
+        &["longshore-engine", "longshore-meter", "longshore-model", "longshore-processes"],
+    ),
     (
         "longshore-push",
         &["longshore-engine", "longshore-meter", "longshore-model", "longshore-outbound", "longshore-wire"],

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use longshore_engine::Tasks;
+use longshore_meter::Metrics;
 use longshore_model::{Error, ErrorKind, Result, SessionId};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -37,6 +38,7 @@ pub(super) struct HostConfig {
     pub(super) name: String,
     pub(super) source: Source,
     pub(super) limits: Limits,
+    pub(super) metrics: Arc<Metrics>,
     pub(super) client: ClientConfig,
     pub(super) auth_method: Option<String>,
     pub(super) idle_stop: Option<Duration>,
@@ -267,19 +269,19 @@ impl Host {
     }
 
     async fn launch(&self) -> Result<Running> {
-        let limits = self.config.limits.clone();
+        let (limits, metrics) = (self.config.limits.clone(), Arc::clone(&self.config.metrics));
         let running = match &self.config.source {
             Source::Command(command) => {
                 self.sweep(command).await?;
                 let client = self.config.client.clone();
-                launch::launch_offering(command, limits, client, &self.tasks).await?
+                launch::launch_offering(command, limits, client, metrics, &self.tasks).await?
             }
             #[cfg(test)]
             Source::Played(agents) => {
                 let next = lock(agents).pop_front();
                 let pipe =
                     next.ok_or_else(|| Error::new(ErrorKind::AgentUnavailable, "No agent is left."))?;
-                launch::launch_played(pipe, limits, &self.tasks).await?
+                launch::launch_played(pipe, limits, metrics, &self.tasks).await?
             }
         };
         if let Some(method) = &self.config.auth_method

@@ -26,21 +26,8 @@ struct Stage {
 
 fn config(root: &std::path::Path) -> AcpConfig {
     AcpConfig {
-        name: "configured".to_owned(),
-        process: ProcessConfig::new("unused", root),
-        workspace: root.to_owned(),
-        allow_directory_override: true,
-        protected: Arc::default(),
-        limits: Limits::default(),
-        client_files: crate::FileAccess::Off,
-        client_terminals: false,
-        mcp_servers: Vec::new(),
-        auth_method: None,
-        mode: None,
-        model: None,
-        pinned: Vec::new(),
-        idle_stop: None,
         cancel_patience: Duration::from_secs(5),
+        ..AcpConfig::new("configured", ProcessConfig::new("unused", root), root)
     }
 }
 

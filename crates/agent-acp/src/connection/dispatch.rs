@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_meter::label::WhyIgnored;
 use longshore_model::Json;
 use serde::Deserialize;
 use serde_json::json;
@@ -53,7 +54,9 @@ impl Connection {
             Incoming::Notification { method, params } if method == "session/update" => {
                 self.take_update(params, line.len()).await;
             }
-            Incoming::Notification { method, .. } => self.lock().count(&format!("notification {method}")),
+            Incoming::Notification { method, .. } => {
+                self.lock().count(WhyIgnored::Unknown, &format!("notification {method}"));
+            }
             Incoming::Invalid => self.lock().note_noise("line that is no message", line),
             Incoming::Noise => self.lock().note_noise("line that is no JSON", line),
             Incoming::Blank => {}
@@ -64,7 +67,7 @@ impl Connection {
     /// Handles a line that was too long to be kept: its request fails, or its turn reports a lost update.
     pub(super) async fn take_overlong(&self, head: &[u8], bytes: u64) -> Result<(), Fatal> {
         let most = self.0.limits.line_bytes;
-        self.lock().count("line that is too long");
+        self.lock().count(WhyIgnored::TooMuch, "line that is too long");
         let head = Head::read(head);
         if let Some(id) = head.answers() {
             self.take_answer(Some(id), Err(CallError::TooLong { bytes, most }), 0);
@@ -101,7 +104,7 @@ impl Connection {
             let mut state = self.lock();
             // An answer whose caller has stopped waiting is dropped.
             match id.and_then(|id| state.pending.remove(&id)) {
-                None => return state.count("answer to no request"),
+                None => return state.count(WhyIgnored::Unexpected, "answer to no request"),
                 Some(Pending::Call(reply)) => return drop(reply.send(outcome)),
                 Some(Pending::NewSession { directory, reply }) => {
                     let opened = outcome.and_then(|answer| state.open(&answer, directory));
@@ -115,7 +118,7 @@ impl Connection {
                     return drop(reply.send(opened));
                 }
                 Some(Pending::Unwanted { session }) => {
-                    state.count("answer to no request");
+                    state.count(WhyIgnored::Unexpected, "answer to no request");
                     return state.close_unwanted(session, outcome);
                 }
                 Some(Pending::Prompt { session }) => {
@@ -160,7 +163,7 @@ impl Connection {
             let mut state = self.lock();
             // The answer to one of two requests with the same id would be taken for the answer to the other.
             if state.open_asks.contains_key(&id) {
-                state.count("permission request with an id that is in use");
+                state.count(WhyIgnored::Unexpected, "permission request with an id that is in use");
                 return Ok(());
             }
             let events = state.turn_of(&request.session_id).filter(|events| !events.is_closed());
@@ -169,7 +172,7 @@ impl Connection {
             if events.is_some() {
                 state.open_asks.insert(id.clone(), request.session_id.clone());
             } else {
-                state.count("permission request outside of a turn");
+                state.count(WhyIgnored::Unexpected, "permission request outside of a turn");
             }
             events
         };
@@ -187,7 +190,7 @@ impl Connection {
     /// Answers a request that is not served. A permission request always gets a result: an error would make the session of one
     /// agent unusable.
     fn refuse(&self, id: &AgentRequestId, method: &str) -> Result<(), Fatal> {
-        self.lock().count(&format!("request {method}"));
+        self.lock().count(WhyIgnored::Unknown, &format!("request {method}"));
         self.try_send(if method == "session/request_permission" {
             frame::result(id, &Choice::Cancelled.outcome())
         } else {
@@ -205,11 +208,14 @@ impl Connection {
         }
         let read = params.and_then(|params| serde_json::from_str::<Params<'_>>(params.get()).ok());
         let Some(Params { session, update }) = read else {
-            return self.lock().count("update that cannot be read");
+            return self.lock().count(WhyIgnored::Unread, "update that cannot be read");
         };
         let update = Update::read(update);
         let events = {
             let mut state = self.lock();
+            if let Update::Unknown(kind) = &update {
+                return state.count(WhyIgnored::Unknown, &format!("update {kind}"));
+            }
             let Some(route) = state.sessions.get_mut(&*session) else {
                 return state.take_early(&session, update, bytes);
             };
@@ -218,7 +224,7 @@ impl Connection {
                 Phase::Turn { events, .. } => events.clone(),
                 Phase::Loading(replay) => return replay.update(&update),
                 Phase::Idle if SessionFacts::concerns(&update) => return,
-                Phase::Idle => return state.count("update outside of a turn"),
+                Phase::Idle => return state.count(WhyIgnored::Unexpected, "update outside of a turn"),
             }
         };
         if self.has_room(&session, &events, bytes).await {
@@ -376,14 +382,14 @@ impl State {
     fn take_early(&mut self, session: &str, update: Update, bytes: usize) {
         while self.early.0.front().is_some_and(|early| early.since.elapsed() > MAX_EARLY_AGE) {
             self.early.0.pop_front();
-            self.count("update of an unknown session");
+            self.count(WhyIgnored::Unexpected, "update of an unknown session");
         }
         let waiting: usize = self.early.0.iter().map(|early| early.bytes).sum();
         if self.is_opening() && self.early.0.len() < MAX_EARLY && waiting + bytes <= MAX_EARLY_BYTES {
             let (session, since) = (session.to_owned(), Instant::now());
             self.early.0.push_back(EarlyUpdate { session, update, bytes, since });
         } else {
-            self.count("update of an unknown session");
+            self.count(WhyIgnored::Unexpected, "update of an unknown session");
         }
     }
 
@@ -391,7 +397,7 @@ impl State {
     pub(super) fn drop_early(&mut self) {
         if !self.is_opening() {
             for _ in std::mem::take(&mut self.early.0) {
-                self.count("update of an unknown session");
+                self.count(WhyIgnored::Unexpected, "update of an unknown session");
             }
         }
     }
@@ -401,7 +407,7 @@ impl State {
     }
 
     fn note_noise(&mut self, name: &str, line: &[u8]) {
-        self.count(name);
+        self.count(WhyIgnored::Unread, name);
         let room = super::MAX_NOISE.saturating_sub(self.noise.len());
         if room > 0 {
             let text = String::from_utf8_lossy(&line[..line.len().min(room)]).into_owned();

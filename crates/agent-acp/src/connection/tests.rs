@@ -9,9 +9,13 @@ use crate::peer::Peer;
 use crate::turn::Turn;
 
 fn connect_with(limits: Limits) -> (Connection, Peer, Tasks) {
+    connect_counting(limits, Arc::default())
+}
+
+fn connect_counting(limits: Limits, metrics: Arc<Metrics>) -> (Connection, Peer, Tasks) {
     let (peer, ours) = Peer::new();
     let (output, input) = split(ours);
-    let (connection, driver) = Connection::new(output, input, limits);
+    let (connection, driver) = Connection::new(output, input, limits, metrics);
     let tasks = Tasks::new();
     tasks.spawn("connection", driver.run());
     (connection, peer, tasks)
@@ -119,7 +123,7 @@ async fn a_login_that_is_missing_is_reported_with_the_agents_methods() {
 async fn updates_before_the_answer_that_names_their_session_are_kept_within_bounds() {
     let limits = Limits { start: Duration::from_mins(5), ..Limits::default() };
     let (connection, mut peer, _tasks) = connect_with(limits);
-    let unknown = || connection.counted().get("update of an unknown session").copied().unwrap_or_default();
+    let unknown = || connection.ignored().get("update of an unknown session").copied().unwrap_or_default();
     let commands =
         || json!({"sessionUpdate": "available_commands_update", "availableCommands": [{"name": "init"}]});
     let playing = async {
@@ -215,10 +219,41 @@ async fn the_events_of_a_turn_end_with_the_answer_to_its_prompt() {
     assert_eq!(peer.get().await["result"]["outcome"]["outcome"], "cancelled");
     let events = rest(&mut turn).await;
     assert_eq!((texts(&events).as_str(), outcome(&events)), ("ab", &Outcome::Completed { remark: None }));
-    let counted = connection.counted();
+    let counted = connection.ignored();
     assert_eq!((counted["answer to no request"], counted["update outside of a turn"]), (1, 1));
     assert_eq!(counted["permission request outside of a turn"], 1);
     assert!(connection.prompt("s", &say("next")).is_ok());
+}
+
+#[tokio::test]
+async fn what_the_agent_sends_in_vain_is_counted_by_reason_and_harms_no_turn() {
+    let metrics = Arc::<Metrics>::default();
+    let (connection, mut peer, _tasks) = connect_counting(Limits::default(), Arc::clone(&metrics));
+    open(&connection, &mut peer, "s", json!({})).await;
+    let telepathy = json!({"sessionUpdate": "telepathy"});
+    // Outside of a turn, in a session that nobody knows, and in a turn.
+    peer.update("s", telepathy.clone()).await;
+    peer.update("nobody", telepathy.clone()).await;
+    peer.say_raw("no message\n").await;
+    let mut turn = turn(&connection, "s");
+    let prompt = peer.get().await;
+    peer.update("s", telepathy).await;
+    peer.update("s", json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "smell"}})).await;
+    peer.say(&json!({"method": "session/dream"})).await;
+    peer.say(&json!({"id": 99, "result": {}})).await;
+    peer.text("s", "well").await;
+    peer.end(&prompt, "end_turn").await;
+    let events = rest(&mut turn).await;
+    assert_eq!((texts(&events).as_str(), outcome(&events)), ("well", &Outcome::Completed { remark: None }));
+    let ignored = connection.ignored();
+    assert_eq!(
+        (ignored["update telepathy"], ignored["content smell"], ignored["notification session/dream"]),
+        (3, 1, 1)
+    );
+    let of = |why| metrics.acp_ignored.of(why).get();
+    let counted =
+        [WhyIgnored::Unknown, WhyIgnored::Unread, WhyIgnored::Unexpected, WhyIgnored::TooMuch].map(of);
+    assert_eq!(counted, [5, 1, 1, 0]);
 }
 
 #[tokio::test]
@@ -308,7 +343,7 @@ async fn a_request_without_an_answer_fails_after_its_limit_and_a_late_answer_is_
         peer.answer("session/new", json!({"sessionId": "t"}))
     );
     assert_eq!(opened.unwrap().id, "t");
-    assert_eq!(connection.counted()["answer to no request"], 1);
+    assert_eq!(connection.ignored()["answer to no request"], 1);
     assert_eq!(connection.facts("s"), None);
 }
 
@@ -393,7 +428,7 @@ async fn a_line_that_is_too_long_concerns_only_the_request_or_turn_it_belongs_to
     let events = rest(&mut first).await;
     assert_eq!(texts(&events), "short");
     assert!(matches!(outcome(&events), Outcome::Incomplete(_)), "{events:?}");
-    assert_eq!(first.translator().unmapped()["update that is too long"], 1);
+    assert_eq!(first.translator().ignored().counts()["update that is too long"], 1);
     let lost = rest(&mut second).await;
     assert!(
         matches!(outcome(&lost), Outcome::Failed(failure) if failure.message.contains("bytes in one line; 10000 are allowed.")),

@@ -1,7 +1,9 @@
 //! Deserializers that take what they understand and leave out the rest. They work on text in memory, and copy only what they take.
 
+use std::fmt;
+
 use longshore_model::Json;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -15,8 +17,12 @@ where
     Ok(serde_json::from_str(raw.get()).unwrap_or_default())
 }
 
-/// The entries of a list that can be read.
-pub(super) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+/// How many entries of a list are read. The rest is left out, because an entry of three bytes may need hundreds in memory. Real agents
+/// send up to 60 entries.
+const MAX_ENTRIES: usize = 4096;
+
+/// The first entries of a list that can be read.
+pub(crate) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned,
@@ -24,16 +30,45 @@ where
     optional_list(deserializer).map(Option::unwrap_or_default)
 }
 
-/// The entries of a list that can be read. `None`: no list.
+/// The first entries of a list that can be read. `None`: no list.
 pub(super) fn optional_list<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned,
 {
     let raw = <&RawValue>::deserialize(deserializer)?;
-    let entries = serde_json::from_str::<Vec<&RawValue>>(raw.get()).ok();
-    Ok(entries
-        .map(|entries| entries.iter().filter_map(|entry| serde_json::from_str(entry.get()).ok()).collect()))
+    let entries = serde_json::from_str::<First<'_>>(raw.get()).ok();
+    Ok(entries.map(|First(entries)| {
+        entries.iter().filter_map(|entry| serde_json::from_str(entry.get()).ok()).collect()
+    }))
+}
+
+/// The first entries of a list, as they are.
+#[derive(Default)]
+struct First<'a>(Vec<&'a RawValue>);
+
+impl<'de> Deserialize<'de> for First<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = First<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list")
+            }
+
+            fn visit_seq<S: SeqAccess<'de>>(self, mut entries: S) -> Result<First<'de>, S::Error> {
+                let mut first = Vec::new();
+                while let Some(entry) = entries.next_element::<&RawValue>()? {
+                    if first.len() < MAX_ENTRIES {
+                        first.push(entry);
+                    }
+                }
+                Ok(First(first))
+            }
+        }
+        deserializer.deserialize_seq(Entries)
+    }
 }
 
 /// How many entries of a list of choices or commands are kept, and how many bytes of its JSON. The rest is left out, and cannot be
@@ -48,7 +83,7 @@ where
     T: DeserializeOwned,
 {
     let raw = Box::<RawValue>::deserialize(deserializer)?;
-    let entries = serde_json::from_str::<Vec<&RawValue>>(raw.get()).unwrap_or_default();
+    let First(entries) = serde_json::from_str(raw.get()).unwrap_or_default();
     let mut room = MAX_CHOICES_BYTES;
     let fitting = entries.into_iter().take(MAX_CHOICES).take_while(|entry| {
         let rest = room.checked_sub(entry.get().len());

@@ -1,8 +1,9 @@
 //! Modes, models and config options of a session.
 
+use longshore_model::Json;
 use serde::Deserialize;
 
-use super::lenient::{choices, or_default};
+use super::lenient::{choices, json, or_default};
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -77,8 +78,8 @@ struct RawConfigOption {
     name: String,
     #[serde(default, deserialize_with = "or_default")]
     category: Option<String>,
-    #[serde(default, deserialize_with = "or_default")]
-    current_value: serde_json::Value,
+    #[serde(default, deserialize_with = "json")]
+    current_value: Option<Json>,
     #[serde(default, deserialize_with = "choices")]
     options: Vec<RawChoice>,
 }
@@ -92,24 +93,33 @@ struct RawChoice {
     name: String,
     #[serde(default, deserialize_with = "or_default")]
     description: Option<String>,
+    /// Those of a group. A group in a group is left out, so that a deep list cannot exhaust the stack.
     #[serde(default, deserialize_with = "choices")]
-    options: Vec<Self>,
+    options: Vec<GroupedChoice>,
+}
+
+#[derive(Deserialize)]
+struct GroupedChoice {
+    value: String,
+    #[serde(default, deserialize_with = "or_default")]
+    name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    description: Option<String>,
 }
 
 impl From<RawConfigOption> for ConfigOption {
     fn from(raw: RawConfigOption) -> Self {
         let RawConfigOption { id, name, category, current_value, options } = raw;
-        let current_value = match current_value {
-            serde_json::Value::String(text) => text,
-            serde_json::Value::Null => String::new(),
-            other => other.to_string(),
-        };
+        let current_value = current_value.map_or_else(String::new, |value| {
+            serde_json::from_str::<String>(value.get()).unwrap_or_else(|_| value.get().to_owned())
+        });
         let choices = options
             .into_iter()
-            .flat_map(|choice| if choice.value.is_some() { vec![choice] } else { choice.options })
-            .filter_map(|RawChoice { value, name, description, .. }| {
-                Some(ConfigChoice { value: value?, name, description })
+            .flat_map(|RawChoice { value, name, description, options }| match value {
+                Some(value) => vec![GroupedChoice { value, name, description }],
+                None => options,
             })
+            .map(|GroupedChoice { value, name, description }| ConfigChoice { value, name, description })
             .collect();
         Self { id, name, category, current_value, choices }
     }

@@ -1,5 +1,5 @@
 use serde_json::json;
-use serde_json::value::to_raw_value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use super::*;
 
@@ -95,4 +95,31 @@ fn choices_of_a_config_option_may_be_grouped() {
 fn null_is_an_empty_answer_and_other_values_are_none() {
     assert_eq!(read::<SessionAnswer>(&Json::parse("null").unwrap()), Some(SessionAnswer::default()));
     assert_eq!(read::<SessionAnswer>(&Json::parse("[]").unwrap()), None);
+}
+
+#[test]
+fn a_list_that_is_long_or_deep_is_read_in_part() {
+    let many = "{},".repeat(100_000);
+    let call = format!(
+        r#"{{"sessionUpdate":"tool_call","toolCallId":"c","content":[{many}{{}}],"locations":[{}{{"path":"b"}}]}}"#,
+        "{\"path\":\"a\"},".repeat(100_000)
+    );
+    let Update::ToolCall(call) = Update::read(&RawValue::from_string(call).unwrap()) else {
+        panic!("no call")
+    };
+    assert_eq!(call.content.unwrap().len(), call.locations.as_ref().unwrap().len());
+    assert!(call.locations.unwrap().len() < 10_000);
+
+    // Choices may be grouped, and a group may hold what looks like one.
+    let depth = 9_000;
+    let deep = "{\"options\":[".repeat(depth) + &"]}".repeat(depth);
+    let options = format!(
+        r#"{{"sessionUpdate":"config_option_update","configOptions":[{{"id":"model","currentValue":"a",
+            "options":[{{"value":"a"}},{{"name":"more","options":[{{"value":"b"}}]}},{deep}]}}]}}"#
+    );
+    let Update::ConfigOptions(options) = Update::read(&RawValue::from_string(options).unwrap()) else {
+        panic!("no options")
+    };
+    let values: Vec<_> = options[0].choices.iter().map(|choice| choice.value.as_str()).collect();
+    assert_eq!(values, ["a", "b"]);
 }

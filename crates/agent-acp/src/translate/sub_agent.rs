@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::Ids;
 use crate::schema::ToolUpdate;
+use crate::schema::lenient::list;
 
 /// How many tools of a sub-agent are shown. The rest is left out.
 const MAX_SUMMARY: usize = 256;
@@ -149,6 +150,7 @@ struct Metadata {
     #[serde(rename = "sessionId")]
     session: Option<String>,
     model: Option<ModelName>,
+    #[serde(deserialize_with = "list")]
     summary: Vec<SummaryEntry>,
 }
 

@@ -3,6 +3,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::ignored::MAX_NAMES;
 use crate::schema::PromptAnswer;
 
 fn translator() -> Translator {
@@ -75,7 +76,7 @@ fn translated(updates: &[Value], end: &TurnEnd) -> Vec<String> {
         translator.update(&update(value));
     }
     translator.end(end);
-    assert!(translator.unmapped().is_empty(), "{:?}", translator.unmapped());
+    assert!(translator.ignored().counts().is_empty(), "{:?}", translator.ignored());
     lines(&translator.take())
 }
 
@@ -221,7 +222,7 @@ fn asks_that_are_open_at_the_end_are_dropped_and_later_ones_are_refused() {
     assert_eq!(translator.permission(&request, &AskOptions::words()), None);
     translator.update(&update(&text("late", None)));
     assert!(translator.take().is_empty());
-    assert_eq!(translator.unmapped().len(), 2);
+    assert_eq!(translator.ignored().counts().len(), 2);
 }
 
 #[test]
@@ -387,25 +388,26 @@ fn thoughts_and_messages_may_hold_images_and_links() {
         assert!(matches!(&events[0], AgentEvent::File { .. }), "{events:?}");
         let link = "[x](file:///x)[https://e.org/a.png](https://e.org/a.png)";
         assert_eq!(lines(&events[1..]), [format!("{word} p.b2 {link:?}")]);
-        assert!(translator.unmapped().is_empty(), "{:?}", translator.unmapped());
+        assert!(translator.ignored().counts().is_empty(), "{:?}", translator.ignored());
     }
 }
 
 #[test]
 fn what_cannot_be_translated_is_counted_by_name_and_bounded() {
     let mut translator = translator();
-    translator.update(&update(&json!({"sessionUpdate": "telepathy"})));
     translator.update(&update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "status": "odd"})));
     translator
         .update(&update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "smell"}})));
-    let names: Vec<_> = translator.unmapped().keys().cloned().collect();
-    assert_eq!(names, ["content smell", "telepathy", "tool status odd"]);
+    let names: Vec<_> = translator.ignored().counts().into_keys().collect();
+    assert_eq!(names, ["content smell", "tool status odd"]);
     for number in 0..1000 {
-        translator.update(&update(&json!({"sessionUpdate": format!("kind {number}")})));
+        let content = json!({"type": format!("kind {number}")});
+        translator.update(&update(&json!({"sessionUpdate": "agent_message_chunk", "content": content})));
         let call = json!({"sessionUpdate": "tool_call", "toolCallId": format!("c{number}"), "status": "in_progress"});
         translator.update(&update(&call));
     }
-    assert!(translator.unmapped().len() <= MAX_UNMAPPED + 1);
+    let counts = translator.ignored().counts();
+    assert!(counts.len() == MAX_NAMES + 1 && counts["other"] > 1000 - MAX_NAMES as u64, "{counts:?}");
     let reported = translator.take().iter().filter(|event| matches!(event, AgentEvent::Tool { .. })).count();
     assert_eq!(reported, 512);
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
+use longshore_meter::label::WhyIgnored;
 use longshore_model::{AgentEvent, BlockKind, BlockRef, Json, SessionId, ToolCall, ToolStatus};
 use serde_json::Value;
 
@@ -85,7 +86,8 @@ impl Calls {
         self.all.iter().filter_map(|call| call.sub_agent.as_ref()).map(Running::facts)
     }
 
-    /// Merges an update into its call, or into a new call. Fails with the name under which the update is counted.
+    /// Merges an update into its call, or into a new call. Fails with the name under which the update is counted, which may have been
+    /// merged in part.
     pub(super) fn merge(
         &mut self,
         update: &ToolUpdate,
@@ -93,11 +95,11 @@ impl Calls {
         session: &SessionId,
         ids: &mut Ids,
         out: &mut Vec<AgentEvent>,
-    ) -> Result<(), String> {
+    ) -> Result<(), (WhyIgnored, String)> {
         let at = match self.by_id.get(&update.id) {
             Some(at) => *at,
             None if self.open >= MAX_OPEN_CALLS || self.all.len() >= MAX_CALLS => {
-                return Err("tool call over the limit".to_owned());
+                return Err((WhyIgnored::TooMuch, "tool call over the limit".to_owned()));
             }
             None => {
                 let at = self.all.len();
@@ -234,7 +236,7 @@ impl Call {
         terminals: &Outputs,
         ids: &mut Ids,
         out: &mut Vec<AgentEvent>,
-    ) -> Result<(), String> {
+    ) -> Result<(), (WhyIgnored, String)> {
         let mut next = self.shown.clone();
         if let Some(name) = &update.meta.tool {
             self.is_named = true;
@@ -258,7 +260,7 @@ impl Call {
         let (status, known) = match update.status.as_deref().map(|word| (word, status_of(word))) {
             None => (next.status, Ok(())),
             Some((_, Some(status))) => (status, Ok(())),
-            Some((word, None)) => (next.status, Err(format!("tool status {word}"))),
+            Some((word, None)) => (next.status, Err((WhyIgnored::Unknown, format!("tool status {word}")))),
         };
         if rank(status) >= rank(next.status) {
             next.status = status;

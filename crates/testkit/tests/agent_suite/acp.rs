@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use longshore_agent_acp::connection::Limits;
 use longshore_agent_acp::process::{ProcessConfig, environment};
 use longshore_agent_acp::{AcpAgent, AcpConfig};
 use longshore_engine::Tasks;
@@ -53,23 +52,8 @@ impl OverStdio {
             patience,
             ..ProcessConfig::new(env!("CARGO_BIN_EXE_fake-acp"), workspace.path())
         };
-        let mut config = AcpConfig {
-            name: "fake".to_owned(),
-            process,
-            workspace: workspace.path().to_owned(),
-            allow_directory_override: true,
-            protected: Arc::default(),
-            limits: Limits::default(),
-            client_files: longshore_agent_acp::FileAccess::Off,
-            client_terminals: false,
-            mcp_servers: Vec::new(),
-            auth_method: None,
-            mode: None,
-            model: None,
-            pinned: Vec::new(),
-            idle_stop: None,
-            cancel_patience: patience,
-        };
+        let mut config =
+            AcpConfig { cancel_patience: patience, ..AcpConfig::new("fake", process, workspace.path()) };
         change(&mut config);
         let driver = Mutex::new(driver(&config));
         Self { fake, options, workspace, config, driver }

@@ -40,7 +40,7 @@ impl World {
         fs::write(root.join("secret"), "secret").unwrap();
         let (peer, ours) = Peer::new();
         let (output, input) = split(ours);
-        let (connection, driver) = Connection::new(output, input, Limits::default());
+        let (connection, driver) = Connection::new(output, input, Limits::default(), Arc::default());
         let tasks = Tasks::new();
         let config = ClientConfig {
             files,

@@ -1,0 +1,42 @@
+//! Counts what an agent sends that is ignored, or understood in part, by name. An agent chooses many of the names, so their number
+//! is bounded.
+
+use std::collections::{BTreeMap, HashMap};
+
+use longshore_meter::label::WhyIgnored;
+
+/// How many different names get a count of their own. All further names share one count for each reason.
+pub const MAX_NAMES: usize = 64;
+
+/// The longest name, in characters. The rest is cut.
+const MAX_NAME_CHARS: usize = 100;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Ignored(HashMap<(WhyIgnored, String), u64>);
+
+impl Ignored {
+    /// Returns the name under which this is counted, if it is the first of that name.
+    pub(crate) fn add(&mut self, why: WhyIgnored, name: &str, count: u64) -> Option<String> {
+        let mut key = (why, name.chars().take(MAX_NAME_CHARS).collect::<String>());
+        if !self.0.contains_key(&key) && self.0.len() >= MAX_NAMES {
+            "other".clone_into(&mut key.1);
+        }
+        let first = (!self.0.contains_key(&key)).then(|| key.1.clone());
+        *self.0.entry(key).or_default() += count;
+        first
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (WhyIgnored, &str, u64)> {
+        self.0.iter().map(|((why, name), count)| (*why, name.as_str(), *count))
+    }
+
+    /// The counts by name.
+    pub fn counts(&self) -> BTreeMap<String, u64> {
+        let mut counts = BTreeMap::new();
+        for (_, name, count) in self.iter() {
+            *counts.entry(name.to_owned()).or_default() += count;
+        }
+        counts
+    }
+}
