@@ -3,7 +3,13 @@
 //! The types are generated from the descriptors of A2A by `tools/grpc/generate.sh` and committed, so that a build needs no protoc.
 //! Only this crate knows protocol buffers. With the feature `client` the packages have stubs for callers, in `a2a_service_client`.
 
+#[cfg(feature = "server")]
+mod convert;
+pub mod rpc;
 pub mod well_known;
+
+#[cfg(feature = "server")]
+pub use convert::Messages;
 
 /// `lf.a2a.v1`, the package of A2A 1.0.
 #[expect(clippy::pedantic, clippy::use_self, clippy::allow_attributes, reason = "the code is generated")]
