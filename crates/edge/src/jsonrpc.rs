@@ -30,7 +30,7 @@ use crate::version::{self, ProtocolVersion};
 use crate::{count, extensions};
 
 /// How one version decodes the parameters of the operations.
-struct Decoders {
+pub(crate) struct Decoders {
     send: fn(&str) -> Result<SendMessage>,
     get: fn(&str) -> Result<GetTask>,
     list: fn(&str) -> Result<ListTasks>,
@@ -42,7 +42,7 @@ struct Decoders {
     delete_push_config: fn(&str) -> Result<DeletePushConfig>,
 }
 
-const V1: Decoders = Decoders {
+pub(crate) const V1: Decoders = Decoders {
     send: v1::decode::send_message,
     get: v1::decode::get_task,
     list: v1::decode::list_tasks,
@@ -65,6 +65,10 @@ const V03: Decoders = Decoders {
     list_push_configs: v03::decode::list_push_configs,
     delete_push_config: v03::decode::delete_push_config,
 };
+
+/// The parameters that a gRPC call of 0.3 is converted to. They have the spelling and the defaults of `ProtoJSON`.
+pub(crate) const V03_GRPC: Decoders =
+    Decoders { send: |params| v03::decode::send_message(Dialect::Rest, params), ..V03 };
 
 /// A call whose method is known or not, with what the head of the request says about it.
 struct Received<'a> {
@@ -193,28 +197,7 @@ impl Received<'_> {
         }
         let operation = self.operation.ok_or_else(|| self.unsupported(&call.method))?;
         self.bindings.operations.check_served(operation)?;
-        let decoders = decoders(version);
-        Ok(match operation.method {
-            Method::SendMessage => Command::Send((decoders.send)(params)?),
-            Method::SendStreamingMessage => Command::Stream((decoders.send)(params)?),
-            Method::GetTask => Command::Get((decoders.get)(params)?),
-            Method::ListTasks => Command::List((decoders.list)(params)?),
-            Method::CancelTask => Command::Cancel((decoders.cancel)(params)?),
-            Method::SubscribeToTask => Command::Subscribe((decoders.subscribe)(params)?),
-            Method::CreateTaskPushNotificationConfig => {
-                Command::CreatePushConfig((decoders.create_push_config)(params)?)
-            }
-            Method::GetTaskPushNotificationConfig => {
-                Command::GetPushConfig((decoders.get_push_config)(params)?)
-            }
-            Method::ListTaskPushNotificationConfigs => {
-                Command::ListPushConfigs((decoders.list_push_configs)(params)?)
-            }
-            Method::DeleteTaskPushNotificationConfig => {
-                Command::DeletePushConfig((decoders.delete_push_config)(params)?)
-            }
-            Method::GetExtendedAgentCard => Command::ExtendedCard,
-        })
+        decoders(version).command(operation.method, params)
     }
 
     async fn encode(&self, caller: &Caller, id: &Id, reply: Reply) -> Result<Response> {
@@ -268,6 +251,30 @@ impl Received<'_> {
 
     fn unsupported(&self, method: &str) -> Error {
         contract::unsupported_method(self.format.version, method, &self.bindings.deployment)
+    }
+}
+
+impl Decoders {
+    pub(crate) fn command(&self, operation: Method, params: &str) -> Result<Command> {
+        Ok(match operation {
+            Method::SendMessage => Command::Send((self.send)(params)?),
+            Method::SendStreamingMessage => Command::Stream((self.send)(params)?),
+            Method::GetTask => Command::Get((self.get)(params)?),
+            Method::ListTasks => Command::List((self.list)(params)?),
+            Method::CancelTask => Command::Cancel((self.cancel)(params)?),
+            Method::SubscribeToTask => Command::Subscribe((self.subscribe)(params)?),
+            Method::CreateTaskPushNotificationConfig => {
+                Command::CreatePushConfig((self.create_push_config)(params)?)
+            }
+            Method::GetTaskPushNotificationConfig => Command::GetPushConfig((self.get_push_config)(params)?),
+            Method::ListTaskPushNotificationConfigs => {
+                Command::ListPushConfigs((self.list_push_configs)(params)?)
+            }
+            Method::DeleteTaskPushNotificationConfig => {
+                Command::DeletePushConfig((self.delete_push_config)(params)?)
+            }
+            Method::GetExtendedAgentCard => Command::ExtendedCard,
+        })
     }
 }
 

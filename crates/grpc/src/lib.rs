@@ -5,9 +5,15 @@
 
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "server")]
+mod convert;
 #[cfg(feature = "client")]
 pub mod refusal;
+pub mod rpc;
 pub mod well_known;
+
+#[cfg(feature = "server")]
+pub use convert::Messages;
 
 /// `lf.a2a.v1`, the package of A2A 1.0.
 #[expect(clippy::pedantic, clippy::use_self, clippy::allow_attributes, reason = "the code is generated")]

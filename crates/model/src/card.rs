@@ -52,6 +52,7 @@ pub struct Interface {
 pub enum Binding {
     JsonRpc,
     Rest,
+    Grpc,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
