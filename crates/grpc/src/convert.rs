@@ -27,6 +27,9 @@ pub struct Messages;
 /// metadata need room too.
 const MAX_DETAILS: usize = 4 * 1024;
 
+/// The longest text of an error, in characters, when the details are too long.
+const MAX_TEXT: usize = 512;
+
 /// Where an event carries its cursor: `metadata.longshore.cursor`.
 const OWN: &str = "longshore";
 const CURSOR: &str = "cursor";
@@ -145,7 +148,7 @@ impl Protobuf for Messages {
     }
 }
 
-/// `is_whole`: with everything that the error says about the request. Otherwise only with its reason.
+/// `is_whole`: with everything that the error says about the request. Otherwise only with its reason and the begin of its text.
 fn status(code: i32, error: &Error, is_whole: bool) -> Status {
     let metadata = if is_whole { error.details().iter().cloned().collect() } else { BTreeMap::new() };
     let info = ErrorInfo { reason: row(error.kind()).reason.to_owned(), domain: DOMAIN.to_owned(), metadata };
@@ -161,7 +164,8 @@ fn status(code: i32, error: &Error, is_whole: bool) -> Status {
         let seconds = i64::try_from(seconds).unwrap_or(i64::MAX);
         details.push(Any::of(&RetryInfo { retry_delay: Some(Delay { seconds, nanos: 0 }) }));
     }
-    let message = if is_whole { error.message().to_owned() } else { String::new() };
+    let most = if is_whole { usize::MAX } else { MAX_TEXT };
+    let message = error.message().chars().take(most).collect();
     Status { code, message, details }
 }
 
