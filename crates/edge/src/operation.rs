@@ -11,8 +11,8 @@ use longshore_engine::port::with_caller_trace;
 use longshore_engine::{Engine, Listing, PushListing, Snapshot, Subscription, SubscriptionStart, Tasks};
 use longshore_meter::Metrics;
 use longshore_model::{
-    CancelTask, CreatePushConfig, Error, ErrorKind, EventId, GetTask, Principal, PushConfig, PushView, Result,
-    SendConfig, SendMessage, SubscribeToTask, Task, TaskId, TaskState,
+    CancelTask, CreatePushConfig, Error, ErrorKind, EventId, GetTask, Principal, PushConfig, PushView,
+    Result, SendConfig, SendMessage, SubscribeToTask, Task, TaskId, TaskState,
 };
 use longshore_wire::contract::Deployment;
 use longshore_wire::extension::{self as extensions, Activated, Exposure, Extension};
@@ -204,7 +204,9 @@ impl Operations {
                 request.view = self.push_view(caller, options);
                 Command::CreatePushConfig(CreatePushConfig { task, request })
             }
-            command @ (Command::GetPushConfig(_) | Command::ListPushConfigs(_) | Command::DeletePushConfig(_)) => {
+            command @ (Command::GetPushConfig(_)
+            | Command::ListPushConfigs(_)
+            | Command::DeletePushConfig(_)) => {
                 self.check_push()?;
                 command
             }
@@ -245,7 +247,11 @@ impl Operations {
     fn push_view(&self, caller: &Caller, options: &RequestOptions) -> PushView {
         let Exposure { raw_thinking, tool_trace } =
             caller.rights.exposure.unwrap_or(self.deployment.exposure);
-        PushView { extensions: options.activated.uris().map(str::to_owned).collect(), raw_thinking, tool_trace }
+        PushView {
+            extensions: options.activated.uris().map(str::to_owned).collect(),
+            raw_thinking,
+            tool_trace,
+        }
     }
 
     async fn send(
@@ -390,4 +396,3 @@ fn task_frame(now: &Snapshot, format: ResponseFormat, view: View, gap: Option<Ga
         state: Some(now.task.status.state),
     }
 }
-

@@ -141,8 +141,7 @@ impl Operation {
 
     /// The error of every call, if the operator has switched the operation off.
     pub fn refused(&self, deployment: &Deployment) -> Option<ErrorKind> {
-        let is_push =
-            matches!(self.params, Params::NewPushConfig | Params::PushConfig | Params::PushConfigs);
+        let is_push = matches!(self.params, Params::NewPushConfig | Params::PushConfig | Params::PushConfigs);
         (is_push && !deployment.push).then_some(ErrorKind::PushNotSupported)
     }
 

@@ -122,7 +122,9 @@ impl Engine {
     ) -> Result<()> {
         let new = self.new_push(caller, sent.task.clone(), request, events, sent.reader.cursor())?;
         let put = self.put_push(new).await.map(drop);
-        put.map_err(|error| error.with_advice("The message itself was taken; send it again to try once more."))
+        put.map_err(|error| {
+            error.with_advice("The message itself was taken; send it again to try once more.")
+        })
     }
 
     pub(super) fn new_push(
@@ -164,7 +166,8 @@ impl Engine {
 
     fn push_parts(&self) -> Result<&PushParts> {
         self.ctx.ports.push.as_deref().ok_or_else(|| {
-            let text = "Push notifications are not supported here; stream, subscribe or get the task instead.";
+            let text =
+                "Push notifications are not supported here; stream, subscribe or get the task instead.";
             Error::new(ErrorKind::PushNotSupported, text)
         })
     }

@@ -515,7 +515,9 @@ pub(crate) fn refusal(names: WireNames, created: &Created) -> Error {
         Created::UnknownSession | Created::ForeignSession => {
             Error::invalid(SESSION_FIELD, "is no session that you may use")
         }
-        Created::New | Created::Existing { .. } | Created::PushFull(_) => Error::internal("a task that was made was refused"),
+        Created::New | Created::Existing { .. } | Created::PushFull(_) => {
+            Error::internal("a task that was made was refused")
+        }
     }
 }
 

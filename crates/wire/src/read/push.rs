@@ -120,9 +120,8 @@ pub fn list_v03(json: &str) -> Result<ListPushConfigs> {
 /// Both versions.
 pub fn list_query(path_id: &str, query: Pairs<'_>) -> Result<ListPushConfigs> {
     query::read(query, |query| {
-        let size = query
-            .get(&["pageSize", "page_size"], |text| some_page_size(int32_from_text(text)?))?
-            .flatten();
+        let size =
+            query.get(&["pageSize", "page_size"], |text| some_page_size(int32_from_text(text)?))?.flatten();
         let page_token = query.get(&["pageToken", "page_token"], |text| Ok(text.to_owned()))?;
         Ok(ListPushConfigs {
             task: query::path_id(path_id)?,

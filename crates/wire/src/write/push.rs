@@ -70,7 +70,8 @@ mod tests {
     #[test]
     fn a_configuration_is_written_in_every_dialect_without_its_secrets() {
         let with = config("c1", Some("Bearer"));
-        let flat = r#"{"taskId":"t1","id":"c1","url":"https://x.test/h","authentication":{"scheme":"Bearer"}}"#;
+        let flat =
+            r#"{"taskId":"t1","id":"c1","url":"https://x.test/h","authentication":{"scheme":"Bearer"}}"#;
         let inner = r#""pushNotificationConfig":{"id":"c1","url":"https://x.test/h","authentication":{"schemes":["Bearer"]}}"#;
         let rest = format!(r#"{{"name":"tasks/t1/pushNotificationConfigs/c1",{inner}}}"#);
         assert_eq!(v1::encode::push_config(&with), flat);
@@ -81,8 +82,7 @@ mod tests {
         let page = format!(r#"{{"configs":[{flat}],"nextPageToken":"c2"}}"#);
         assert_eq!(v1::encode::push_page(&bare, "c2"), page);
         assert_eq!(v1::encode::push_page(&[], ""), r#"{"configs":[]}"#);
-        let old =
-            r#"{"taskId":"t1","pushNotificationConfig":{"id":"c2","url":"https://x.test/h"}}"#;
+        let old = r#"{"taskId":"t1","pushNotificationConfig":{"id":"c2","url":"https://x.test/h"}}"#;
         assert_eq!(v03::encode::push_page(&bare, "", Rpc), format!("[{old}]"));
         let page = format!(r#"{{"configs":[{rest}]}}"#);
         assert_eq!(v03::encode::push_page(&[with], "", Rest), page);

@@ -60,7 +60,8 @@ fn every_form_of_a_new_configuration() {
     ] {
         assert_eq!(shown(created), format!("{whole} 0.3 at {place:?}"));
     }
-    let bare = r#"{"taskId":"t1","id":"","url":"https://x.test/","token":"","authentication":{"credentials":""}}"#;
+    let bare =
+        r#"{"taskId":"t1","id":"","url":"https://x.test/","token":"","authentication":{"credentials":""}}"#;
     assert_eq!(shown(create(bare)), "t1/ https://x.test/ [] [] 1.0 at \"\"");
     let unsigned = r#"{"url":"u","authentication":{"scheme":"StandardWebhooks"}}"#;
     assert_eq!(shown(create_query("t1", &[], unsigned)), "t1/ u [] [StandardWebhooks ] 1.0 at \"\"");
@@ -112,7 +113,8 @@ fn a_bad_configuration_is_named_by_its_field() {
     let other = r#"{"taskId":"t2","url":"u"}"#;
     assert_eq!(fields(create_query("t1", &[], other).unwrap_err()), ["taskId"]);
     // No error repeats a secret.
-    let planted = r#"{"taskId":"t1","url":"u","token":"planted\n","authentication":{"credentials":"planted"}}"#;
+    let planted =
+        r#"{"taskId":"t1","url":"u","token":"planted\n","authentication":{"credentials":"planted"}}"#;
     assert!(!format!("{:?}", create(planted).unwrap_err()).contains("planted"));
 }
 
