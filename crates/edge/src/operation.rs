@@ -239,7 +239,7 @@ impl Operations {
         if self.deployment.push {
             return Ok(());
         }
-        let text = "Push notifications are switched off here; stream, subscribe or get the task instead.";
+        let text = "Push notifications are not supported; stream, subscribe or get the task instead.";
         Err(Error::new(ErrorKind::PushNotSupported, text))
     }
 

@@ -23,6 +23,7 @@ mod negotiation;
 mod operations;
 mod plain_answers;
 mod public;
+mod push;
 mod refusals;
 mod rights;
 mod slow_clients;

@@ -166,8 +166,7 @@ impl Engine {
 
     fn push_parts(&self) -> Result<&PushParts> {
         self.ctx.ports.push.as_deref().ok_or_else(|| {
-            let text =
-                "Push notifications are not supported here; stream, subscribe or get the task instead.";
+            let text = "Push notifications are not supported; stream, subscribe or get the task instead.";
             Error::new(ErrorKind::PushNotSupported, text)
         })
     }

@@ -26,6 +26,7 @@ mod open_tools;
 mod orphaned_turns;
 mod plain_agent;
 mod power_loss;
+mod push;
 mod races;
 mod readers;
 mod recovery;

@@ -17,8 +17,10 @@ use longshore_edge::contract::Deployment;
 use longshore_edge::{
     Capability, Credential, Credentials, CredentialsBuilder, Edge, EdgeConfig, Exposure, Listeners, Rights,
 };
-use longshore_engine::port::{Control, Store, SystemClock};
-use longshore_engine::{AskConfig, Engine, EngineConfig, EngineParts, Tasks};
+use longshore_engine::port::{BoxFuture, Control, Receivers, Store, SystemClock};
+use longshore_engine::{AskConfig, Engine, EngineConfig, EngineParts, PushParts, PushRules, Tasks};
+use longshore_model::{FieldViolation, PushRequest};
+use longshore_store::MemoryStore;
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
 use longshore_testkit::scripted_control::ScriptedControl;
 use tokio::net::TcpListener;
@@ -144,6 +146,24 @@ impl Gateway {
         Self::start_on(listeners, agent, control, turns, store, engine_config, configure).await
     }
 
+    /// With an agent whose turns the test controls, and with push notifications.
+    pub(crate) async fn pushing(
+        store: Arc<MemoryStore>,
+        rules: PushRules,
+        configure: impl FnOnce(&mut EdgeConfig),
+    ) -> Self {
+        let (agent, turns) = ScriptedAgent::manual();
+        let push =
+            PushParts { configs: Arc::clone(&store) as _, receivers: Arc::new(OutsideReceivers), rules };
+        let (listeners, config) = (Listeners::default(), EngineConfig::default());
+        let configure = |edge: &mut EdgeConfig| {
+            edge.deployment.push = true;
+            configure(edge);
+        };
+        let with_push = |engine: Engine| engine.with_push(push);
+        Self::start_engine(listeners, agent, None, turns, store, config, configure, with_push).await
+    }
+
     async fn start_on(
         listeners: Listeners,
         agent: Arc<ScriptedAgent>,
@@ -152,6 +172,21 @@ impl Gateway {
         store: Arc<dyn Store>,
         engine_config: EngineConfig,
         configure: impl FnOnce(&mut EdgeConfig),
+    ) -> Self {
+        let plain = |engine| engine;
+        Self::start_engine(listeners, agent, control, turns, store, engine_config, configure, plain).await
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "every gateway of a test has these parts")]
+    async fn start_engine(
+        listeners: Listeners,
+        agent: Arc<ScriptedAgent>,
+        control: Option<Arc<ScriptedControl>>,
+        turns: mpsc::Receiver<StartedTurn>,
+        store: Arc<dyn Store>,
+        engine_config: EngineConfig,
+        configure: impl FnOnce(&mut EdgeConfig),
+        finish: impl FnOnce(Engine) -> Engine,
     ) -> Self {
         let tasks = Tasks::new();
         let mut config = EdgeConfig::new(deployment(), credentials());
@@ -168,7 +203,7 @@ impl Gateway {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
-        let edge = Edge::new(engine, config, tasks.clone());
+        let edge = Edge::new(finish(engine), config, tasks.clone());
         let listeners = Listeners { tcp: Some(listener), ..listeners };
         let serving = tasks.spawn("edge", edge.serve(listeners, shutdown.clone()));
         Self { address, agent, turns, shutdown, tasks, serving }
@@ -235,12 +270,25 @@ fn exposed(everything: bool) -> Rights {
     Rights { exposure: Some(exposure), ..Rights::default() }
 }
 
+/// Refuses the receivers whose URL contains `inside`.
+#[derive(Debug)]
+struct OutsideReceivers;
+
+impl Receivers for OutsideReceivers {
+    fn check<'a>(&'a self, request: &'a PushRequest) -> BoxFuture<'a, Result<(), FieldViolation>> {
+        let refused = || FieldViolation { field: "url".to_owned(), description: "is not called".to_owned() };
+        let checked = if request.url.contains("inside") { Err(refused()) } else { Ok(()) };
+        Box::pin(async { checked })
+    }
+}
+
 fn deployment() -> Deployment {
     Deployment {
         title: "Test agent".to_owned(),
         description: "Says what the test wants.".to_owned(),
         version: "1.2.3".to_owned(),
         public_url: "http://agent.test".to_owned(),
+        push: false,
         ..Deployment::of_opencode()
     }
 }
