@@ -14,7 +14,7 @@ use crate::label::{
 use crate::page::{Family, Metric, Page};
 use crate::process::Process;
 use crate::quantity::{Milliseconds, Seconds, Whole};
-use crate::scale::{AppendTime, AskTime, CommitSize, EventDelay, QueueLength, ResponseTime};
+use crate::scale::{AppendTime, AskTime, CommitSize, EventDelay, PushLag, QueueLength, ResponseTime};
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $field:ident: $type:ty = $name:literal, $help:literal;)*) => {
@@ -133,6 +133,14 @@ metrics! {
         "Events of OpenCode, by what was done with them.";
     opencode_event_queue_depth: Gauge = "opencode_event_queue_depth",
         "Events of OpenCode that are queued for a turn.";
+    push_delivered: Counter = "longshore_push_delivered_total",
+        "Push notifications that their receivers accepted.";
+    push_retried: Counter = "longshore_push_retried_total",
+        "Attempts to deliver a push notification that failed and are repeated.";
+    push_dead: Counter = "longshore_push_dead_total",
+        "Push notifications that were given up. `longshore push dead` lists them.";
+    push_lag: Histogram<PushLag> = "longshore_push_lag_seconds",
+        "How long after a change of a task's status its receiver had accepted the push notification.";
     spans_sent: Counter = "longshore_spans_sent_total",
         "Spans that the trace collector accepted.";
     spans_dropped: Counter = "longshore_spans_dropped_total",

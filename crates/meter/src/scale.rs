@@ -54,6 +54,10 @@ scales! {
     AskTime of Seconds: [
         S, 5 * S, 15 * S, 60 * S, 300 * S, 900 * S, 3_600 * S, 14_400 * S, 86_400 * S,
     ];
+    /// How long a push notification takes: milliseconds if its receiver is well, up to a day if it was down.
+    PushLag of Seconds: [
+        10 * MS, 50 * MS, 100 * MS, 500 * MS, S, 5 * S, 30 * S, 60 * S, 300 * S, 3_600 * S, 14_400 * S, 86_400 * S,
+    ];
     /// How many requests to the store's writer one commit contains.
     CommitSize of Whole: [1, 2, 4, 8, 16, 32, 64, 128, 256];
     /// How many jobs are ahead of a new one in a queue.

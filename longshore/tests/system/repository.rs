@@ -24,6 +24,10 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         &["longshore-engine", "longshore-meter", "longshore-model", "longshore-processes"],
     ),
     ("longshore-agent-acp", &["longshore-engine", "longshore-model", "longshore-processes"]),
+    (
+        "longshore-push",
+        &["longshore-engine", "longshore-meter", "longshore-model", "longshore-outbound", "longshore-wire"],
+    ),
     // The demo model needs only the task tracker of the engine.
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),
@@ -61,6 +65,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "longshore-model",
             "longshore-otlp",
             "longshore-outbound",
+            "longshore-push",
             "longshore-seal",
             "longshore-store",
             "longshore-wire",
@@ -79,6 +84,7 @@ const BANNED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("longshore-edge", &["reqwest", "rusqlite"]),
     ("longshore-client", &["axum", "hyper", "rusqlite"]),
     ("longshore-outbound", &["axum", "reqwest", "rusqlite"]),
+    ("longshore-push", &["axum", "hyper", "reqwest", "rusqlite"]),
     ("longshore-seal", &["tokio", "axum", "hyper", "http", "reqwest", "rusqlite"]),
     ("longshore-otlp", &["axum", "hyper", "rusqlite"]),
 ];

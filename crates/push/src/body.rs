@@ -1,0 +1,161 @@
+//! The body of a notification, in the version of its configuration: an event in 1.0, the task as of the event in 0.3.
+//!
+//! A body that would be too large is cut off. What is left names the task, and says that the rest can be read there.
+
+use bytes::Bytes;
+use longshore_engine::port::{Head, Store};
+use longshore_model::{
+    Entry, Json, Metadata, Part, Principal, PushConfig, PushFormat, Result, Seq, Task, TaskEvent, TaskId,
+};
+use longshore_wire::extension::{Activated, Exposure};
+use longshore_wire::v1::encode::View;
+use longshore_wire::v03::Dialect;
+use longshore_wire::{v1, v03};
+
+/// How many events are read at a time.
+const READ: usize = 256;
+
+/// Marks a body that is cut off.
+const CUT: &str = r#"{"longshore":{"truncated":true}}"#;
+
+/// Writes the bodies of one configuration, in the order of its log.
+#[derive(Debug)]
+pub(crate) struct Bodies<'a> {
+    pub(crate) store: &'a dyn Store,
+    pub(crate) owner: &'a Principal,
+    pub(crate) config: &'a PushConfig,
+    pub(crate) head: &'a Head,
+    pub(crate) max_bytes: usize,
+    /// The task as of the last body, for version 0.3.
+    task: Option<(Seq, Task)>,
+    is_cut: bool,
+}
+
+impl<'a> Bodies<'a> {
+    pub(crate) fn new(
+        store: &'a dyn Store,
+        owner: &'a Principal,
+        config: &'a PushConfig,
+        head: &'a Head,
+        max_bytes: usize,
+    ) -> Self {
+        Self { store, owner, config, head, max_bytes, task: None, is_cut: false }
+    }
+
+    /// Whether the caller wants the event and may see it.
+    pub(crate) fn wants(&self, event: &TaskEvent) -> bool {
+        self.config.events.covers(event) && v1::encode::is_shown(event, self.view(), &self.head.output)
+    }
+
+    /// The body for an event that is wanted.
+    pub(crate) async fn write(&mut self, entry: &Entry) -> Result<Bytes> {
+        match self.config.format {
+            PushFormat::V1 => Ok(self.event(entry)),
+            PushFormat::V03 => self.task(entry.seq).await,
+        }
+    }
+
+    fn view(&self) -> View {
+        let view = &self.config.view;
+        let exposure = Exposure { raw_thinking: view.raw_thinking, tool_trace: view.tool_trace };
+        let activated = match self.config.format {
+            PushFormat::V1 => Activated::from_header(view.extensions.iter().map(String::as_str)),
+            PushFormat::V03 => Activated::NONE,
+        };
+        View { activated, exposure, ..View::default() }
+    }
+
+    fn event(&self, entry: &Entry) -> Bytes {
+        let encode = |entry: &Entry| {
+            let (task, context) = (&self.config.task, &self.head.context);
+            v1::encode::stream_entry(task, context, entry, self.view(), &self.head.output).unwrap_or_default()
+        };
+        let body = encode(entry);
+        if body.len() <= self.max_bytes {
+            return body;
+        }
+        let mut cut = entry.clone();
+        cut_event(&mut cut.event, &self.config.task);
+        encode(&cut)
+    }
+
+    async fn task(&mut self, seq: Seq) -> Result<Bytes> {
+        self.fold_to(seq).await?;
+        let Some((_, task)) = &self.task else { return Ok(Bytes::new()) };
+        let view = self.view();
+        if !self.is_cut {
+            let body = v03::encode::task(task, view, Dialect::Rpc);
+            if body.len() <= self.max_bytes {
+                return Ok(body);
+            }
+        }
+        let mut cut = task.clone();
+        (cut.history, cut.artifacts, cut.metadata) = (Vec::new(), Vec::new(), cut_mark());
+        if let Some(message) = &mut cut.status.message {
+            message.parts = vec![rest(&self.config.task)];
+        }
+        Ok(v03::encode::task(&cut, view, Dialect::Rpc))
+    }
+
+    /// Folds the log up to an event. Retention keeps only the last event of an old log: then the task is as of its end.
+    async fn fold_to(&mut self, seq: Seq) -> Result<()> {
+        let mut folded = self.task.take().filter(|(at, _)| *at <= seq);
+        while folded.as_ref().is_none_or(|(at, _)| *at < seq) {
+            let after = folded.as_ref().map_or(Seq::START, |(at, _)| *at);
+            let entries = self.store.read(self.owner, &self.config.task, after, READ).await?;
+            let is_whole = entries.first().is_some_and(|entry| entry.seq == after.next());
+            if !is_whole {
+                let stored = self.store.get(self.owner, &self.config.task).await?;
+                self.task = stored.map(|stored| (stored.seq, stored.task));
+                return Ok(());
+            }
+            for entry in entries.iter().filter(|entry| entry.seq <= seq) {
+                match &mut folded {
+                    Some((at, task)) => {
+                        task.apply(&entry.event);
+                        *at = entry.seq;
+                    }
+                    none => {
+                        let begun = Task::begin(self.config.task.clone(), &entry.event);
+                        *none = begun.map(|task| (entry.seq, task));
+                    }
+                }
+            }
+            if let Some((_, task)) = &mut folded
+                && task.weight() > self.max_bytes.saturating_mul(2)
+            {
+                // No body has room for it, so the memory has none either.
+                (task.history, task.artifacts, self.is_cut) = (Vec::new(), Vec::new(), true);
+            }
+        }
+        self.task = folded;
+        Ok(())
+    }
+}
+
+/// Replaces the content of an event by a note.
+fn cut_event(event: &mut TaskEvent, task: &TaskId) {
+    match event {
+        TaskEvent::Submitted { message, .. } => {
+            (message.parts, message.metadata) = (vec![rest(task)], cut_mark());
+        }
+        TaskEvent::Status(update) => {
+            if let Some(message) = &mut update.status.message {
+                message.parts = vec![rest(task)];
+            }
+            (update.metadata, update.joined) = (cut_mark(), None);
+        }
+        TaskEvent::Artifact(update) => {
+            update.artifact.parts = vec![rest(task)];
+            (update.artifact.metadata, update.metadata) = (None, cut_mark());
+        }
+    }
+}
+
+fn rest(task: &TaskId) -> Part {
+    Part::text(format!("This notification was too long. Get the task {task} for the rest."))
+}
+
+fn cut_mark() -> Option<Metadata> {
+    Json::parse(CUT).and_then(|json| Metadata::try_from(json).ok())
+}

@@ -1,0 +1,63 @@
+//! The configurations as the engine uses them: a change ends the deliveries of the configuration that it replaces or deletes.
+
+use std::sync::Arc;
+
+use longshore_engine::port::{BoxFuture, NewPushConfig, PushConfigs, PushCounts, PushPut};
+use longshore_model::{Principal, PushConfig, PushConfigId, Result, TaskId};
+
+use crate::in_flight::InFlight;
+
+#[derive(Debug)]
+pub struct DeliveredConfigs {
+    pub(crate) configs: Arc<dyn PushConfigs>,
+    pub(crate) in_flight: Arc<InFlight>,
+}
+
+impl PushConfigs for DeliveredConfigs {
+    fn put(&self, new: NewPushConfig) -> BoxFuture<'_, Result<PushPut>> {
+        Box::pin(async move {
+            let key = (new.config.task.clone(), new.config.id.clone());
+            let put = self.configs.put(new).await?;
+            self.in_flight.end(&key).await;
+            Ok(put)
+        })
+    }
+
+    fn get<'a>(
+        &'a self,
+        owner: &'a Principal,
+        task: &'a TaskId,
+        id: &'a PushConfigId,
+    ) -> BoxFuture<'a, Result<Option<PushConfig>>> {
+        self.configs.get(owner, task, id)
+    }
+
+    fn list<'a>(
+        &'a self,
+        owner: &'a Principal,
+        task: &'a TaskId,
+        after: Option<&'a PushConfigId>,
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Vec<PushConfig>>> {
+        self.configs.list(owner, task, after, limit)
+    }
+
+    fn delete<'a>(
+        &'a self,
+        owner: &'a Principal,
+        task: &'a TaskId,
+        id: &'a PushConfigId,
+    ) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let deleted = self.configs.delete(owner, task, id).await?;
+            if deleted {
+                self.in_flight.end(&(task.clone(), id.clone())).await;
+            }
+            Ok(deleted)
+        })
+    }
+
+    fn counts<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, Result<PushCounts>> {
+        self.configs.counts(owner)
+    }
+}

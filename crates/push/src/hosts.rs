@@ -1,0 +1,260 @@
+//! How many calls run at a time, and which hosts get a pause.
+//!
+//! A host is counted for each owner alone: an owner whose receiver hangs does not delay another owner's receiver on the same host.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use longshore_engine::port::LeasedPush;
+use longshore_model::Principal;
+use tokio::time::Instant;
+use url::Url;
+
+use crate::in_flight::Registration;
+use crate::policy::{self, DeliveryRules, Health};
+
+/// After so many failures in a row, a host gets a pause: its circuit is open. After the pause one call tries it.
+const CIRCUIT_FAILURES: u32 = 5;
+
+/// How many leases wait for a free call of their host, for each call that may run. Others are given back to the queue.
+const WAITING_PER_CALL: usize = 4;
+
+/// How long a lease that finds no room is given back.
+const NO_ROOM: Duration = Duration::from_millis(500);
+
+/// The most hosts that are remembered only because they fail. More are forgotten, and begin without failures.
+const MAX_IDLE_HOSTS: usize = 4096;
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Destination {
+    owner: Principal,
+    /// Scheme, host and port.
+    pub(crate) host: String,
+}
+
+impl Destination {
+    pub(crate) fn of(leased: &LeasedPush) -> Self {
+        Self { owner: leased.owner.clone(), host: host_of(&leased.config.url) }
+    }
+}
+
+/// Names the receiver in a log line: nothing of the URL after the port, and no user.
+pub(crate) fn host_of(url: &str) -> String {
+    let Ok(url) = Url::parse(url) else { return "invalid".to_owned() };
+    let host = url.host_str().unwrap_or_default();
+    match url.port() {
+        Some(port) => format!("{}://{host}:{port}", url.scheme()),
+        None => format!("{}://{host}", url.scheme()),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Admission {
+    /// The call runs: report its end.
+    Run,
+    /// Keep the lease, and ask again when a call of the destination has ended.
+    Wait,
+    /// Give the lease back for this time.
+    Later(Duration),
+}
+
+/// A lease that waits for a call of its host to end.
+pub(crate) type Waiting = (Registration, LeasedPush);
+
+#[derive(Debug, Default)]
+struct Host {
+    running: usize,
+    waiting: VecDeque<Waiting>,
+    /// In a row.
+    failures: u32,
+    /// The circuit is open until then.
+    pause_until: Option<Instant>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Hosts {
+    calls: usize,
+    calls_per_host: usize,
+    hosts: HashMap<Destination, Host>,
+    of_owner: HashMap<Principal, usize>,
+    running: usize,
+    waiting: usize,
+    /// Calls to hosts whose last call failed.
+    suspects: usize,
+}
+
+/// A call that runs.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(crate) destination: Destination,
+    is_suspect: bool,
+}
+
+impl Hosts {
+    pub(crate) fn new(rules: &DeliveryRules) -> Self {
+        Self {
+            calls: rules.calls.max(1),
+            calls_per_host: rules.calls_per_host.max(1),
+            hosts: HashMap::new(),
+            of_owner: HashMap::new(),
+            running: 0,
+            waiting: 0,
+            suspects: 0,
+        }
+    }
+
+    /// How many more leases can be taken. Each of them could run at once.
+    pub(crate) fn room(&self) -> usize {
+        let waiting = self.calls.saturating_sub(self.waiting);
+        self.calls.saturating_sub(self.running).min(waiting)
+    }
+
+    pub(crate) fn admit(&self, destination: &Destination, now: Instant) -> Admission {
+        let half = self.calls.div_ceil(2);
+        let none = Host::default();
+        let host = self.hosts.get(destination).unwrap_or(&none);
+        if let Some(pause) = host.pause_until.and_then(|until| until.checked_duration_since(now))
+            && !pause.is_zero()
+        {
+            return Admission::Later(pause);
+        }
+        if host.failures >= CIRCUIT_FAILURES && host.running > 0 {
+            // One call tries the host.
+            return Admission::Later(NO_ROOM);
+        }
+        if host.running >= self.calls_per_host {
+            let is_full = host.waiting.len() >= self.calls_per_host * WAITING_PER_CALL;
+            return if is_full { Admission::Later(NO_ROOM) } else { Admission::Wait };
+        }
+        let of_owner = self.of_owner.get(&destination.owner).copied().unwrap_or(0);
+        let is_over_share = host.failures > 0 && self.suspects >= half || of_owner >= half;
+        if self.running >= self.calls || is_over_share { Admission::Later(NO_ROOM) } else { Admission::Run }
+    }
+
+    pub(crate) fn wait(&mut self, destination: Destination, leased: Waiting) {
+        self.waiting += 1;
+        self.hosts.entry(destination).or_default().waiting.push_back(leased);
+    }
+
+    /// After [`Admission::Run`].
+    pub(crate) fn begin(&mut self, destination: Destination) -> Slot {
+        let host = self.hosts.entry(destination.clone()).or_default();
+        host.running += 1;
+        let is_suspect = host.failures > 0;
+        self.running += 1;
+        self.suspects += usize::from(is_suspect);
+        *self.of_owner.entry(destination.owner.clone()).or_default() += 1;
+        Slot { destination, is_suspect }
+    }
+
+    /// Returns the leases that waited for this call. They are to be admitted again.
+    pub(crate) fn end(&mut self, slot: Slot, health: Health, now: Instant) -> VecDeque<Waiting> {
+        let Slot { destination, is_suspect } = slot;
+        self.running -= 1;
+        self.suspects -= usize::from(is_suspect);
+        if let Some(of_owner) = self.of_owner.get_mut(&destination.owner) {
+            *of_owner -= 1;
+            if *of_owner == 0 {
+                self.of_owner.remove(&destination.owner);
+            }
+        }
+        let Some(host) = self.hosts.get_mut(&destination) else { return VecDeque::new() };
+        host.running -= 1;
+        match health {
+            Health::Well => (host.failures, host.pause_until) = (0, None),
+            Health::Failing => {
+                host.failures = host.failures.saturating_add(1);
+                if host.failures >= CIRCUIT_FAILURES {
+                    host.pause_until = Some(now + policy::pause(host.failures - CIRCUIT_FAILURES + 1));
+                }
+            }
+            Health::Unknown => {}
+        }
+        let waiting = std::mem::take(&mut host.waiting);
+        self.waiting -= waiting.len();
+        if host.running == 0 && host.failures == 0 {
+            self.hosts.remove(&destination);
+        } else if self.hosts.len() > MAX_IDLE_HOSTS {
+            self.hosts.retain(|_, host| host.running > 0 || !host.waiting.is_empty());
+        }
+        waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(owner: &str, host: &str) -> Destination {
+        Destination { owner: Principal::new(owner), host: host.to_owned() }
+    }
+
+    fn hosts(calls: usize, calls_per_host: usize) -> Hosts {
+        Hosts::new(&DeliveryRules { calls, calls_per_host, ..DeliveryRules::default() })
+    }
+
+    #[test]
+    fn a_host_is_named_without_path_query_and_user() {
+        for (url, expected) in [
+            (
+                "https://user:secret@hooks.example.com:8443/secret?key=secret#secret",
+                "https://hooks.example.com:8443",
+            ),
+            ("https://hooks.example.com/secret", "https://hooks.example.com"),
+            ("secret", "invalid"),
+        ] {
+            assert_eq!(host_of(url), expected);
+        }
+    }
+
+    #[test]
+    fn calls_are_limited_per_host_and_owner_and_in_all() {
+        let (mut hosts, now) = (hosts(4, 1), Instant::now());
+        let _first = hosts.begin(to("ada", "a"));
+        assert_eq!(hosts.admit(&to("ada", "a"), now), Admission::Wait);
+        assert_eq!(hosts.admit(&to("bob", "a"), now), Admission::Run);
+        let second = hosts.begin(to("ada", "b"));
+        // Half of all calls.
+        assert_eq!(hosts.admit(&to("ada", "c"), now), Admission::Later(NO_ROOM));
+        let _third = (hosts.begin(to("bob", "a")), hosts.begin(to("bob", "b")));
+        assert_eq!((hosts.room(), hosts.admit(&to("eve", "a"), now)), (0, Admission::Later(NO_ROOM)));
+        hosts.end(second, Health::Well, now);
+        assert_eq!((hosts.room(), hosts.admit(&to("eve", "a"), now)), (1, Admission::Run));
+    }
+
+    #[test]
+    fn a_host_that_fails_gets_pauses_and_then_one_call() {
+        let (mut hosts, now) = (hosts(10, 5), Instant::now());
+        for _ in 0..CIRCUIT_FAILURES {
+            assert_eq!(hosts.admit(&to("ada", "a"), now), Admission::Run);
+            let slot = hosts.begin(to("ada", "a"));
+            hosts.end(slot, Health::Failing, now);
+        }
+        let Admission::Later(pause) = hosts.admit(&to("ada", "a"), now) else { panic!("no pause") };
+        assert!(pause <= Duration::from_secs(1) && pause >= Duration::from_millis(500), "{pause:?}");
+        assert_eq!(hosts.admit(&to("bob", "a"), now), Admission::Run);
+        let after = now + pause;
+        assert_eq!(hosts.admit(&to("ada", "a"), after), Admission::Run);
+        let slot = hosts.begin(to("ada", "a"));
+        assert_eq!(hosts.admit(&to("ada", "a"), after), Admission::Later(NO_ROOM));
+        hosts.end(slot, Health::Failing, after);
+        let Admission::Later(longer) = hosts.admit(&to("ada", "a"), after) else { panic!("no pause") };
+        assert!(longer >= Duration::from_secs(1), "{longer:?}");
+        let slot = hosts.begin(to("ada", "a"));
+        hosts.end(slot, Health::Well, after + longer);
+        assert_eq!(hosts.admit(&to("ada", "a"), after + longer), Admission::Run);
+        assert!(hosts.hosts.is_empty());
+    }
+
+    #[test]
+    fn hosts_that_fail_get_at_most_half_of_the_calls() {
+        let (mut hosts, now) = (hosts(4, 1), Instant::now());
+        for host in ["a", "b", "c"] {
+            let slot = hosts.begin(to(host, host));
+            hosts.end(slot, Health::Failing, now);
+        }
+        let _running = (hosts.begin(to("a", "a")), hosts.begin(to("b", "b")));
+        assert_eq!(hosts.admit(&to("c", "c"), now), Admission::Later(NO_ROOM));
+        assert_eq!(hosts.admit(&to("d", "d"), now), Admission::Run);
+    }
+}

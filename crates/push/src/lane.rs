@@ -1,0 +1,273 @@
+//! Delivers the events of one leased configuration, one after the other.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use longshore_engine::RareLine;
+use longshore_engine::port::{Burial, Clock, LeasedPush, PushLease, PushQueue, PushRetry, Store};
+use longshore_meter::Metrics;
+use longshore_model::{Entry, Result, Seq, TaskEvent, Timestamp};
+use longshore_outbound::Post;
+
+use crate::body::Bodies;
+use crate::hosts;
+use crate::in_flight::Registration;
+use crate::policy::{self, DeliveryRules, Health, Judged, Verdict};
+use crate::request::{self, Unusable};
+use crate::transport::Transport;
+
+/// How many calls one lease makes before others get their turn.
+const CALLS: usize = 16;
+
+/// How many events are read at a time.
+const READ: usize = 64;
+
+/// What all lanes share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) queue: Arc<dyn PushQueue>,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) rules: DeliveryRules,
+    pub(crate) store_failures: RareLine,
+}
+
+impl Shared {
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn lease_end(&self) -> Timestamp {
+        policy::later(self.now(), self.rules.lease())
+    }
+
+    /// Gives a lease back for a while, without an attempt.
+    pub(crate) async fn give_back(&self, leased: &LeasedPush, pause: std::time::Duration) {
+        let at = policy::later(self.now(), pause);
+        let retry = PushRetry { at, attempts: leased.attempts, first_failed_at: leased.first_failed_at };
+        if let Err(error) = self.queue.postpone(&leased.lease, retry).await {
+            self.note_store_failure(&error);
+        }
+    }
+
+    pub(crate) fn note_store_failure(&self, error: &longshore_model::Error) {
+        if let Some(failures) = self.store_failures.due() {
+            tracing::warn!(failures, error = ?error, "the store failed; push notifications will be tried again");
+        }
+    }
+}
+
+/// Delivers until there is nothing left, the receiver fails, or others wait. Returns what the calls said about the host.
+pub(crate) async fn run(shared: &Shared, leased: LeasedPush, registration: &Registration) -> Health {
+    let mut lane = Lane {
+        shared,
+        lease: leased.lease.clone(),
+        attempts: leased.attempts,
+        first_failed_at: leased.first_failed_at,
+        health: Health::Unknown,
+    };
+    // A call that is on its way is given up when the configuration changes.
+    let done = registration.run(lane.deliver(&leased)).await.unwrap_or(Ok(()));
+    if let Err(error) = done {
+        shared.note_store_failure(&error);
+        shared.give_back(&leased, policy::pause(1)).await;
+    }
+    lane.health
+}
+
+struct Lane<'a> {
+    shared: &'a Shared,
+    lease: PushLease,
+    /// Of the next event.
+    attempts: u32,
+    first_failed_at: Option<Timestamp>,
+    health: Health,
+}
+
+/// How the attempt to deliver one event ended.
+enum Attempted {
+    /// The cursor is behind the event.
+    Done,
+    /// The lease has ended, or is void.
+    Stop,
+}
+
+impl Lane<'_> {
+    async fn deliver(&mut self, leased: &LeasedPush) -> Result<()> {
+        let Shared { store, queue, rules, .. } = self.shared;
+        let LeasedPush { owner, config, .. } = leased;
+        let Some(head) = store.head(owner, &config.task).await? else { return Ok(()) };
+        let mut bodies = Bodies::new(&**store, owner, config, &head, rules.max_body_bytes);
+        if let Some(event) = leased.replays {
+            return self.replay(leased, &mut bodies, event).await;
+        }
+        let (mut cursor, mut saved, mut calls) = (leased.cursor, leased.cursor, 0);
+        loop {
+            let entries = store.read(owner, &config.task, cursor, READ).await?;
+            let Some(first) = entries.first() else {
+                // News since the last read make the configuration due again.
+                queue.advance(&self.lease, cursor, None).await?;
+                return Ok(());
+            };
+            if first.seq != cursor.next() {
+                let (task, config) = (&config.task, &config.id);
+                tracing::warn!(%task, %config, "events for a receiver are no longer kept; it does not get them");
+            }
+            for entry in entries {
+                let before = std::mem::replace(&mut cursor, entry.seq);
+                if !bodies.wants(&entry.event) {
+                    continue;
+                }
+                if calls >= CALLS {
+                    return self.yield_to_others(leased, (saved, before)).await;
+                }
+                if self.attempts == 0 && before > saved {
+                    // A retry need not read the events before this one again.
+                    if !queue.advance(&self.lease, before, Some(self.shared.lease_end())).await? {
+                        return Ok(());
+                    }
+                    self.forget_failures();
+                }
+                calls += 1;
+                if let Attempted::Stop = self.attempt(leased, &mut bodies, &entry, true).await? {
+                    return Ok(());
+                }
+                saved = cursor;
+            }
+        }
+    }
+
+    /// Ends the lease before the next event, which is due at once.
+    async fn yield_to_others(&mut self, leased: &LeasedPush, (saved, cursor): (Seq, Seq)) -> Result<()> {
+        let queue = &self.shared.queue;
+        if cursor > saved && !queue.advance(&leased.lease, cursor, Some(self.shared.lease_end())).await? {
+            return Ok(());
+        }
+        let retry = PushRetry {
+            at: self.shared.now(),
+            attempts: self.attempts,
+            first_failed_at: self.first_failed_at,
+        };
+        queue.postpone(&self.lease, retry).await?;
+        Ok(())
+    }
+
+    async fn replay(&mut self, leased: &LeasedPush, bodies: &mut Bodies<'_>, event: Seq) -> Result<()> {
+        let before = Seq(event.0.saturating_sub(1));
+        let found = self.shared.store.read(&leased.owner, &leased.config.task, before, 1).await?;
+        match found.into_iter().next().filter(|entry| entry.seq == event) {
+            Some(entry) => drop(self.attempt(leased, bodies, &entry, false).await?),
+            None => {
+                self.bury(leased, event, "the event is no longer kept".to_owned(), None).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one call. `keeps`: the lease goes on after a success.
+    async fn attempt(
+        &mut self,
+        leased: &LeasedPush,
+        bodies: &mut Bodies<'_>,
+        entry: &Entry,
+        keeps: bool,
+    ) -> Result<Attempted> {
+        let Shared { queue, rules, metrics, .. } = self.shared;
+        let body = bodies.write(entry).await?;
+        let id = request::webhook_id(&leased.config, entry);
+        let trace = leased.trace.as_ref().map(longshore_model::TraceContext::child);
+        let headers = request::headers(&leased.config, &id, self.shared.now(), trace.as_ref(), &body);
+        let judged = match headers {
+            Ok(headers) => self.call(&leased.config.url, headers, body).await,
+            Err(Unusable(what)) => Judged {
+                verdict: Verdict::GiveUp,
+                health: Health::Unknown,
+                reason: format!("the request cannot be written: {what}"),
+            },
+        };
+        self.attempts = self.attempts.saturating_add(1);
+        let now = self.shared.now();
+        let keep = keeps.then(|| self.shared.lease_end());
+        match judged.verdict {
+            Verdict::Delivered => {
+                self.log_delivered(leased, entry, &id);
+                metrics.push_delivered.increment();
+                if let TaskEvent::Status(update) = &entry.event {
+                    let lag = now.0.saturating_sub(update.status.at.0);
+                    let lag = std::time::Duration::from_millis(u64::try_from(lag).unwrap_or(0));
+                    metrics.push_lag.observe(lag);
+                }
+                let is_held = queue.advance(&self.lease, entry.seq, keep).await?;
+                self.forget_failures();
+                Ok(if is_held && keeps { Attempted::Done } else { Attempted::Stop })
+            }
+            Verdict::Retry(asked) => {
+                let first_failed_at = *self.first_failed_at.get_or_insert(now);
+                let at = policy::retry_at(now, self.attempts, asked);
+                let retry = if rules.is_exhausted(self.attempts, first_failed_at, now) {
+                    if !self.bury(leased, entry.seq, judged.reason, keep).await? || !keeps {
+                        return Ok(Attempted::Stop);
+                    }
+                    PushRetry { at, attempts: 0, first_failed_at: Some(first_failed_at) }
+                } else {
+                    metrics.push_retried.increment();
+                    PushRetry { at, attempts: self.attempts, first_failed_at: Some(first_failed_at) }
+                };
+                queue.postpone(&self.lease, retry).await?;
+                Ok(Attempted::Stop)
+            }
+            Verdict::GiveUp => {
+                let is_held = self.bury(leased, entry.seq, judged.reason, keep).await?;
+                Ok(if is_held && keeps { Attempted::Done } else { Attempted::Stop })
+            }
+        }
+    }
+
+    async fn call(&mut self, url: &str, headers: HeaderMap, body: bytes::Bytes) -> Judged {
+        let judged = policy::judge(&self.shared.transport.post(Post { url, headers, body }).await);
+        self.health = judged.health;
+        judged
+    }
+
+    async fn bury(
+        &mut self,
+        leased: &LeasedPush,
+        event: Seq,
+        reason: String,
+        keep: Option<Timestamp>,
+    ) -> Result<bool> {
+        let now = self.shared.now();
+        let dead = Burial {
+            event,
+            reason,
+            attempts: self.attempts,
+            first_failed_at: self.first_failed_at.unwrap_or(now),
+            at: now,
+        };
+        tracing::warn!(
+            task = %self.lease.task, config = %self.lease.config, event = %event,
+            receiver = hosts::host_of(&leased.config.url), attempts = self.attempts, reason = dead.reason,
+            "a push notification is given up; `longshore push dead` lists it"
+        );
+        let is_held = self.shared.queue.bury(&self.lease, dead, keep).await?;
+        if is_held {
+            self.shared.metrics.push_dead.increment();
+        }
+        self.attempts = 0;
+        Ok(is_held)
+    }
+
+    fn log_delivered(&self, leased: &LeasedPush, entry: &Entry, id: &str) {
+        tracing::info!(
+            task = %self.lease.task, config = %self.lease.config, event = %entry.seq, webhook = id,
+            receiver = hosts::host_of(&leased.config.url), attempts = self.attempts,
+            "delivered a push notification"
+        );
+    }
+
+    fn forget_failures(&mut self) {
+        (self.attempts, self.first_failed_at) = (0, None);
+    }
+}
