@@ -71,6 +71,7 @@ fn summary(
     }
     format!(
         "Backed up {} tasks with {} events ({kilobytes} kB) to {}\n\
+         It has the token and the keys that open the secrets in the store: keep it as safe as the original.\n\
          To serve it, stop the original gateway, then run: {command}",
         copied.tasks,
         copied.events,

@@ -139,6 +139,10 @@ pub enum Subcommands {
     /// Exit codes: 0: nothing is lost, or nothing was damaged; 1: the store cannot be repaired, and nothing was changed; 2: bad
     /// flags or configuration; 3: the store is repaired, and something is lost.
     Repair(StoreOptions),
+    /// List the push notifications that were given up, send them again, or drop them. The gateway must not run.
+    Push(Push),
+    /// Replace the key that seals the secrets of callers in the store. The gateway must not run.
+    Keys(Keys),
     /// List the agents that speak ACP and that `longshore serve --agent` knows by name, and whether each is installed.
     Agents(Agents),
     /// Print the completions of a shell: `eval "$(longshore completions bash)"`.
@@ -181,6 +185,51 @@ pub struct Agents {
 pub enum AgentsCommand {
     /// Try an agent: start it, open a session, and send a short prompt. Exit code 1 if it does not work.
     Check(CheckAgent),
+}
+
+#[derive(Debug, Args)]
+pub struct Push {
+    #[command(subcommand)]
+    pub command: PushCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PushCommand {
+    /// List the dead letters: events that a receiver did not accept, and that are no longer tried.
+    Dead(StoreOptions),
+    /// Send dead letters again when the gateway next starts. A receiver drops what it knows by its `webhook-id`.
+    Replay(DeadLetters),
+    /// Forget dead letters.
+    Drop(DeadLetters),
+}
+
+#[derive(Debug, Args)]
+pub struct DeadLetters {
+    /// The numbers that `longshore push dead` prints.
+    #[arg(required_unless_present = "all", value_name = "NUMBER")]
+    pub numbers: Vec<u64>,
+    /// All dead letters.
+    #[arg(long, conflicts_with = "numbers")]
+    pub all: bool,
+    #[command(flatten)]
+    pub config: ConfigFile,
+    #[command(flatten)]
+    pub settings: StoreFlags,
+}
+
+#[derive(Debug, Args)]
+pub struct Keys {
+    #[command(subcommand)]
+    pub command: KeysCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum KeysCommand {
+    /// Make a new key, seal all secrets with it, and remove the keys that no secret needs any more.
+    ///
+    /// If the keys come from the setting push.keys, the first of them is used, and the command says which ones can be removed. A
+    /// command that was interrupted can be repeated.
+    Rotate(StoreOptions),
 }
 
 #[derive(Debug, Args)]

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use longshore_seal::KeyStorage;
 use rand::distr::{Alphanumeric, SampleString as _};
 use rustix::fs::{FlockOperation, flock};
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::Instant;
 
 use crate::acp_upstream;
@@ -27,6 +28,9 @@ const TOKEN_LENGTH: usize = 43;
 /// The file with the generated token.
 const TOKEN: &str = "token";
 
+/// The file with the keys that seal the secrets in the store.
+const KEYS: &str = "keys";
+
 /// The file with the URL at which this machine reaches the gateway that serves the directory, or last served it.
 const ADDRESS: &str = "address";
 
@@ -37,8 +41,8 @@ const DEMO: &str = "demo";
 const STORE_NOTE: &str = "store";
 
 /// The files of the directory beside the store. Each is first written to a file with the extension `new`.
-const OWN_FILES: [&str; 8] =
-    [STORE_NOTE, "kind", "workspace", "token", "lock", ADDRESS, ".gitignore", acp_upstream::RECORDS];
+const OWN_FILES: [&str; 9] =
+    [STORE_NOTE, "kind", "workspace", "token", KEYS, "lock", ADDRESS, ".gitignore", acp_upstream::RECORDS];
 
 /// A data directory that this process holds locked until the value is dropped.
 #[derive(Debug)]
@@ -236,6 +240,28 @@ pub(crate) fn existing_token(path: &Path) -> anyhow::Result<Option<SecretString>
     Ok(token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()).map(Into::into))
 }
 
+/// The keys of a data directory, in a file that only its owner can read.
+#[derive(Debug)]
+pub(crate) struct KeyFile(PathBuf);
+
+impl KeyFile {
+    pub(crate) fn of(data_dir: &Path) -> Self {
+        Self(data_dir.join(KEYS))
+    }
+}
+
+impl KeyStorage for KeyFile {
+    fn load(&self) -> Result<Option<SecretString>, String> {
+        let text = read(&self.0).map_err(|error| format!("{error:#}"))?;
+        Ok(text.map(SecretString::from))
+    }
+
+    fn save(&self, text: &SecretString) -> Result<(), String> {
+        let written = write_private(&self.0, text.expose_secret().trim_end());
+        written.map_err(|error| format!("{}: {error}", cannot_write(&self.0)))
+    }
+}
+
 /// The URL of the gateway that serves a data directory, or last served it. `None`: it was never served.
 pub(crate) fn address(path: &Path) -> anyhow::Result<Option<String>> {
     read(&path.join(ADDRESS))
@@ -257,9 +283,10 @@ pub(crate) fn owner(path: &Path) -> anyhow::Result<(bool, Option<String>)> {
     Ok((read(&path.join("kind"))?.as_deref() == Some(DEMO), read(&path.join("workspace"))?))
 }
 
-/// Copies the files that identify the owner of a data directory (kind, workspace, token) to a new one. Missing files are left out.
+/// Copies the files that identify the owner of a data directory (kind, workspace, token) and the keys of the secrets in its store
+/// to a new one. Missing files are left out.
 pub(crate) fn copy_owner_files(from: &Path, to: &Path) -> anyhow::Result<()> {
-    for name in ["kind", "workspace", TOKEN] {
+    for name in ["kind", "workspace", TOKEN, KEYS] {
         if let Some(text) = read(&from.join(name))? {
             let file = to.join(name);
             write_private(&file, &text).with_context(|| cannot_write(&file))?;

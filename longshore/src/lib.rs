@@ -21,6 +21,8 @@ mod limits;
 mod listeners;
 mod manual;
 mod output;
+mod push;
+mod push_commands;
 mod receivers;
 mod repair;
 mod serve;
@@ -36,7 +38,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser as _;
 
-use cli::{AgentsCommand, CheckAgent, Cli, ConfigFile, Subcommands};
+use cli::{AgentsCommand, CheckAgent, Cli, ConfigFile, KeysCommand, Subcommands};
 use config::{Checked, Flags, Plan, Problems, ProcessContext};
 
 /// The exit code for bad flags (clap uses the same) and for a bad configuration.
@@ -102,6 +104,10 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
             done
         }
         Subcommands::Check(options) => commands::check(&plan(&options.settings.0, &options.config)?),
+        Subcommands::Push(cli::Push { command }) => push_commands::push(&command, plan),
+        Subcommands::Keys(cli::Keys { command: KeysCommand::Rotate(options) }) => {
+            push_commands::rotate(&plan(&options.settings.0, &options.config)?)
+        }
         Subcommands::Agents(cli::Agents { command: None }) => {
             agents::list(&context()?);
             Ok(())

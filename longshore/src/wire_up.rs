@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog, Protobuf};
-use longshore_engine::port::{Clock, NoSpans, PushConfigs, Spans, Store, SystemClock};
+use longshore_engine::port::{Clock, NoSpans, Spans, SystemClock};
 use longshore_engine::{
     AlwaysScope, AskConfig, ControlRules, DeadlinePolicy, Engine, EngineConfig, EngineParts, FileRules,
-    IntakeRules, PushParts, RetentionRules, Tasks,
+    IntakeRules, RetentionRules, Tasks,
 };
 use longshore_meter::Metrics;
 use longshore_otlp::{Otlp, OtlpConfig};
-use longshore_outbound::{Guard, Outbound, Timeouts, Trust};
 use longshore_store::{DiskRules, Durability, SqliteOptions};
 use secrecy::SecretString;
 
@@ -20,7 +19,7 @@ use crate::config::plan::{AgentPlan, Asks, Plan, StorePlan};
 use crate::config::traces::Traces;
 use crate::data_dir::{self, DataDir};
 use crate::listeners::OpenListeners;
-use crate::receivers::GuardedReceivers;
+use crate::push::{self, Stores};
 use crate::signals::Signals;
 use crate::upstream::Upstream;
 use crate::{deployment, disk, limited, limits, output};
@@ -41,8 +40,7 @@ pub(crate) struct PreparedGateway {
     open: OpenListeners,
     credentials: Credentials,
     token: Option<SecretString>,
-    store: Arc<dyn Store>,
-    push_configs: Arc<dyn PushConfigs>,
+    stores: Stores,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     edge_limits: edge::Limits,
@@ -80,15 +78,14 @@ pub(crate) async fn prepare(
         tasks.spawn("TLS files", files.follow(signals.reload_on_hangup(), tasks.stopping().clone()));
     }
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
-    let (store, push_configs) = store(plan, data_dir, &metrics)?;
+    let stores = stores(plan, data_dir, &metrics)?;
     let reporting = Tasks::new();
     let spans = spans(plan, &metrics, &reporting)?;
     Ok(PreparedGateway {
         open,
         credentials,
         token,
-        store,
-        push_configs,
+        stores,
         clock,
         metrics,
         edge_limits,
@@ -106,8 +103,9 @@ impl PreparedGateway {
 
     /// Adds the engine and the edge, and resumes the tasks that the last run left unfinished.
     pub(crate) async fn finish(self, plan: &Plan, upstream: &Upstream) -> anyhow::Result<Gateway> {
+        let push = push::prepare(plan, &self.stores, &self.clock, &self.metrics);
         let engine = Engine::new(EngineParts {
-            store: self.store,
+            store: self.stores.store,
             agent: upstream.agent(),
             control: upstream.control(),
             clock: self.clock,
@@ -145,7 +143,10 @@ impl PreparedGateway {
             },
         })
         .with_spans(self.spans);
-        let engine = with_push(engine, plan, self.push_configs)?;
+        let (engine, delivery) = match push {
+            Some((parts, delivery)) => (engine.with_push(parts), Some(delivery)),
+            None => (engine, None),
+        };
         let recovered = engine.recover().await.context("cannot resume the tasks of the last run")?;
         if recovered.unfinished > 0 {
             tracing::info!(tasks = recovered.unfinished, "resumed unfinished tasks");
@@ -161,6 +162,9 @@ impl PreparedGateway {
         }
         engine.begin_store_check();
         engine.start_retention();
+        if let Some(delivery) = delivery {
+            delivery.start(&self.tasks);
+        }
         let deployment = {
             let addresses = &self.open.addresses;
             deployment::deployment(plan, &addresses.public, addresses.grpc.as_deref())
@@ -206,17 +210,6 @@ fn ask_config(plan: &Asks, always: AlwaysScope) -> AskConfig {
         at_deadline: if plan.grants_at_deadline { DeadlinePolicy::Once } else { DeadlinePolicy::Reject },
         always,
     }
-}
-
-/// Lets callers register push notifications, unless the operator has switched them off.
-fn with_push(engine: Engine, plan: &Plan, configs: Arc<dyn PushConfigs>) -> anyhow::Result<Engine> {
-    if !plan.push.enabled {
-        return Ok(engine);
-    }
-    let guard = Guard::new(plan.push.receivers.clone());
-    let outbound = Outbound::new(guard, Trust::new(None)?, Timeouts::default());
-    let receivers = Arc::new(GuardedReceivers(outbound));
-    Ok(engine.with_push(PushParts { configs, receivers, rules: plan.push.rules }))
 }
 
 /// 0: no limit.
@@ -270,20 +263,18 @@ fn credentials(plan: &Plan, made: Option<&SecretString>) -> anyhow::Result<Crede
     builder.build().context("the credentials cannot be used")
 }
 
-type Stores = (Arc<dyn Store>, Arc<dyn PushConfigs>);
-
-fn store(plan: &Plan, data_dir: &DataDir, metrics: &Arc<Metrics>) -> anyhow::Result<Stores> {
+fn stores(plan: &Plan, data_dir: &DataDir, metrics: &Arc<Metrics>) -> anyhow::Result<Stores> {
     match &plan.store {
         StorePlan::Memory => {
             tracing::info!(backend = "memory", durability = "none", "tasks are lost when the gateway ends");
-            let store = Arc::new(longshore_store::memory());
-            Ok((Arc::clone(&store) as _, store))
+            Ok(Stores::of(longshore_store::memory()))
         }
         StorePlan::Sqlite { path, survives_power_loss } => {
             let durability = if *survives_power_loss { Durability::Power } else { Durability::Process };
             let floor = plan.min_free_disk as u64;
             let disk = DiskRules { free_space: Some(disk::free_space), floor };
-            let options = SqliteOptions { durability, metrics: Arc::clone(metrics), disk, sealer: None };
+            let sealer = Some(Arc::new(push::sealer(plan, data_dir.path())));
+            let options = SqliteOptions { durability, metrics: Arc::clone(metrics), disk, sealer };
             data_dir.check_store(path)?;
             if let Some(free) = path.parent().and_then(disk::free_space).filter(|free| *free < floor) {
                 output::warn(format_args!(
@@ -301,8 +292,7 @@ fn store(plan: &Plan, data_dir: &DataDir, metrics: &Arc<Metrics>) -> anyhow::Res
                 ("process", "tasks are kept: they survive a crash, not a power failure")
             };
             tracing::info!(backend = "sqlite", url = %format_args!("sqlite:///{}", path.display()), durability, "{words}");
-            let store = Arc::new(store);
-            Ok((Arc::clone(&store) as _, store))
+            Ok(Stores::of(store))
         }
     }
 }

@@ -103,13 +103,10 @@ impl Hosts {
         }
     }
 
-    /// How many more leases can be taken.
+    /// How many more leases can be taken. Each of them could run at once.
     pub(crate) fn room(&self) -> usize {
-        if self.running >= self.calls {
-            0
-        } else {
-            (2 * self.calls).saturating_sub(self.running + self.waiting)
-        }
+        let waiting = self.calls.saturating_sub(self.waiting);
+        self.calls.saturating_sub(self.running).min(waiting)
     }
 
     pub(crate) fn admit(&self, destination: &Destination, now: Instant) -> Admission {
@@ -222,7 +219,7 @@ mod tests {
         let _third = (hosts.begin(to("bob", "a")), hosts.begin(to("bob", "b")));
         assert_eq!((hosts.room(), hosts.admit(&to("eve", "a"), now)), (0, Admission::Later(NO_ROOM)));
         hosts.end(second, Health::Well, now);
-        assert_eq!((hosts.room(), hosts.admit(&to("eve", "a"), now)), (5, Admission::Run));
+        assert_eq!((hosts.room(), hosts.admit(&to("eve", "a"), now)), (1, Admission::Run));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use std::path::Path;
 
 pub use memory::MemoryStore;
 pub use sqlite::{
-    Backup, Damage, DamagedTask, DiskRules, Durability, Repaired, SqliteOptions, SqliteStore, backup,
-    find_damage, repair,
+    Backup, Damage, DamagedTask, DiskRules, Durability, Repaired, SqliteOptions, SqliteStore, StoredSecrets,
+    backup, find_damage, repair,
 };
 
 /// A store that lives as long as the process.

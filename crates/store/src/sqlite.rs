@@ -81,6 +81,7 @@ use self::epoch::EpochClaim;
 use self::known_damage::KnownDamage;
 pub use self::known_damage::{Damage, DamagedTask};
 use self::push::PushTasks;
+pub use self::push::StoredSecrets;
 use self::queue::Owner;
 use self::reader::Reader;
 use self::record::{Batch, NewTask};

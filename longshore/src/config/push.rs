@@ -6,7 +6,9 @@ use std::ops::RangeInclusive;
 use longshore_engine::PushRules;
 use longshore_engine::port::PushLimits;
 use longshore_model::{PushEvents, PushWord};
-use longshore_outbound::{HostRule, IpNet, Rules, Scheme};
+use longshore_outbound::{HostRule, IpNet, Rules, Scheme, Timeouts};
+use longshore_push::DeliveryRules;
+use secrecy::SecretString;
 
 use super::problem::Problem;
 use super::read::Reader;
@@ -20,6 +22,10 @@ pub struct PushPlan {
     pub rules: PushRules,
     /// Which URLs the address guard lets through.
     pub receivers: Rules,
+    pub delivery: DeliveryRules,
+    pub timeouts: Timeouts,
+    /// `None`: they are in the data directory.
+    pub keys: Option<SecretString>,
 }
 
 /// `None` only when a problem was added to the reader.
@@ -48,11 +54,35 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<PushPlan> {
         ),
     };
     let events = words.into_iter().flatten().collect();
+    let delivery = delivery(reader);
+    let keys = reader.secret(&table::KEYS);
     Some(PushPlan {
         enabled,
         rules: PushRules { limits, max_secret_bytes: usize::try_from(secret_bytes?).ok()?, events },
         receivers,
+        timeouts: delivery.as_ref()?.1,
+        delivery: delivery?.0,
+        keys,
     })
+}
+
+fn delivery(reader: &mut Reader<'_>) -> Option<(DeliveryRules, Timeouts)> {
+    let attempts = reader.size(&table::PUSH_ATTEMPTS);
+    let max_age = reader.seconds(&table::PUSH_MAX_AGE);
+    let (calls, calls_per_host) = (reader.size(&table::PUSH_CALLS), reader.size(&table::PUSH_CALLS_PER_HOST));
+    let connect = reader.seconds(&table::PUSH_CONNECT_TIMEOUT);
+    let response = reader.seconds(&table::PUSH_RESPONSE_TIMEOUT);
+    let max_body_bytes = reader.size(&table::PUSH_BODY_BYTES);
+    let timeouts = Timeouts { connect: connect?, response: response?, ..Timeouts::default() };
+    let rules = DeliveryRules {
+        attempts: u32::try_from(attempts?).unwrap_or(u32::MAX),
+        max_age: max_age?,
+        calls: usize::try_from(calls?).ok()?,
+        calls_per_host: usize::try_from(calls_per_host?).ok()?,
+        max_body_bytes: usize::try_from(max_body_bytes?).ok()?,
+        call_timeout: timeouts.connect + timeouts.response + timeouts.body,
+    };
+    Some((rules, timeouts))
 }
 
 fn count(reader: &mut Reader<'_>, setting: &Setting) -> u64 {

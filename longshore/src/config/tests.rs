@@ -22,6 +22,7 @@ mod agents;
 mod aliases;
 mod limits;
 mod listeners;
+mod push;
 mod traces;
 
 /// The sources of one configuration.

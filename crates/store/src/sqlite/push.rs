@@ -5,6 +5,7 @@
 mod configs;
 mod queue;
 mod record;
+mod sealed;
 mod tasks;
 
 use longshore_engine::port::{
@@ -16,6 +17,7 @@ use longshore_model::{DeadLetter, Principal, PushConfig, PushConfigId, Result, S
 pub(super) use self::configs::{put, reached};
 pub(super) use self::queue::{note_growth, void_leases};
 pub(super) use self::record::NewPush;
+pub use self::sealed::StoredSecrets;
 pub(super) use self::tasks::PushTasks;
 use super::SqliteStore;
 use super::queue::Owner;

@@ -108,3 +108,79 @@ pub const PUSH_CONFIGS: Setting = Setting {
     fallback: Value("100000"),
     help: "How many webhooks all tasks may have together, counted in the same way.",
 };
+
+pub const PUSH_ATTEMPTS: Setting = Setting {
+    key: "push.attempts",
+    flag: Some("push-attempts"),
+    env: Some("LONGSHORE_PUSH_ATTEMPTS"),
+    kind: Kind::Size,
+    fallback: Value("1500"),
+    help: "How often an event is sent to a webhook that fails, with pauses that grow to a minute, before it becomes a dead \
+           letter (`longshore push dead`).",
+};
+
+pub const PUSH_MAX_AGE: Setting = Setting {
+    key: "push.max_age",
+    flag: Some("push-max-age"),
+    env: Some("LONGSHORE_PUSH_MAX_AGE_SECONDS"),
+    kind: Kind::Seconds,
+    fallback: Value("86400"),
+    help: "For how many seconds a webhook may fail. After that, each event gets one attempt before it becomes a dead letter, until \
+           one succeeds.",
+};
+
+pub const PUSH_CALLS: Setting = Setting {
+    key: "push.calls",
+    flag: Some("push-calls"),
+    env: Some("LONGSHORE_PUSH_CALLS"),
+    kind: Kind::Size,
+    fallback: Value("256"),
+    help: "How many webhooks are called at a time. Half of them at most for one principal, and half at most for hosts that fail.",
+};
+
+pub const PUSH_CALLS_PER_HOST: Setting = Setting {
+    key: "push.calls_per_host",
+    flag: Some("push-calls-per-host"),
+    env: Some("LONGSHORE_PUSH_CALLS_PER_HOST"),
+    kind: Kind::Size,
+    fallback: Value("8"),
+    help: "How many webhooks of one host are called at a time for one principal.",
+};
+
+pub const PUSH_CONNECT_TIMEOUT: Setting = Setting {
+    key: "push.connect_timeout",
+    flag: Some("push-connect-timeout"),
+    env: Some("LONGSHORE_PUSH_CONNECT_TIMEOUT_SECONDS"),
+    kind: Kind::Seconds,
+    fallback: Value("5"),
+    help: "How long the connection to a webhook may take, the lookup of its name and TLS included.",
+};
+
+pub const PUSH_RESPONSE_TIMEOUT: Setting = Setting {
+    key: "push.response_timeout",
+    flag: Some("push-response-timeout"),
+    env: Some("LONGSHORE_PUSH_RESPONSE_TIMEOUT_SECONDS"),
+    kind: Kind::Seconds,
+    fallback: Value("15"),
+    help: "How long a webhook may take to answer.",
+};
+
+pub const PUSH_BODY_BYTES: Setting = Setting {
+    key: "push.max_body_bytes",
+    flag: Some("push-max-body-bytes"),
+    env: Some("LONGSHORE_PUSH_MAX_BODY_BYTES"),
+    kind: Kind::Size,
+    fallback: Value("262144"),
+    help: "The longest body that is sent to a webhook. A longer one is cut off, and says that the task has the rest.",
+};
+
+pub const KEYS: Setting = Setting {
+    key: "push.keys",
+    flag: None,
+    env: Some("LONGSHORE_KEYS"),
+    kind: Kind::Secret,
+    fallback: Nothing,
+    help: "The keys that seal the URLs and credentials of webhooks in the store, as id:base64 of 32 bytes, separated by commas; \
+           the first one seals. Without this setting the gateway makes a key and keeps it in the file `keys` of the data \
+           directory.",
+};

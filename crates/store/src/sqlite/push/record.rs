@@ -72,7 +72,9 @@ impl NewPush {
         })?;
         let PushView { extensions, raw_thinking, tool_trace } = view;
         Ok(Self {
-            sealed: sealer.seal(&context(&task, &id), secrets.as_bytes()).map_err(unusable)?,
+            sealed: sealer
+                .seal(&context(task.as_str(), id.as_str()), secrets.as_bytes())
+                .map_err(unusable)?,
             owner,
             task,
             id,
@@ -120,7 +122,9 @@ impl StoredPush {
 
     pub(super) fn open(self, sealer: &Sealer) -> Result<PushConfig> {
         let mut config = self.config;
-        let opened = sealer.open(&context(&config.task, &config.id), &self.sealed).map_err(unusable)?;
+        let opened = sealer
+            .open(&context(config.task.as_str(), config.id.as_str()), &self.sealed)
+            .map_err(unusable)?;
         let secrets: SecretText = serde_json::from_slice(opened.expose_secret()).map_err(Error::internal)?;
         config.url = secrets.url;
         config.token = secrets.token.map(Secret::new);
@@ -132,7 +136,7 @@ impl StoredPush {
 }
 
 /// A sealed value opens only in its own row.
-pub(super) fn context(task: &TaskId, id: &PushConfigId) -> Vec<u8> {
+pub(super) fn context(task: &str, id: &str) -> Vec<u8> {
     format!("push/{task}/{id}").into_bytes()
 }
 

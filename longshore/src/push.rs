@@ -1,0 +1,66 @@
+//! Push notifications: the parts of the engine and of the delivery.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use longshore_engine::PushParts;
+use longshore_engine::port::{Clock, PushConfigs, PushQueue, Store};
+use longshore_meter::Metrics;
+use longshore_outbound::{Guard, Outbound, Trust};
+use longshore_push::{Delivery, DeliveryParts};
+use longshore_seal::{KeysFromEnvironment, Sealer};
+
+use crate::config::Plan;
+use crate::data_dir::KeyFile;
+use crate::receivers::GuardedReceivers;
+
+/// The three sides of one store.
+#[derive(Clone, Debug)]
+pub(crate) struct Stores {
+    pub(crate) store: Arc<dyn Store>,
+    configs: Arc<dyn PushConfigs>,
+    queue: Arc<dyn PushQueue>,
+}
+
+impl Stores {
+    pub(crate) fn of(store: impl Store + PushConfigs + PushQueue + 'static) -> Self {
+        let store = Arc::new(store);
+        Self { store: store.clone(), configs: store.clone(), queue: store }
+    }
+}
+
+/// Seals the secrets of callers. The keys are read, or made, when the first secret is stored.
+pub(crate) fn sealer(plan: &Plan, data_dir: &Path) -> Sealer {
+    match &plan.push.keys {
+        Some(keys) => Sealer::new(KeysFromEnvironment::new(keys.clone())),
+        None => Sealer::new(KeyFile::of(data_dir)),
+    }
+}
+
+/// What lets callers register push notifications, and what delivers them. `None`: the operator has switched them off; what is stored
+/// waits.
+pub(crate) fn prepare(
+    plan: &Plan,
+    stores: &Stores,
+    clock: &Arc<dyn Clock>,
+    metrics: &Arc<Metrics>,
+) -> Option<(PushParts, Delivery)> {
+    if !plan.push.enabled {
+        return None;
+    }
+    let guard = Guard::new(plan.push.receivers.clone());
+    let trust = Trust::new(None).expect("only a list of authorities can be invalid");
+    let outbound = Outbound::new(guard, trust, plan.push.timeouts);
+    let delivery = Delivery::new(DeliveryParts {
+        store: Arc::clone(&stores.store),
+        configs: Arc::clone(&stores.configs),
+        queue: Arc::clone(&stores.queue),
+        transport: Arc::new(outbound.clone()),
+        clock: Arc::clone(clock),
+        metrics: Arc::clone(metrics),
+        rules: plan.push.delivery.clone(),
+    });
+    let receivers = Arc::new(GuardedReceivers(outbound));
+    let parts = PushParts { configs: delivery.configs(), receivers, rules: plan.push.rules };
+    Some((parts, delivery))
+}
