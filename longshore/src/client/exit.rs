@@ -54,12 +54,18 @@ impl Code {
     }
 }
 
-/// The fields that flags fill, as a Longshore names them when it refuses their values.
-const OPTIONS: [(&str, &str); 3] = [
+/// The fields that flags and arguments fill, as a Longshore names them when it refuses their values.
+const OPTIONS: [(&str, &str); 4] = [
+    ("message.parts[0].data.option", "the answer"),
     ("metadata.opencode.directory", "--directory"),
     ("metadata.opencode.agent", "--mode"),
     ("metadata.shared.model", "--model"),
 ];
+
+/// The message of an agent that refuses an option, with the name that the option has here. `None`: it is about something else.
+pub(crate) fn refused_option(message: &str) -> Option<String> {
+    OPTIONS.iter().find_map(|(field, name)| Some(format!("{name}{}", message.strip_prefix(field)?)))
+}
 
 /// Why a command failed: a sentence for a person, and the exit code.
 #[derive(Debug)]
@@ -97,12 +103,11 @@ impl fmt::Display for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = Code::of_error(error.kind());
+        if let Some(refused) = refused_option(error.message()) {
+            return Self::usage(refused);
+        }
         // This is for programs.
         let message = error.message().replace("; WWW-Authenticate lists the schemes", "");
-        let refused = OPTIONS.iter().find_map(|(field, flag)| Some((flag, message.strip_prefix(field)?)));
-        if let Some((flag, reason)) = refused {
-            return Self::usage(format!("{flag}{reason}"));
-        }
         let advice = match error.kind() {
             ErrorKind::Unreachable => " Check the URL, and that the agent runs; `longshore serve` starts a gateway.",
             ErrorKind::Unauthenticated => {
