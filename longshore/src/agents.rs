@@ -12,7 +12,7 @@ use longshore_engine::port::{Agent as _, Input, NewSession, Session, TurnRequest
 use longshore_model::{
     AgentEvent, Answer, BlockKind, Outcome, PermissionReply, PromptId, PromptOptions, Result, TaskId,
 };
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::config::agents::AcpPlan;
 use crate::config::plan::AgentPlan;
@@ -26,6 +26,10 @@ const REPORT_EVERY: Duration = Duration::from_secs(5);
 
 /// How long the trial turn may take.
 const TURN_TIMEOUT: Duration = Duration::from_mins(5);
+
+/// How long the commands of an agent are waited for after the trial turn, and how often they are looked for.
+const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How much of the reply is shown, in characters.
 const MOST_SAID: usize = 60;
@@ -119,12 +123,25 @@ async fn steps(plan: &Plan, agent: &AcpPlan, running: &AcpAgent) -> bool {
     let Some(session) = step("session", "ok", running.open_session(request)).await else { return false };
     offers(&running.facts().unwrap_or(facts));
     let said = step("trial turn", "", turn(running, session)).await;
-    // Agents tell their commands some time after a session was opened.
-    let facts = running.facts();
-    let session = facts.and_then(|facts| facts.session);
-    let commands = session.iter().flat_map(|session| &session.commands);
-    fact("commands", listed(commands.map(|command| command.name.as_str())));
+    if said.is_some() {
+        let commands = commands(running).await;
+        fact("commands", listed(commands.iter().map(String::as_str)));
+    }
     said.is_some()
+}
+
+/// The names of the commands, which agents tell some time after a session was opened. An agent that has none does not say so.
+async fn commands(running: &AcpAgent) -> Vec<String> {
+    let until = Instant::now() + COMMANDS_TIMEOUT;
+    loop {
+        let session = running.facts().and_then(|facts| facts.session);
+        let commands = session.into_iter().flat_map(|session| session.commands);
+        let names: Vec<String> = commands.map(|command| command.name).collect();
+        if !names.is_empty() || Instant::now() >= until {
+            return names;
+        }
+        sleep(LOOK_EVERY).await;
+    }
 }
 
 fn offers(facts: &AgentFacts) {

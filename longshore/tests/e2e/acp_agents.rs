@@ -1,14 +1,16 @@
 //! Real agents that speak ACP, offline, with a scripted model: one path for each.
 
+use a2a::TRANSPORT_PROTOCOL_JSONRPC as BINDING;
 use longshore_demo_model::DemoModel;
-use longshore_testkit::gateway::{Gateway, kill};
+use longshore_testkit::gateway::{Gateway, TOKEN, kill};
 use longshore_testkit::raw;
 use serde_json::{Value, json};
 
-use crate::client::{Client, Stream, message, message_in, message_on};
-use crate::frames::{check_log, context_id, explanation, nth_text, state, state_of, task_id};
+use crate::acp_matrix::{after_restart, before_restart};
+use crate::client::{Client, message, message_in};
+use crate::frames::{check_log, explanation, state, state_of, task_id};
 use crate::harness::scenario;
-use crate::official_client::sends_lists_and_cancels;
+use crate::official_client::{connect, discover};
 use crate::real_agents::{self, RealAgent, prepare};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -71,22 +73,27 @@ async fn long_vibe_that_goes_on_with_a_broken_off_turn_is_not_prompted_twice() {
     assert_eq!(after.user_messages, first.user_messages + 1, "each prompt came once: {prompts:#?}");
 }
 
-/// Plays the whole path.
+/// Plays the whole path, most of it with the official Rust client.
 async fn serve(root: tempfile::TempDir, agent: RealAgent, model: &DemoModel) {
     let mut gateway = Gateway::start_in(root, agent.setup()).await;
-    let mut client = Client::of(&gateway);
+    let client = Client::of(&gateway);
     scenario("documents", documents_name_the_agent(&gateway, &client, agent.title)).await;
-    scenario("official client", sends_lists_and_cancels(&gateway)).await;
-    let mut context = String::new();
-    scenario("send and stream", async { context = send_and_stream(&client).await }).await;
+    scenario("send and stream", send_and_stream(&client)).await;
     scenario("modes", modes(&gateway, &client, &agent)).await;
-    scenario("permissions", permissions(&gateway, &client, &agent)).await;
-    scenario("cancel", cancel(&client, &context)).await;
-    scenario("second turn", next_turn(&client, &context, "the second")).await;
+    let mut context = String::new();
+    scenario("path before the restart", async {
+        let (http, card) = discover(&gateway).await;
+        let client = connect(&http, &card, BINDING, TOKEN).await;
+        context = before_restart(&client, &gateway, &agent, BINDING).await;
+    })
+    .await;
     gateway.terminate().await;
     gateway.restart().await;
-    client = Client::of(&gateway);
-    scenario("turn after a restart", next_turn(&client, &context, "after the restart")).await;
+    scenario("turn after the restart", async {
+        let (http, card) = discover(&gateway).await;
+        after_restart(&connect(&http, &card, BINDING, TOKEN).await, &context, BINDING).await;
+    })
+    .await;
     let turns = model.journal().turns();
     let last = turns.iter().rfind(|turn| turn.prompt.contains("after the restart"));
     let last = last.expect("the model got the prompt after the restart");
@@ -103,14 +110,13 @@ async fn documents_name_the_agent(gateway: &Gateway, client: &Client, title: &st
     assert!(!extended.to_string().contains("opencode.sessions."), "{extended:#}");
     let refused = client.try_call("opencode.sessions.list", json!({})).await.expect_err("no such method");
     assert_eq!(refused.code, -32601, "{}", refused.body);
-    let request =
-        http.get(format!("{}/health", gateway.url())).bearer_auth(longshore_testkit::gateway::TOKEN);
+    let request = http.get(format!("{}/health", gateway.url())).bearer_auth(TOKEN);
     let health: Value = request.send().await.expect("health is served").json().await.expect("JSON");
     assert_eq!(health["parts"], json!({"agent": {"status": "up"}, "store": {"status": "up"}}));
 }
 
-/// Returns the context of the streamed turn.
-async fn send_and_stream(client: &Client) -> String {
+/// The frames of a stream, one by one.
+async fn send_and_stream(client: &Client) {
     let task = client.send(&message("scn:text n=3 text=\"The tide turns at six.\"")).await;
     assert_eq!(state_of(&task), "COMPLETED", "{task:#}");
     assert!(task.to_string().contains("The tide turns at six."), "{task:#}");
@@ -126,10 +132,9 @@ async fn send_and_stream(client: &Client) -> String {
     let task = task_id(&frames[0]);
     let rest = client.resume(&task, frames[1].id.expect("a number")).await.rest().await;
     assert_eq!(rest.len(), frames.len() - 2);
-    context_id(&frames[0])
 }
 
-/// Before the scenario of permissions, which shows that later turns have the default mode again.
+/// Before the path with its permissions, which show that later turns have the default mode again.
 async fn modes(gateway: &Gateway, client: &Client, agent: &RealAgent) {
     let extended = client.call("GetExtendedAgentCard", json!({})).await;
     let extensions = extended["capabilities"]["extensions"].as_array().expect("a list").iter();
@@ -156,36 +161,6 @@ async fn modes(gateway: &Gateway, client: &Client, agent: &RealAgent) {
     let task = client.send(&in_mode(mode, &prompt)).await;
     assert_eq!(state_of(&task), "COMPLETED", "{mode}: {task:#}");
     assert_eq!(gateway.workspace().join("silent").exists(), runs, "{mode}: {task:#}");
-}
-
-async fn permissions(gateway: &Gateway, client: &Client, agent: &RealAgent) {
-    for (word, file) in [("once", "allowed"), ("reject", "rejected")] {
-        let prompt = format!("{} scn:text n=2 text=\"Done.\"", (agent.shell)(&format!("touch {file}")));
-        let asked = client.send(&message(&prompt)).await;
-        assert_eq!(state_of(&asked), "INPUT_REQUIRED", "{asked:#}");
-        let path = gateway.workspace().join(file);
-        assert!(!path.exists(), "the agent did not wait for the answer");
-        let task = asked["id"].as_str().expect("a task has an id");
-        let ended = client.send(&message_on(task, &json!({"text": word}))).await;
-        // A rejection does not end the turn.
-        assert_eq!(state_of(&ended), "COMPLETED", "{word}: {ended:#}");
-        assert_eq!(path.exists(), word == "once", "{word}: {ended:#}");
-    }
-}
-
-async fn cancel(client: &Client, context: &str) {
-    let mut stream: Stream = client.stream(&message_in(context, "scn:forever delay=20")).await;
-    let seen = stream.until("some text", nth_text(2)).await;
-    let canceled = client.cancel(&task_id(&seen[0])).await.expect("a running task can be canceled");
-    assert_eq!(state_of(&canceled), "CANCELED", "{canceled:#}");
-    assert_eq!(stream.rest().await.last().and_then(state), Some("CANCELED"));
-}
-
-async fn next_turn(client: &Client, context: &str, words: &str) {
-    let task = client.send(&message_in(context, &format!("scn:text n=2 text=\"{words}\""))).await;
-    assert_eq!(state_of(&task), "COMPLETED", "{task:#}");
-    assert_eq!(task["contextId"], context);
-    assert!(task["artifacts"].to_string().contains(words), "{task:#}");
 }
 
 /// The only child of a process.

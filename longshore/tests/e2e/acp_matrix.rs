@@ -2,7 +2,7 @@
 //!
 //! A path: send, stream, read the rest of a lost stream, cancel, a permission allowed and one rejected by a plain message, a second
 //! turn; then the gateway is restarted, and the same conversation goes on. The clients in other languages have their path in
-//! `interop/`.
+//! `interop/`. In the end `longshore agents check` must print what `docs/agents.md` shows.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -92,6 +92,10 @@ async fn play(agent: fn(&Path, &DemoModel) -> RealAgent) {
     gateway.restart().await;
     every_client(&gateway, &agent, "after_restart", &contexts).await;
 
+    let printed = without_times(&agent.check(&gateway.workspace()).await);
+    let page = std::fs::read_to_string(repository().join("docs/agents.md")).expect("the page of agents");
+    assert!(without_times(&page).contains(&printed), "docs/agents.md shows another check than: {printed}");
+
     let turns = model.journal().turns();
     let later: Vec<_> = turns.iter().filter(|turn| turn.prompt.contains("after the restart")).collect();
     let paths = BINDINGS.len() * (PROGRAMS.len() + 1);
@@ -165,7 +169,12 @@ async fn run(gateway: &Gateway, agent: &RealAgent, client: &Program, half: &str)
     assert!(passed, "{} with {name}: expected one test for each binding: {told}", agent.title);
 }
 
-async fn before_restart(client: &Client, gateway: &Gateway, agent: &RealAgent, binding: &str) -> String {
+pub(crate) async fn before_restart(
+    client: &Client,
+    gateway: &Gateway,
+    agent: &RealAgent,
+    binding: &str,
+) -> String {
     let sent = send(client, message("scn:text n=3 text=\"The tide turns at six.\"")).await;
     ended(binding, &sent, &TaskState::Completed, Some("The tide turns at six."));
     let context = sent.context_id;
@@ -216,7 +225,7 @@ async fn before_restart(client: &Client, gateway: &Gateway, agent: &RealAgent, b
     context
 }
 
-async fn after_restart(client: &Client, context: &str, binding: &str) -> String {
+pub(crate) async fn after_restart(client: &Client, context: &str, binding: &str) -> String {
     let words = message("scn:text n=2 text=\"after the restart\"");
     let task = send(client, a2a::Message { context_id: Some(context.to_owned()), ..words }).await;
     assert_eq!(task.context_id, context, "{binding}");
@@ -254,6 +263,15 @@ fn said(task: &Task) -> String {
 /// The prompt with which the agent touches a file, for which it needs a permission.
 fn touch(agent: &RealAgent, file: &str) -> String {
     format!("{} scn:text n=2 text=\"Done.\"", (agent.shell)(&format!("touch {file}")))
+}
+
+/// Text of a check without the durations at the ends of its lines.
+fn without_times(text: &str) -> String {
+    let lines = text.lines().map(|line| match line.rfind(" (") {
+        Some(at) if line.ends_with(" s)") => &line[..at],
+        _ => line,
+    });
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 fn repository() -> PathBuf {

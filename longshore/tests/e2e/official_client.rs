@@ -53,14 +53,6 @@ async fn the_official_client_uses_every_operation_over_both_bindings() {
     }
 }
 
-/// The operations that do not depend on the tools of the agent.
-pub(crate) async fn sends_lists_and_cancels(gateway: &Gateway) {
-    let (http, card) = discover(gateway).await;
-    let client = connect(&http, &card, TRANSPORT_PROTOCOL_JSONRPC, TOKEN).await;
-    send_get_and_list(&client, TRANSPORT_PROTOCOL_JSONRPC).await;
-    subscribe_and_cancel(&client, TRANSPORT_PROTOCOL_JSONRPC).await;
-}
-
 pub(crate) async fn discover(gateway: &Gateway) -> (reqwest::Client, AgentCard) {
     let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build();
     let http = http.expect("a client without certificates");

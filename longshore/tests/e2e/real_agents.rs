@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::process::Stdio;
 
 use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::demo_home;
 use longshore_engine::Tasks;
 use longshore_testkit::gateway::{Setup, path_with_tools};
 use serde_json::json;
+use tokio::process::Command;
 
 use crate::harness::LONGSHORE;
 
@@ -30,6 +32,24 @@ pub(crate) struct RealAgent {
 impl RealAgent {
     pub(crate) fn setup(&self) -> Setup {
         Setup::acp(LONGSHORE, self.preset, self.environment.clone())
+    }
+
+    /// What `longshore agents check` prints about the agent.
+    pub(crate) async fn check(&self, workspace: &Path) -> String {
+        let mut command = Command::new(LONGSHORE);
+        command
+            .args(["agents", "check", self.preset])
+            .current_dir(workspace)
+            .env_clear()
+            .env("PATH", path_with_tools())
+            .envs(&self.environment)
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        let output = command.output().await.expect("the check can be started");
+        let printed = String::from_utf8(output.stdout).expect("the check prints UTF-8");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {printed}{errors}", self.title);
+        printed
     }
 }
 

@@ -110,6 +110,10 @@ fn a_list_that_is_long_or_deep_is_read_in_part() {
     assert_eq!(call.content.unwrap().len(), call.locations.as_ref().unwrap().len());
     assert!(call.locations.unwrap().len() < 10_000);
 
+    let title = json!({"sessionUpdate": "session_info_update", "title": "t".repeat(100_000)});
+    let Update::Title(Some(title)) = update(&title) else { panic!("no title") };
+    assert!(title.len() < 10_000);
+
     // Choices may be grouped, and a group may hold what looks like one.
     let depth = 9_000;
     let deep = "{\"options\":[".repeat(depth) + &"]}".repeat(depth);

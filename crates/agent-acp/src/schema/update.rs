@@ -1,6 +1,6 @@
 //! The updates of a session.
 
-use longshore_model::Json;
+use longshore_model::{Json, redact};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -78,7 +78,10 @@ impl Update {
             }
             "current_mode_update" => Self::Mode(read::<Others>(text)?.current_mode_id),
             "config_option_update" => Self::ConfigOptions(read::<Others>(text)?.config_options),
-            "session_info_update" => Self::Title(read::<Others>(text)?.title),
+            // Kept for as long as the session is open.
+            "session_info_update" => {
+                Self::Title(read::<Others>(text)?.title.map(|title| redact::cut(&title)))
+            }
             _ => return None,
         })
     }

@@ -14,7 +14,10 @@ while read -r line; do
     result '{"sessionId":"s1","modes":{"currentModeId":"ask","availableModes":[{"id":"ask","name":"Ask"}]}}' ;;
   *'"method":"session/prompt"'*)
     printf '%s\n' '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s1","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"Hello."}}}}'
-    result '{"stopReason":"end_turn"}' ;;
+    result '{"stopReason":"end_turn"}'
+    # Some agents tell their commands late.
+    sleep 0.2
+    printf '%s\n' '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s1","update":{"sessionUpdate":"available_commands_update","availableCommands":[{"name":"init"}]}}}' ;;
   esac
 done
 "#;
@@ -46,7 +49,7 @@ fn the_check_of_an_agent_shows_what_works() {
       models      none
       options     none
       trial turn  ok; the agent said "Hello."
-      commands    none
+      commands    init
 
     The agent works.
     "#);
