@@ -46,13 +46,14 @@ impl AllowedDirectories {
         if is_protected {
             return Err(io::Error::other("a file of the gateway itself"));
         }
-        let (draft, mut file) = create_draft(&directory)?;
-        let written = file.write_all(content).and_then(|()| {
-            if let Some(old) = old {
-                file.set_permissions(Permissions::from_mode(old.permissions().mode() & 0o777))?;
-            }
-            Ok(renameat(&directory, draft.as_str(), &directory, name)?)
-        });
+        let mode = old.map(|old| old.permissions().mode() & 0o777);
+        // From the first moment on nobody may read the draft who may not read the old file.
+        let (draft, mut file) = create_draft(&directory, mode.unwrap_or(NEW))?;
+        // The umask may have taken permissions away.
+        let kept = mode.map_or(Ok(()), |mode| file.set_permissions(Permissions::from_mode(mode)));
+        let written = kept
+            .and_then(|()| file.write_all(content))
+            .and_then(|()| Ok(renameat(&directory, draft.as_str(), &directory, name)?));
         if written.is_err() {
             // The first error says more than a second one.
             let _ = unlinkat(&directory, draft.as_str(), AtFlags::empty());
@@ -62,14 +63,14 @@ impl AllowedDirectories {
 }
 
 /// A new file beside the one that it will replace.
-fn create_draft(directory: &OwnedFd) -> io::Result<(String, File)> {
+fn create_draft(directory: &OwnedFd, mode: u32) -> io::Result<(String, File)> {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let flags = STEP | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
     let mut tries = 0;
     loop {
         let number = LAST.fetch_add(1, Ordering::Relaxed);
         let name = format!(".longshore-draft-{}-{number}", std::process::id());
-        match openat(directory, OsStr::new(&name), flags, Mode::from_raw_mode(NEW)) {
+        match openat(directory, OsStr::new(&name), flags, Mode::from_raw_mode(mode)) {
             Ok(file) => return Ok((name, file.into())),
             Err(rustix::io::Errno::EXIST) if tries < MAX_TRIES => tries += 1,
             Err(error) => return Err(error.into()),
@@ -79,9 +80,11 @@ fn create_draft(directory: &OwnedFd) -> io::Result<(String, File)> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::fs;
     use std::os::unix::fs::{MetadataExt as _, symlink};
     use std::path::PathBuf;
+    use std::sync::atomic::AtomicBool;
 
     use super::*;
 
@@ -133,6 +136,36 @@ mod tests {
         assert!(world.inside.join("link").is_symlink());
         assert_eq!(world.inside.join("file").metadata().unwrap().mode() & 0o777, 0o751);
         assert_eq!(world.names(), ["data", "file", "link", "made", "sub"]);
+    }
+
+    #[test]
+    fn a_private_file_stays_private_while_it_is_written() {
+        let world = world();
+        fs::set_permissions(world.inside.join("file"), Permissions::from_mode(0o600)).unwrap();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                let mut modes = BTreeSet::new();
+                while !is_over.load(Ordering::Relaxed) {
+                    let entries = fs::read_dir(&world.inside).unwrap().map(Result::unwrap);
+                    for draft in
+                        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(".longshore"))
+                    {
+                        // The draft may have taken its final name meanwhile.
+                        modes.extend(draft.metadata().map(|metadata| metadata.mode() & 0o777));
+                    }
+                }
+                modes
+            });
+            let content = vec![b'x'; 4 * 1024 * 1024];
+            let directories = AllowedDirectories::resolve(&[&world.inside]);
+            let path = world.inside.join("file");
+            let written = (0..20).try_for_each(|_| directories.replace(&path, &content, &world.protected));
+            is_over.store(true, Ordering::Relaxed);
+            let modes = watcher.join().unwrap();
+            written.unwrap();
+            assert!(modes.is_subset(&BTreeSet::from([0o600])), "{modes:?}");
+        });
     }
 
     #[test]
