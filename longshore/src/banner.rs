@@ -20,6 +20,8 @@ pub(crate) struct Banner<'a> {
     pub(crate) local_url: Option<&'a str>,
     /// The URL in the card. `None`: the gateway has only the socket, and no other URL was configured.
     pub(crate) public_url: Option<&'a str>,
+    /// The URL of WebSockets. `None`: they are switched off.
+    pub(crate) websocket: Option<&'a str>,
     /// The unix socket on which the gateway listens too.
     pub(crate) socket: Option<&'a Path>,
     /// The token that Longshore generated, if no credential was configured.
@@ -70,6 +72,9 @@ impl Banner<'_> {
         if let Some(public) = self.public_url {
             let _ = writeln!(text, "  url        {public}");
             let _ = writeln!(text, "  card       {public}/.well-known/agent-card.json");
+        }
+        if let Some(websocket) = self.websocket {
+            let _ = writeln!(text, "  websocket  {websocket}");
         }
         if let Some(local) = self.local_url.filter(|local| Some(*local) != self.public_url) {
             let _ = writeln!(text, "  listener   {local}");
@@ -136,6 +141,7 @@ mod tests {
             agent: "OpenCode (demo model)",
             local_url: Some("http://127.0.0.1:8000"),
             public_url: Some("https://agent.example.com"),
+            websocket: Some("wss://agent.example.com/ws"),
             socket: None,
             token,
             credentials,

@@ -37,6 +37,7 @@ pub(crate) fn deployment(plan: &Plan, public_url: &str) -> Deployment {
         variant: plan.prompt.variant.clone(),
         workspace_root,
         metrics: plan.metrics,
+        websocket: plan.listen.websocket.clone(),
         ..Deployment::default()
     }
 }

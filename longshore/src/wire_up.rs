@@ -23,6 +23,15 @@ use crate::signals::Signals;
 use crate::upstream::Upstream;
 use crate::{deployment, disk, limited, limits, output};
 
+/// Where a gateway is served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Front {
+    /// On the listeners of the plan.
+    Listeners,
+    /// On the standard input and output.
+    Stdio,
+}
+
 /// A gateway that is ready to serve.
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -37,6 +46,7 @@ pub(crate) struct Gateway {
 #[derive(Debug)]
 pub(crate) struct PreparedGateway {
     open: OpenListeners,
+    front: Front,
     credentials: Credentials,
     token: Option<SecretString>,
     store: Arc<dyn Store>,
@@ -55,8 +65,12 @@ pub(crate) async fn prepare(
     plan: &Plan,
     data_dir: &DataDir,
     signals: &mut Signals,
+    front: Front,
 ) -> anyhow::Result<PreparedGateway> {
-    let mut open = OpenListeners::open(plan).await?;
+    let mut open = match front {
+        Front::Listeners => OpenListeners::open(plan).await?,
+        Front::Stdio => OpenListeners::none(),
+    };
     if let Some(local) = &open.addresses.local {
         data_dir.note_address(local);
     }
@@ -82,6 +96,7 @@ pub(crate) async fn prepare(
     let spans = spans(plan, &metrics, &reporting)?;
     Ok(PreparedGateway {
         open,
+        front,
         credentials,
         token,
         store,
@@ -156,13 +171,15 @@ impl PreparedGateway {
         }
         engine.begin_store_check();
         engine.start_retention();
-        let deployment = deployment::deployment(plan, &self.open.addresses.public);
+        let mut deployment = deployment::deployment(plan, &self.open.addresses.public);
+        deployment.stdio = self.front == Front::Stdio;
         let mut config = EdgeConfig::new(deployment, self.credentials);
         config.max_body_bytes = plan.listen.max_body_bytes;
         config.gzip_minimum = plan.listen.gzip_minimum;
         config.shutdown_grace = plan.listen.shutdown_grace;
         config.body_timeout = plan.listen.body_timeout;
         config.write_timeout = plan.listen.write_timeout;
+        config.websocket_idle = plan.listen.websocket_idle;
         config.limits = self.edge_limits;
         config.payload_log = PayloadLog { enabled: plan.log.payloads, body_limit: plan.log.body_limit };
         config.metrics = self.metrics;

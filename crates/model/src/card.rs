@@ -51,6 +51,10 @@ pub struct Interface {
 pub enum Binding {
     JsonRpc,
     Rest,
+    /// JSON-RPC in the messages of a WebSocket.
+    WebSocket,
+    /// JSON-RPC on the standard input and output.
+    Stdio,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]

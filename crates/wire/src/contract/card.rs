@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use longshore_model::card::{Card, CardExtension, Interface, OUTPUT_MODES};
+use longshore_model::card::{Binding, Card, CardExtension, Interface, OUTPUT_MODES};
 use longshore_model::{Json, Offers};
 
 use super::deployment::Deployment;
@@ -57,17 +57,12 @@ fn card_of(
     base: Base,
     offers: Option<&Offers>,
 ) -> Card {
-    let path = match base {
-        Base::Root => "",
-        Base::Versioned => version.base(),
-    };
-    let url = format!("{}{path}", deployment.url());
     Card {
         name: deployment.title.clone(),
         description: description(deployment, audience),
         version: deployment.version.clone(),
         documentation_url: deployment.documentation_url.clone(),
-        interfaces: bindings(version).map(|binding| Interface { url: url.clone(), binding }).to_vec(),
+        interfaces: interfaces(deployment, version, base),
         streaming: true,
         extended: true,
         extensions: extensions_with(deployment, version, audience, base, offers),
@@ -76,6 +71,24 @@ fn card_of(
         output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),
         skills: skill::skills(deployment, audience, offers),
     }
+}
+
+/// The interfaces of a version below a path, the preferred one first.
+pub fn interfaces(deployment: &Deployment, version: ProtocolVersion, base: Base) -> Vec<Interface> {
+    if deployment.stdio {
+        return vec![Interface { url: "stdio:".to_owned(), binding: Binding::Stdio }];
+    }
+    let path = match base {
+        Base::Root => "",
+        Base::Versioned => version.base(),
+    };
+    let url = format!("{}{path}", deployment.url());
+    // `ws` belongs to `http`, and `wss` to `https`.
+    let socket = |path| format!("{}{path}", url.replacen("http", "ws", 1));
+    let socket = deployment.websocket.as_ref().map(socket);
+    let http = bindings(version).map(|binding| Interface { url: url.clone(), binding });
+    let socket = socket.map(|url| Interface { url, binding: Binding::WebSocket });
+    http.into_iter().chain(socket).collect()
 }
 
 /// The card of the root, for clients of both versions: it lists each extension with the URI and the parameters of both.
