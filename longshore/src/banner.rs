@@ -22,6 +22,8 @@ pub(crate) struct Banner<'a> {
     pub(crate) public_url: Option<&'a str>,
     /// The URL of gRPC in the card, if it differs from the other one.
     pub(crate) grpc_url: Option<&'a str>,
+    /// The URL of WebSockets. `None`: they are switched off.
+    pub(crate) websocket: Option<&'a str>,
     /// The unix socket on which the gateway listens too.
     pub(crate) socket: Option<&'a Path>,
     /// The token that Longshore generated, if no credential was configured.
@@ -72,6 +74,9 @@ impl Banner<'_> {
         if let Some(public) = self.public_url {
             let _ = writeln!(text, "  url        {public}");
             let _ = writeln!(text, "  card       {public}/.well-known/agent-card.json");
+        }
+        if let Some(websocket) = self.websocket {
+            let _ = writeln!(text, "  websocket  {websocket}");
         }
         if let Some(local) = self.local_url.filter(|local| Some(*local) != self.public_url) {
             let _ = writeln!(text, "  listener   {local}");
@@ -142,6 +147,7 @@ mod tests {
             local_url: Some("http://127.0.0.1:8000"),
             public_url: Some("https://agent.example.com"),
             grpc_url: None,
+            websocket: Some("wss://agent.example.com/ws"),
             socket: None,
             token,
             credentials,

@@ -89,6 +89,13 @@ pub enum Subcommands {
     /// Flags override the environment, and the environment overrides the file.
     #[command(after_long_help = SECRETS)]
     Serve(Serve),
+    /// Serve an A2A agent on the standard input and output, for the program that started this one.
+    ///
+    /// Each line is one JSON-RPC message of A2A 1.0 or 0.3, in both directions; docs/connections.md describes them. The log is on
+    /// standard error. The parent needs no credential. At the end of the input Longshore exits, as after SIGTERM: tasks that are not
+    /// over stay in the data directory, and the next start continues them. Takes the flags of `longshore serve`; those of the
+    /// listeners have no effect.
+    Stdio(Serve),
     /// Send a message to an agent, and show the answer as it comes.
     ///
     /// With one argument, the agent is the gateway that serves this directory. The answer goes to standard output, everything else

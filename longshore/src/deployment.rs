@@ -39,6 +39,7 @@ pub(crate) fn deployment(plan: &Plan, public_url: &str, grpc_url: Option<&str>) 
         workspace_root,
         metrics: plan.metrics,
         push: plan.push.enabled,
+        websocket: plan.listen.websocket.clone(),
         ..Deployment::default()
     }
 }

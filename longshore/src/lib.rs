@@ -40,6 +40,7 @@ use clap::Parser as _;
 
 use cli::{AgentsCommand, CheckAgent, Cli, ConfigFile, KeysCommand, Subcommands};
 use config::{Checked, Flags, Plan, Problems, ProcessContext};
+use wire_up::Front;
 
 /// The exit code for bad flags (clap uses the same) and for a bad configuration.
 const EXIT_USAGE: u8 = 2;
@@ -68,14 +69,10 @@ pub fn main() -> ExitCode {
 fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
     let done = match command {
         Subcommands::Repair(options) => return repair::repair(&plan(&options.settings.0, &options.config)?),
-        Subcommands::Serve(options) => {
-            let mut plan = plan(&options.settings.0, &options.config)?;
-            if let Some(problem) = plan.misplaced {
-                return Err(Problems(vec![problem]).into());
-            }
-            plan.resume_restored = options.resume_restored;
-            limits::raise_open_files();
-            serve::serve(&plan, runtime(plan.listen.threads)?)
+        Subcommands::Serve(options) => serve(&options, Front::Listeners),
+        Subcommands::Stdio(options) => {
+            output::reserve_stdout();
+            serve(&options, Front::Stdio)
         }
         Subcommands::Attach(options) => {
             attach::attach(&plan(&options.settings.0, &options.config)?, &context()?)
@@ -130,6 +127,16 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
         }
     };
     done.map(|()| ExitCode::SUCCESS)
+}
+
+fn serve(options: &cli::Serve, front: Front) -> anyhow::Result<()> {
+    let mut plan = plan(&options.settings.0, &options.config)?;
+    if let Some(problem) = plan.misplaced {
+        return Err(Problems(vec![problem]).into());
+    }
+    plan.resume_restored = options.resume_restored;
+    limits::raise_open_files();
+    serve::serve(&plan, runtime(plan.listen.threads)?, front)
 }
 
 /// Runs a command that calls an agent. One thread is enough for one stream.

@@ -24,6 +24,7 @@ pub(crate) fn edge_limits(plan: &Plan, listens_on: IpAddr, connections: usize) -
         stream_idle: limits.stream_idle,
         connections,
         connections_per_address: limits.connections_per_address.unwrap_or(0),
+        requests_per_connection: limits.requests_per_connection.unwrap_or(0),
         body_bytes: limits.body_bytes.unwrap_or(0),
         allowed_origins: plan.listen.allowed_origins.clone(),
         allowed_hosts: plan.listen.allowed_hosts.clone(),
@@ -132,6 +133,7 @@ mod tests {
             ("A2A_STREAM_MAX_DURATION_SECONDS", "7"),
             ("A2A_STREAM_IDLE_TIMEOUT_SECONDS", "8"),
             ("LONGSHORE_MAX_CONNECTIONS_PER_ADDRESS", "10"),
+            ("LONGSHORE_MAX_REQUESTS_PER_CONNECTION", "12"),
             ("LONGSHORE_MAX_BODY_BYTES", "11"),
             ("A2A_ALLOWED_ORIGINS", "https://a.example"),
             ("A2A_ALLOWED_HOSTS", "b.example"),
@@ -147,6 +149,7 @@ mod tests {
             stream_idle: Some(Duration::from_secs(8)),
             connections: 9,
             connections_per_address: 10,
+            requests_per_connection: 12,
             body_bytes: 11,
             allowed_origins: vec!["https://a.example".to_owned()],
             allowed_hosts: vec!["b.example".to_owned()],
@@ -159,6 +162,7 @@ mod tests {
             ("A2A_STREAM_MAX_DURATION_SECONDS", "0"),
             ("A2A_STREAM_IDLE_TIMEOUT_SECONDS", "0"),
             ("LONGSHORE_MAX_CONNECTIONS_PER_ADDRESS", "0"),
+            ("LONGSHORE_MAX_REQUESTS_PER_CONNECTION", "0"),
             ("LONGSHORE_MAX_BODY_BYTES", "0"),
         ]);
         let expected = edge::Limits {
@@ -169,6 +173,7 @@ mod tests {
             stream_idle: None,
             connections: 9,
             connections_per_address: 0,
+            requests_per_connection: 0,
             body_bytes: 0,
             ..edge::Limits::default()
         };

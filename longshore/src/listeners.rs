@@ -48,6 +48,13 @@ impl Addresses {
 }
 
 impl OpenListeners {
+    /// None at all, for a gateway on the standard input and output.
+    pub(crate) fn none() -> Self {
+        let public = NAME_WITHOUT_PORT.to_owned();
+        let addresses = Addresses { local: None, public, grpc: None, is_placeholder: true };
+        Self { listeners: Listeners::default(), addresses, bound: None, tls_files: None, socket_file: None }
+    }
+
     /// From here on connections wait in the kernel's queue, so a client that connects while the agent starts waits instead of
     /// failing.
     pub(crate) async fn open(plan: &Plan) -> anyhow::Result<Self> {

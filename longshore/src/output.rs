@@ -4,9 +4,21 @@
 
 use std::fmt::Display;
 use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Standard output carries messages of a protocol.
+static IS_RESERVED: AtomicBool = AtomicBool::new(false);
+
+/// From now on, everything that is printed goes to standard error, because standard output carries messages.
+pub(crate) fn reserve_stdout() {
+    IS_RESERVED.store(true, Ordering::Relaxed);
+}
 
 /// Prints a result. A closed standard output does not stop the program.
 pub(crate) fn print(line: impl Display) {
+    if IS_RESERVED.load(Ordering::Relaxed) {
+        return progress(line);
+    }
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}");
     let _ = out.flush();

@@ -1,10 +1,12 @@
-//! `longshore serve`: starts the gateway, serves until a signal, and stops.
+//! `longshore serve` and `longshore stdio`: start the gateway, serve until a signal or the end of the input, and stop.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use longshore_edge::{Caller, Rights};
 use longshore_engine::Tasks;
+use longshore_model::Principal;
 use rand::distr::{Alphanumeric, SampleString as _};
 use secrecy::SecretString;
 use tokio::runtime::Runtime;
@@ -12,12 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::banner::{Banner, GeneratedToken, READY};
 use crate::config::Plan;
+use crate::config::credentials::DEFAULT_PRINCIPAL;
 use crate::data_dir::DataDir;
 use crate::listeners::OpenListeners;
 use crate::output;
 use crate::signals::{Ended, Signals};
 use crate::upstream::Upstream;
-use crate::wire_up::{self, Gateway, PreparedGateway};
+use crate::wire_up::{self, Front, Gateway, PreparedGateway};
 
 /// How long background tasks may take to end. Then the process ends anyway. No event is lost: the log of each task holds every
 /// event that a client has seen.
@@ -26,23 +29,23 @@ const TASKS_GRACE: Duration = Duration::from_secs(5);
 /// How long a thread that resolves a host name or reads a disk may take to return. Its result is not needed any more.
 const THREADS_GRACE: Duration = Duration::from_secs(1);
 
-/// Serves until a signal. After a second signal, the gateway does not wait for open requests.
-pub(crate) fn serve(plan: &Plan, runtime: Runtime) -> anyhow::Result<()> {
+/// Serves until a signal, or until the end of the input. After a second signal, the gateway does not wait for open requests.
+pub(crate) fn serve(plan: &Plan, runtime: Runtime, front: Front) -> anyhow::Result<()> {
     // The lock is held until nothing runs any more, so that two gateways never write to one store or manage one OpenCode.
     let mut locked = None;
-    let served = runtime.block_on(start(plan, &mut locked));
+    let served = runtime.block_on(start(plan, front, &mut locked));
     runtime.shutdown_timeout(THREADS_GRACE);
     served
 }
 
 /// Locks the data directory, starts the agent, runs the gateway, and ends the agent.
-async fn start(plan: &Plan, locked: &mut Option<DataDir>) -> anyhow::Result<()> {
+async fn start(plan: &Plan, front: Front, locked: &mut Option<DataDir>) -> anyhow::Result<()> {
     let mut signals = Signals::catch().context("cannot catch signals")?;
     let data_dir = tokio::select! {
-        data_dir = DataDir::take_for(plan) => locked.insert(data_dir?),
+        data_dir = DataDir::take_for(plan) => locked.insert(data_dir.map_err(|error| explained(error, front))?),
         _ = signals.next() => return Ok(()),
     };
-    let prepared = wire_up::prepare(plan, data_dir, &mut signals).await?;
+    let prepared = wire_up::prepare(plan, data_dir, &mut signals, front).await?;
     let upstream = tokio::select! {
         upstream = prepared.start_agent(plan) => upstream?,
         // Dropping the future terminates an OpenCode that is still starting.
@@ -51,7 +54,7 @@ async fn start(plan: &Plan, locked: &mut Option<DataDir>) -> anyhow::Result<()> 
             return Ok(());
         }
     };
-    let served = Box::pin(run(plan, prepared, &upstream, &mut signals)).await;
+    let served = Box::pin(run(plan, prepared, &upstream, &mut signals, front)).await;
     upstream.end(*served.as_ref().unwrap_or(&Ended::BySystem)).await;
     served.map(drop)
 }
@@ -62,6 +65,7 @@ async fn run(
     prepared: PreparedGateway,
     upstream: &Upstream,
     signals: &mut Signals,
+    front: Front,
 ) -> anyhow::Result<Ended> {
     let (tasks, reporting) = (prepared.tasks.clone(), prepared.reporting.clone());
     let gateway = tokio::select! {
@@ -74,16 +78,34 @@ async fn run(
     };
     let Gateway { edge, mut open, token } = gateway;
     let shutdown = CancellationToken::new();
-    let serving = edge.serve(std::mem::take(&mut open.listeners), shutdown.clone());
-    tokio::pin!(serving);
+    let listeners = std::mem::take(&mut open.listeners);
+    let serving = async {
+        match front {
+            Front::Listeners => edge.serve(listeners, shutdown.clone()).await,
+            Front::Stdio => {
+                let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+                edge.serve_stdio(input, output, parent(), shutdown.clone()).await
+            }
+        }
+    };
+    let mut serving = Box::pin(serving);
     // The gateway serves from now on. Only the text that it is ready waits for OpenCode.
     let announcing = async {
-        announce(plan, &open, token.as_ref(), upstream).await;
+        match front {
+            Front::Listeners => announce(plan, &open, token.as_ref(), upstream).await,
+            Front::Stdio => upstream.until_ready(|reason: &str| output::progress(reason)).await,
+        }
         std::future::pending::<()>().await;
     };
     let ended = tokio::select! {
         ended = signals.next() => ended,
-        served = &mut serving => return served.context("the listener failed").map(|()| Ended::BySystem),
+        served = &mut serving => {
+            served.context("the listener failed")?;
+            // The end of the input.
+            stop_tasks(&tasks).await;
+            stop_tasks(&reporting).await;
+            return Ok(Ended::BySystem);
+        }
         () = announcing => return Ok(Ended::BySystem),
     };
     shutdown.cancel();
@@ -104,6 +126,22 @@ async fn run(
     }
 }
 
+/// The process that started this one, which has the rights of the gateway's owner.
+fn parent() -> Caller {
+    Caller { principal: Principal::new(DEFAULT_PRINCIPAL), rights: Rights::of_owner() }
+}
+
+/// Adds what a parent of `longshore stdio` can do when a gateway uses the data directory already.
+fn explained(error: anyhow::Error, front: Front) -> anyhow::Error {
+    match front {
+        Front::Listeners => error,
+        Front::Stdio => error.context(
+            "the standard input and output cannot be served; a gateway that runs already can be called at its URL or on its \
+             unix socket",
+        ),
+    }
+}
+
 /// Prints the banner when OpenCode is ready.
 async fn announce(plan: &Plan, open: &OpenListeners, token: Option<&SecretString>, upstream: &Upstream) {
     let random = Alphanumeric.sample_string(&mut rand::rng(), 8);
@@ -115,7 +153,10 @@ async fn announce(plan: &Plan, open: &OpenListeners, token: Option<&SecretString
             GeneratedToken::PrintedBy { program: &program, data_dir: &plan.data_dir }
         }
     });
+    let websocket = plan.listen.websocket.as_deref().zip(open.addresses.shown());
+    let websocket = websocket.map(|(path, url)| format!("{}{path}", url.replacen("http", "ws", 1)));
     let banner = Banner {
+        websocket: websocket.as_deref(),
         workspace: &plan.workspace,
         agent: upstream.description(),
         local_url: open.addresses.local.as_deref(),

@@ -24,6 +24,15 @@ use crate::signals::Signals;
 use crate::upstream::Upstream;
 use crate::{deployment, disk, limited, limits, output};
 
+/// Where a gateway is served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Front {
+    /// On the listeners of the plan.
+    Listeners,
+    /// On the standard input and output.
+    Stdio,
+}
+
 /// A gateway that is ready to serve.
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -38,6 +47,7 @@ pub(crate) struct Gateway {
 #[derive(Debug)]
 pub(crate) struct PreparedGateway {
     open: OpenListeners,
+    front: Front,
     credentials: Credentials,
     token: Option<SecretString>,
     stores: Stores,
@@ -56,8 +66,12 @@ pub(crate) async fn prepare(
     plan: &Plan,
     data_dir: &DataDir,
     signals: &mut Signals,
+    front: Front,
 ) -> anyhow::Result<PreparedGateway> {
-    let mut open = OpenListeners::open(plan).await?;
+    let mut open = match front {
+        Front::Listeners => OpenListeners::open(plan).await?,
+        Front::Stdio => OpenListeners::none(),
+    };
     if let Some(local) = &open.addresses.local {
         data_dir.note_address(local);
     }
@@ -83,6 +97,7 @@ pub(crate) async fn prepare(
     let spans = spans(plan, &metrics, &reporting)?;
     Ok(PreparedGateway {
         open,
+        front,
         credentials,
         token,
         stores,
@@ -165,16 +180,18 @@ impl PreparedGateway {
         if let Some(delivery) = delivery {
             delivery.start(&self.tasks);
         }
-        let deployment = {
+        let mut deployment = {
             let addresses = &self.open.addresses;
             deployment::deployment(plan, &addresses.public, addresses.grpc.as_deref())
         };
+        deployment.stdio = self.front == Front::Stdio;
         let mut config = EdgeConfig::new(deployment, self.credentials);
         config.max_body_bytes = plan.listen.max_body_bytes;
         config.gzip_minimum = plan.listen.gzip_minimum;
         config.shutdown_grace = plan.listen.shutdown_grace;
         config.body_timeout = plan.listen.body_timeout;
         config.write_timeout = plan.listen.write_timeout;
+        config.websocket_idle = plan.listen.websocket_idle;
         config.limits = self.edge_limits;
         config.payload_log = PayloadLog { enabled: plan.log.payloads, body_limit: plan.log.body_limit };
         config.grpc = plan.listen.grpc.as_ref().map(|_| &longshore_grpc::Messages as &dyn Protobuf);

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use longshore_model::{Result, TraceContext};
 use longshore_wire::contract::Deployment;
 use longshore_wire::extension::Activated;
-use longshore_wire::jsonrpc::Id;
 use tracing::Span;
 
 use crate::PayloadLog;
@@ -51,18 +50,14 @@ impl Bindings {
         body::read(&incoming.parts.headers, body, self.limits, self.bodies.begin(&caller.principal)).await
     }
 
-    /// Writes a reader of events as server-sent events. `id`: the id of the JSON-RPC request.
+    /// Writes a reader of events in frames.
     pub(crate) async fn events(
         &self,
         reader: EventReader,
         format: ResponseFormat,
-        id: Option<&Id>,
+        envelope: Envelope,
         span: Span,
     ) -> Result<Response> {
-        let envelope = match id {
-            Some(id) => Envelope::rpc(format.version, id.clone()),
-            None => Envelope::bare(format.version),
-        };
         let opened = reader.open(format).await?;
         Ok(reply::events(sse::frames(opened, envelope, &self.streams, span)?))
     }

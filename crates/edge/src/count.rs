@@ -22,26 +22,30 @@ pub(crate) fn error_of(response: &Response) -> Option<ErrorKind> {
     response.extensions().get().map(|ResponseError(kind)| *kind)
 }
 
-/// Counts a response. `format`: the format of the operation, if the request was an operation.
-pub(crate) fn count_response(metrics: &Metrics, format: Option<ResponseFormat>, response: &Response) {
-    let (version, binding) = match format {
+/// Counts a response. `operation`: its version and binding, if the request was an operation.
+pub(crate) fn count_response(
+    metrics: &Metrics,
+    operation: Option<(ProtocolVersion, Binding)>,
+    response: &Response,
+) {
+    let (version, binding) = match operation {
         None => (VersionLabel::None, Binding::None),
-        Some(ResponseFormat { version, encoding }) => (
-            match version {
-                ProtocolVersion::V1 => VersionLabel::V1,
-                ProtocolVersion::V03 => VersionLabel::V03,
-            },
-            match encoding {
-                Encoding::JsonRpc => Binding::JsonRpc,
-                Encoding::Rest => Binding::Rest,
-                Encoding::Grpc(_) => Binding::Grpc,
-            },
-        ),
+        Some((ProtocolVersion::V1, binding)) => (VersionLabel::V1, binding),
+        Some((ProtocolVersion::V03, binding)) => (VersionLabel::V03, binding),
     };
     let answered = error_of(response).map_or(Answered::Ok, label);
     metrics.http_requests.of(version).of(binding).of(answered).increment();
     if answered == Answered::BodyTooLarge {
         metrics.refused.of(Limit::MaxRequestBodyBytes).increment();
+    }
+}
+
+/// The label of an HTTP binding.
+pub(crate) fn binding(format: ResponseFormat) -> Binding {
+    match format.encoding {
+        Encoding::JsonRpc => Binding::JsonRpc,
+        Encoding::Rest => Binding::Rest,
+        Encoding::Grpc(_) => Binding::Grpc,
     }
 }
 

@@ -8,6 +8,7 @@
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -15,6 +16,7 @@ use http::header::{ALLOW, WWW_AUTHENTICATE};
 use http::{HeaderValue, Method, Request, StatusCode};
 use longshore_engine::{Engine, Tasks};
 use longshore_meter::Metrics;
+use longshore_meter::label::Limit;
 use longshore_model::{Error, ErrorKind, Result};
 use longshore_wire::contract::{self, MissingVersion};
 use longshore_wire::methods;
@@ -38,7 +40,7 @@ use crate::gate::Gate;
 use crate::grpc::{self, Protobuf};
 use crate::guard::Bound;
 use crate::incoming::{Incoming, verbs};
-use crate::jsonrpc;
+use crate::jsonrpc::{self, Carrier};
 use crate::limits::{Bodies, OpenRequest, Slots};
 use crate::metrics::MetricsPage;
 use crate::operation::{MAX_BACKGROUND_CALLS, Operations};
@@ -48,9 +50,11 @@ use crate::reply::{self, Response};
 use crate::request_line::RequestLine;
 use crate::rest;
 use crate::route::{self, Route};
+use crate::session::{Refusal, SessionHead};
 use crate::sse::{Budget, StreamSettings};
 use crate::trace;
 use crate::version::RequestedVersion;
+use crate::websocket;
 
 #[derive(Debug)]
 pub(crate) struct Dispatcher {
@@ -63,6 +67,8 @@ pub(crate) struct Dispatcher {
     documents: Arc<Documents>,
     grpc: Option<&'static dyn Protobuf>,
     bindings: Bindings,
+    websocket_idle: Option<Duration>,
+    requests_per_connection: usize,
 }
 
 impl Dispatcher {
@@ -107,6 +113,8 @@ impl Dispatcher {
             missing_version: config.deployment.missing_version,
             documents,
             grpc: config.grpc,
+            websocket_idle: config.websocket_idle,
+            requests_per_connection: config.limits.requests_per_connection,
             bindings: Bindings {
                 operations,
                 public_extensions: contract::public_extensions(&deployment),
@@ -132,10 +140,16 @@ impl Dispatcher {
         B: http_body::Body<Data = Bytes>,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let grpc = self.grpc.filter(|_| grpc::is_call(&parts));
-        let resolve = if grpc.is_some() { route::resolve_grpc } else { route::resolve };
-        let target = resolve(parts.uri.path());
+        let path = parts.uri.path();
+        let target = match grpc {
+            Some(_) => route::resolve_grpc(path),
+            None => route::resolve(path, self.websocket_path()),
+        };
+        if target.is_websocket() {
+            websocket::take_token(&mut parts.headers);
+        }
         let requested = RequestedVersion::read(&parts, target.base, self.missing_version);
         let trace = trace::from_headers(&parts.headers);
         // At the highest level, so that every log line has the span, whatever level is configured.
@@ -157,13 +171,94 @@ impl Dispatcher {
         });
         reply::set_version(&mut response, incoming.format().version);
         trace::set_headers(&mut response, &incoming.trace);
-        count::count_response(&self.metrics, incoming.operation_format(&response), &response);
+        let operation = incoming.operation_format(&response);
+        let operation = operation.map(|format| (format.version, count::binding(format)));
+        count::count_response(&self.metrics, operation, &response);
         incoming.line.set_response(&response);
         let mut response = compress::compress(response, &parts.headers, self.gzip_minimum).await;
         if parts.method == Method::HEAD {
             reply::strip_body(&mut response);
         }
         response
+    }
+
+    /// Answers one message of a connection that carries several requests, also if its handler panics.
+    pub(crate) async fn answer_message(
+        &self,
+        head: &SessionHead,
+        message: &[u8],
+        refusal: Option<Refusal>,
+    ) -> Response {
+        let own = head.with_parameters(message);
+        let (parts, refusal) = match (&own, refusal) {
+            (Ok(own), refusal) => (own.as_ref().unwrap_or(&head.parts), refusal),
+            (Err(_), Some(refusal)) => (&head.parts, Some(refusal)),
+            (Err(error), None) => (&head.parts, Some(Refusal { error: error.clone(), shows_id: true })),
+        };
+        let trace = trace::from_headers(&parts.headers);
+        let span = tracing::error_span!("request", trace_id = %trace.trace_id());
+        let incoming = Incoming {
+            peer: head.peer,
+            open: None,
+            trace,
+            line: RequestLine::begin(Some("JSON-RPC"), &span),
+            span: span.clone(),
+            parts,
+            requested: RequestedVersion::read(parts, head.base, self.missing_version),
+            target: route::rpc(head.base),
+            grpc: None,
+        };
+        incoming.line.set_caller(&head.caller);
+        let answering = async {
+            let admitted = self.gate.admit_message(&head.caller, head.peer);
+            let admitted = admitted.map_err(|error| Refusal { error, shows_id: true });
+            if let Err(Refusal { error, shows_id }) = admitted.and_then(|()| refusal.map_or(Ok(()), Err)) {
+                self.gate.delay(&error).await;
+                return jsonrpc::refuse(&incoming, message, &error, shows_id);
+            }
+            self.gate.wait_for_turn(&head.caller).await;
+            jsonrpc::answer_text(&self.bindings, &head.caller, &incoming, Carrier::Message, message).await
+        };
+        let answered = AssertUnwindSafe(answering).catch_unwind().instrument(span).await;
+        let response = answered.unwrap_or_else(|_| {
+            // The panic hook has logged the panic and its location.
+            jsonrpc::refuse(&incoming, message, &Error::internal("a handler panicked"), true)
+        });
+        let version = incoming.operation_format(&response).map(|format| (format.version, head.binding));
+        count::count_response(&self.metrics, version, &response);
+        incoming.line.set_response(&response);
+        response
+    }
+
+    pub(crate) fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    /// A WebSocket without an open request is closed after this long. `None`: never.
+    pub(crate) fn websocket_idle(&self) -> Option<Duration> {
+        self.websocket_idle
+    }
+
+    /// How many requests one connection that carries several may have open.
+    pub(crate) fn requests_per_connection(&self) -> usize {
+        match self.requests_per_connection {
+            0 => usize::MAX,
+            most => most,
+        }
+    }
+
+    /// The error for one more.
+    pub(crate) fn too_many_requests(&self) -> Error {
+        self.metrics.refused.of(Limit::RequestsPerConnection).increment();
+        let text = "Too many requests are open on this connection. Wait until one ends, or cancel one.";
+        Error::new(ErrorKind::TooManyRequests, text)
+            .detail("limit", "requests_per_connection")
+            .detail("max", self.requests_per_connection.to_string())
+    }
+
+    /// The path of WebSockets. `None`: they are switched off.
+    fn websocket_path(&self) -> Option<&str> {
+        self.bindings.deployment.websocket.as_deref()
     }
 
     async fn dispatch<B>(&self, incoming: &Incoming<'_>, body: B) -> Response
@@ -192,7 +287,7 @@ impl Dispatcher {
         if let Some(caller) = &caller {
             incoming.line.set_caller(caller);
         }
-        let caller = caller.as_deref();
+        let caller = caller.as_ref();
         if let Some(caller) = caller.filter(|_| !incoming.is_exempt_from_limits()) {
             self.gate.wait_for_turn(caller).await;
         }
@@ -216,26 +311,33 @@ impl Dispatcher {
     /// Serves the routes that are the same in every protocol version and are not operations. `None`: the route is an operation.
     async fn version_independent(
         &self,
-        caller: Option<&Caller>,
+        caller: Option<&Arc<Caller>>,
         incoming: &Incoming<'_>,
     ) -> Option<Result<Response>> {
         let route = incoming.route()?;
         let served = route.served()?;
         let found = match served {
-            Served::Card | Served::OpenApi | Served::Health | Served::Alive | Served::File => Ok(()),
+            Served::Card
+            | Served::OpenApi
+            | Served::Health
+            | Served::Alive
+            | Served::File
+            | Served::WebSocket => Ok(()),
             Served::Metrics => self.page.served().map(drop),
             Served::Rpc => return None,
         };
         if let Err(error) = found.and_then(|()| incoming.check_verb(route)) {
             return Some(Err(error));
         }
-        let request = incoming.document_request(caller, incoming.requested.document_version(), Dialect::Rpc);
+        let known = caller.map(AsRef::as_ref);
+        let request = incoming.document_request(known, incoming.requested.document_version(), Dialect::Rpc);
         Some(Ok(match (served, caller) {
             (Served::Card, _) => self.documents.card(&request),
             (Served::OpenApi, _) => self.documents.openapi(&request),
             // The document describes one version: the one that the response names.
             (Served::Health, _) => self.documents.health(incoming.format().version).await,
             (Served::Metrics, _) => return Some(self.page.answer()),
+            (Served::WebSocket, Some(caller)) => return Some(Ok(websocket::accept(caller, incoming))),
             (Served::File, Some(caller)) => {
                 return Some(
                     file::answer(&self.bindings.operations.engine, caller, &route.id, incoming.parts).await,
@@ -248,7 +350,7 @@ impl Dispatcher {
     /// Performs an operation of the REST or gRPC binding.
     async fn operation<B>(
         &self,
-        caller: Option<&Caller>,
+        caller: Option<&Arc<Caller>>,
         incoming: &Incoming<'_>,
         body: B,
     ) -> Result<Response>

@@ -64,6 +64,11 @@ impl Gate {
         Ok(caller)
     }
 
+    /// Checks the rate for one more request of a connection whose first request was admitted.
+    pub(crate) fn admit_message(&self, caller: &Caller, peer: IpAddr) -> Result<()> {
+        self.rate_limiter.admit(Some(caller), peer)
+    }
+
     /// Delays the response to a refused request, if the caller sends too many of them.
     pub(crate) async fn delay(&self, error: &Error) {
         self.rate_limiter.delay(error).await;

@@ -1,4 +1,4 @@
-//! The JSON-RPC binding: `POST /`.
+//! The JSON-RPC binding: `POST /`, and the messages of connections that carry several requests (`session`).
 //!
 //! The checks, in order: media type, body, envelope, protocol version, required extensions, method, parameters. A request
 //! without an id is a notification: a command is executed, a query is not, and the response is 204 whatever the result. In 0.3
@@ -70,10 +70,20 @@ const V03: Decoders = Decoders {
 pub(crate) const V03_GRPC: Decoders =
     Decoders { send: |params| v03::decode::send_message(Dialect::Rest, params), ..V03 };
 
+/// What carries the response to a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Carrier {
+    /// A response of HTTP. Events are server-sent events.
+    Http,
+    /// A message of a connection that carries several requests. Each event is a message too.
+    Message,
+}
+
 /// A call whose method is known or not, with what the head of the request says about it.
 struct Received<'a> {
     bindings: &'a Bindings,
     incoming: &'a Incoming<'a>,
+    carrier: Carrier,
     format: ResponseFormat,
     /// The row of the operation, if the version has one with this method.
     operation: Option<&'static Operation>,
@@ -81,7 +91,7 @@ struct Received<'a> {
     extension: Option<&'static methods::Method>,
 }
 
-/// Answers a call, whatever its method.
+/// Answers a call over HTTP, whatever its method.
 pub(crate) async fn answer<B>(
     bindings: &Bindings,
     caller: &Caller,
@@ -97,11 +107,39 @@ where
         media::check_content_type(headers, true)?;
         bindings.read_body(caller, incoming, body).await
     };
-    let body = match read.await {
-        Ok(body) => body,
-        Err(error) => return incoming.refuse(&error),
+    match read.await {
+        Ok(body) => answer_text(bindings, caller, incoming, Carrier::Http, &body).await,
+        Err(error) => incoming.refuse(&error),
+    }
+}
+
+/// Refuses a call in a text, without performing anything. `shows_id`: the response has the id of the request.
+pub(crate) fn refuse(incoming: &Incoming<'_>, body: &[u8], error: &Error, shows_id: bool) -> Response {
+    let headers = &incoming.parts.headers;
+    let (id, method) = match envelope::parse(body) {
+        Ok(call) => (call.id, Some(call.method.into_owned())),
+        Err(rejected) => (Some(rejected.id), rejected.method),
     };
-    let call = match envelope::parse(&body) {
+    let implied = method.and_then(|method| version::implied_by_method(&method, headers));
+    let format = ResponseFormat::rpc(incoming.requested.response_version(implied));
+    let mut response = match id {
+        Some(id) => format.refuse(if shows_id { &id } else { &Id::Null }, headers, error),
+        None => silent(error),
+    };
+    reply::set_version(&mut response, format.version);
+    response
+}
+
+/// Answers a call in a text that was read completely. A response without a body answers a notification.
+pub(crate) async fn answer_text(
+    bindings: &Bindings,
+    caller: &Caller,
+    incoming: &Incoming<'_>,
+    carrier: Carrier,
+    body: &[u8],
+) -> Response {
+    let headers = &incoming.parts.headers;
+    let call = match envelope::parse(body) {
         Ok(call) => call,
         Err(rejected) => {
             let implied = rejected.method.and_then(|method| version::implied_by_method(&method, headers));
@@ -116,6 +154,7 @@ where
     let received = Received {
         bindings,
         incoming,
+        carrier,
         format,
         operation: Operation::by_jsonrpc(format.version, &call.method),
         extension: methods::find(&bindings.deployment, &call.method),
@@ -123,7 +162,7 @@ where
     let named = received.echoed(extensions::activated(headers));
     let logged = received.operation.map(|operation| operation.jsonrpc(format.version));
     incoming.line.set_method(received.logged_name());
-    payload::log_request(bindings.payload_log, logged, headers, &body);
+    payload::log_request(bindings.payload_log, logged, headers, body);
     let mut response = match incoming.requested.resolve(implied) {
         Ok(_) => received.answer(caller, call).await,
         // The protocol version is checked before the method and its parameters. A notification gets no error, whatever is wrong
@@ -174,7 +213,7 @@ impl Received<'_> {
         };
         match answered {
             Ok(response) => response,
-            Err(error) if self.format.rules().refuses_in_stream && self.is_streaming() => {
+            Err(error) if self.refuses_in_stream() => {
                 let envelope = Envelope::rpc(self.format.version, id);
                 let mut response = reply::events(sse::refused(&envelope, &error));
                 reply::note_error(&mut response, &error);
@@ -204,8 +243,11 @@ impl Received<'_> {
         let (format, incoming) = (self.format, self.incoming);
         let result = match reply {
             Reply::Events(reader) => {
-                let span = incoming.span.clone();
-                return self.bindings.events(*reader, format, Some(id), span).await;
+                let envelope = match self.carrier {
+                    Carrier::Http => Envelope::rpc(format.version, id.clone()),
+                    Carrier::Message => Envelope::message(format.version, id.clone()),
+                };
+                return self.bindings.events(*reader, format, envelope, incoming.span.clone()).await;
             }
             Reply::ExtendedCard(cards) => {
                 cards.json(&incoming.document_request(Some(caller), Some(format.version), Dialect::Rpc))
@@ -239,8 +281,11 @@ impl Received<'_> {
         self.format.rules().allows_operation_notifications || self.served_extension().is_some()
     }
 
-    fn is_streaming(&self) -> bool {
-        self.operation.is_some_and(|operation| operation.streams)
+    /// Whether an error is the only event of a stream.
+    fn refuses_in_stream(&self) -> bool {
+        self.carrier == Carrier::Http
+            && self.format.rules().refuses_in_stream
+            && self.operation.is_some_and(|operation| operation.streams)
     }
 
     /// An unknown name is the caller's text, which the log does not hold.

@@ -48,11 +48,14 @@ mod response_format;
 mod rest;
 mod route;
 mod rules;
+mod session;
 mod sse;
+mod stdio;
 #[cfg(test)]
 mod test_engine;
 mod trace;
 mod version;
+mod websocket;
 
 use std::io;
 use std::sync::Arc;
@@ -62,6 +65,7 @@ use longshore_engine::{Engine, Tasks, WireNames};
 use longshore_meter::Metrics;
 use longshore_wire::contract::Deployment;
 use longshore_wire::names::{CONTEXT_PREFIX, DIRECTORY_FIELD};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 pub use auth::{
@@ -74,6 +78,7 @@ pub use listen::{ClientAuthority, Listeners, Tls, TlsError, TlsParts};
 pub use longshore_wire::agent::AgentSurface;
 pub use longshore_wire::contract;
 pub use longshore_wire::extension::{Exposure, Extension};
+pub use route::may_be_websocket;
 
 /// The names in requests and responses that the engine uses too.
 pub fn wire_names() -> WireNames {
@@ -98,6 +103,8 @@ pub struct EdgeConfig {
     pub body_timeout: Duration,
     /// A connection that takes no byte for this long, while bytes wait for it, is closed.
     pub write_timeout: Duration,
+    /// A WebSocket without an open request is closed after this long. `None`: never.
+    pub websocket_idle: Option<Duration>,
     /// How long requests may continue after the shutdown began. The connections of the rest are closed.
     pub shutdown_grace: Duration,
     pub limits: Limits,
@@ -129,6 +136,7 @@ impl EdgeConfig {
             header_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_mins(2),
             write_timeout: Duration::from_secs(30),
+            websocket_idle: Some(Duration::from_mins(10)),
             shutdown_grace: Duration::from_secs(10),
             limits: Limits::default(),
             payload_log: PayloadLog::default(),
@@ -153,5 +161,17 @@ impl Edge {
     /// Serves until `shutdown`, then stops accepting, ends open streams, and lets requests finish within the grace period.
     pub async fn serve(self, listeners: impl Into<Listeners>, shutdown: CancellationToken) -> io::Result<()> {
         listen::run(self, listeners.into(), shutdown).await
+    }
+
+    /// Serves one client that needs no credential, by lines of JSON-RPC, until the end of the input or until `shutdown`. At the end
+    /// of the input `shutdown` is canceled.
+    pub async fn serve_stdio(
+        self,
+        input: impl AsyncRead + Unpin,
+        output: impl AsyncWrite + Unpin,
+        caller: Caller,
+        shutdown: CancellationToken,
+    ) -> io::Result<()> {
+        stdio::serve(self, input, output, caller, shutdown).await
     }
 }

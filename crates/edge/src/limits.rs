@@ -43,6 +43,8 @@ pub struct Limits {
     /// The maximum number of open connections of one address. Further connections are closed at once. Loopback addresses are not
     /// limited. 0: no limit.
     pub connections_per_address: usize,
+    /// Open requests, streams included, of one WebSocket, or of the standard input. 0: no limit.
+    pub requests_per_connection: usize,
     /// Bytes of request bodies that have not arrived completely, of all connections together. 0: no limit.
     pub body_bytes: usize,
     /// Web sites whose pages may call, besides the gateway's own: `https://example.com`, or `null`.
@@ -79,6 +81,7 @@ impl Default for Limits {
             stream_idle: Some(Duration::from_mins(10)),
             connections: 8192,
             connections_per_address: 2048,
+            requests_per_connection: 128,
             body_bytes: 256 * 1024 * 1024,
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),

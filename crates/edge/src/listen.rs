@@ -10,6 +10,7 @@ mod socket;
 mod stream;
 mod tls;
 mod transport;
+mod websocket;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -44,7 +45,7 @@ use http2::{Flow, FlowBody, RequestExecutor};
 use protocol::{Protocol, SniffedStream, sniff};
 use raw_socket::RawSocket;
 use socket::{SlowClients, Socket, WriteState};
-use stream::{HandedStream, Handover, RequestFacts};
+use stream::{Handed, HandedSocket, HandedStream, Handover, RequestFacts};
 pub use tls::{ClientAuthority, Tls, TlsError, TlsParts};
 use transport::Transport;
 
@@ -55,7 +56,7 @@ const BUFFER_BYTES: usize = 16 * 1024;
 /// How many requests one HTTP/2 connection may have open. Further requests wait in the client.
 const STREAMS_PER_CONNECTION: u32 = 1024;
 
-/// How often an HTTP/2 client is pinged. A client that does not answer in time is disconnected.
+/// How often a client of HTTP/2 or of a WebSocket is pinged. A client that does not answer in time is disconnected.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
 /// After the last response of a connection, this much of what the client still sends is read and discarded. A client that sends
@@ -182,6 +183,9 @@ impl Connections {
             let served = Box::pin(self.serve_until_stream(stream, client, dispatcher, &watch)).await;
             let (handed, mut socket, read) = match served {
                 Served::Stream(handed, socket, read) => (handed, socket, read),
+                Served::Socket(handed, socket, read) => {
+                    return Box::pin(websocket::serve(handed, socket, &read, dispatcher, &watch)).await;
+                }
                 Served::Unread(socket) => return Box::pin(linger(socket, &watch)).await,
                 Served::Ended => return,
             };
@@ -236,7 +240,13 @@ impl Connections {
         let has_ended = watch.drive(Pin::new(&mut connection), || false, pending()).await;
         let hyper::server::conn::http1::Parts { io, read_buf, .. } = connection.into_parts();
         match handover.take() {
-            Some(handed) => Served::Stream(handed, io.into_inner(), Bytes::copy_from_slice(&read_buf)),
+            Some(handed) => {
+                let (socket, read) = (io.into_inner(), Bytes::copy_from_slice(&read_buf));
+                match handed {
+                    Handed::Stream(handed) => Served::Stream(handed, socket, read),
+                    Handed::Socket(handed) => Served::Socket(handed, socket, read),
+                }
+            }
             None if has_ended && handover.has_unread() => Served::Unread(io.into_inner()),
             None => Served::Ended,
         }
@@ -247,6 +257,8 @@ impl Connections {
 enum Served {
     /// A stream takes over. With the bytes that were read after its request.
     Stream(HandedStream, Transport, Bytes),
+    /// A WebSocket takes over. With the bytes that were read after its handshake.
+    Socket(HandedSocket, Transport, Bytes),
     /// The last response is written, and the client may still send the rest of its request.
     Unread(Transport),
     Ended,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -16,6 +17,7 @@ use longshore_wire::jsonrpc::Id;
 use crate::count;
 use crate::media::Media;
 use crate::rules::Errors;
+use crate::session::SessionHead;
 use crate::version::{ProtocolVersion, VERSION_HEADER};
 pub(crate) type Response = http::Response<Body>;
 
@@ -31,6 +33,8 @@ pub(crate) enum Body {
         chunks: BoxStream<'static, io::Result<Bytes>>,
         left: u64,
     },
+    /// A WebSocket takes over the connection.
+    Socket(Arc<SessionHead>),
 }
 
 impl http_body::Body for Body {
@@ -40,6 +44,7 @@ impl http_body::Body for Body {
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         match self.get_mut() {
             Self::Full(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Self::Socket(_) => Poll::Ready(None),
             Self::Full(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Self::Events(events) => {
                 events.as_mut().poll_next(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
@@ -59,7 +64,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Events(_) | Self::Grpc(_) => SizeHint::default(),
+            Self::Events(_) | Self::Grpc(_) | Self::Socket(_) => SizeHint::default(),
             Self::File { left, .. } => SizeHint::with_exact(*left),
         }
     }

@@ -24,6 +24,7 @@ use crate::payload;
 use crate::reply::{self, Response};
 use crate::response_format::ResponseFormat;
 use crate::route::Route;
+use crate::sse::Envelope;
 use crate::version::ProtocolVersion;
 use crate::{media, query};
 
@@ -93,7 +94,10 @@ where
     let reply = bindings.operations.perform(caller, command, &options).await?;
     let json = |body| reply::json(StatusCode::OK, (format.rules().media)(&parts.headers), body);
     Ok(match reply {
-        Reply::Events(reader) => bindings.events(*reader, format, None, incoming.span.clone()).await?,
+        Reply::Events(reader) => {
+            let envelope = Envelope::bare(version);
+            bindings.events(*reader, format, envelope, incoming.span.clone()).await?
+        }
         Reply::ExtendedCard(cards) => {
             // The oldest clients of 0.3 expect the spelling of JSON-RPC at their path.
             let is_old = route.path().starts_with("/agent/");

@@ -10,7 +10,9 @@
 //! end. So the card is served there too.
 
 use http::Method;
-use longshore_wire::surface::{self, Access, Endpoint, OPERATIONS, Operation, ROUTES, Served, Verb};
+use longshore_wire::surface::{
+    self, Access, Endpoint, OPERATIONS, Operation, ROUTES, Served, Verb, WEBSOCKET,
+};
 use longshore_wire::v1::method::Method as OperationName;
 use percent_encoding::percent_decode_str;
 
@@ -59,6 +61,12 @@ const CARD: &str = "/.well-known/agent-card.json";
 
 /// First segments that are reserved for other paths and so can never be a tenant.
 const RESERVED: [&str; 3] = ["v1", "a2a", "artifacts"];
+
+impl Target {
+    pub(crate) fn is_websocket(&self) -> bool {
+        matches!(&self.resolved, Resolved::Route(route) if route.served() == Some(Served::WebSocket))
+    }
+}
 
 impl Route {
     /// What is served at the path, if it is not a path of operations.
@@ -150,6 +158,7 @@ pub(crate) fn logged_name(resolved: &Resolved, verb: &Method) -> Option<&'static
         Some(Served::Card) => "agent card",
         Some(Served::OpenApi) => "OpenAPI",
         Some(Served::File) => "file",
+        Some(Served::WebSocket) => "WebSocket",
         None => {
             let first = || route.operations().next().map(|(operation, _)| operation);
             route.operation(verb).or_else(first)?.method.as_str()
@@ -170,9 +179,15 @@ pub(crate) fn resolve_grpc(path: &str) -> Target {
     Target { base: None, version, resolved }
 }
 
-pub(crate) fn resolve(path: &str) -> Target {
+/// `websocket`: the path of WebSockets, if they are switched on.
+pub(crate) fn resolve(path: &str, websocket: Option<&str>) -> Target {
     let (base, path) = split_base(path);
-    let (version, resolved) = match_path(path);
+    let (version, resolved) = if Some(path) == websocket {
+        let kind = RouteKind::Fixed(&WEBSOCKET);
+        (None, Resolved::Route(Route { kind, id: String::new(), sub_id: String::new() }))
+    } else {
+        match_path(path)
+    };
     match (base, version) {
         // The base of one version does not serve the paths of the other.
         (Some(base), Some(version)) if version != base => {
@@ -181,6 +196,23 @@ pub(crate) fn resolve(path: &str) -> Target {
         (Some(_), _) if is_at_root_only(&resolved) => Target { base, version, resolved: Resolved::Unknown },
         _ => Target { base, version, resolved },
     }
+}
+
+/// The target of the messages of a connection: that of JSON-RPC.
+pub(crate) fn rpc(base: Option<ProtocolVersion>) -> Target {
+    resolve(base.map_or("/", ProtocolVersion::base), None)
+}
+
+/// Whether WebSockets may have this path: one that nothing else has.
+pub fn may_be_websocket(path: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-._~".contains(c);
+    let is_well_formed = path.starts_with('/') && !path.contains("//") && !path.ends_with('/');
+    let Target { base, version, resolved } = resolve(path, None);
+    let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+    is_well_formed
+        && path.chars().all(is_plain)
+        && !RESERVED.contains(&first)
+        && (base, version, resolved) == (None, None, Resolved::Unknown)
 }
 
 /// The version whose base the path starts with, and the rest of the path.
@@ -293,7 +325,7 @@ mod tests {
 
     /// The path in the tables that a path resolves to, and the id in it.
     fn route(path: &str) -> Option<(&'static str, String)> {
-        match resolve(path).resolved {
+        match resolve(path, None).resolved {
             Resolved::Route(route) => Some((route.path(), route.id)),
             _ => None,
         }
@@ -344,7 +376,7 @@ mod tests {
             ),
         ];
         for (path, of_table, id, verbs) in cases {
-            let Resolved::Route(route) = resolve(path).resolved else { panic!("{path}") };
+            let Resolved::Route(route) = resolve(path, None).resolved else { panic!("{path}") };
             assert_eq!((route.path(), route.id.as_str()), (of_table, id), "{path}");
             assert_eq!(route.verbs().join(", "), verbs, "{path}");
         }
@@ -361,12 +393,12 @@ mod tests {
             "/acme/tasks/t1/pushNotificationConfigs/c",
             "/acme/extendedAgentCard",
         ] {
-            assert_eq!(resolve(path).resolved, Resolved::UnknownTenant(id("acme")), "{path}");
+            assert_eq!(resolve(path, None).resolved, Resolved::UnknownTenant(id("acme")), "{path}");
             for reserved in RESERVED {
                 let path = path.replace("acme", reserved);
                 // The segment after `artifacts` is the id of a file.
                 let is_file = reserved == "artifacts" && path.matches('/').count() == 2;
-                let resolved = resolve(&path).resolved;
+                let resolved = resolve(&path, None).resolved;
                 // The paths after `v1` belong to 0.3.
                 if reserved == "v1" && !path.ends_with("extendedAgentCard") {
                     assert!(matches!(resolved, Resolved::Route(_)), "{path}");
@@ -421,7 +453,27 @@ mod tests {
             "//tasks",
             "//tasks/x",
         ] {
-            assert_eq!(resolve(path).resolved, Resolved::Unknown, "{path}");
+            assert_eq!(resolve(path, None).resolved, Resolved::Unknown, "{path}");
+        }
+    }
+
+    #[test]
+    fn websockets_have_a_path_of_their_own() {
+        for (path, base) in [("/live", None), ("/a2a/1.0/live", V1), ("/a2a/0.3/live", V03)] {
+            let target = resolve(path, Some("/live"));
+            assert_eq!((target.is_websocket(), target.base, target.version), (true, base, None), "{path}");
+        }
+        assert!(!resolve("/live", None).is_websocket() && !resolve("/ws", Some("/live")).is_websocket());
+        for path in ["/ws", "/a/b-c.d"] {
+            assert!(may_be_websocket(path), "{path}");
+        }
+        for path in ["", "/", "ws", "/ws/", "//ws", "/a b", "/w?s", "/%77s", "/{id}"] {
+            assert!(!may_be_websocket(path), "{path}");
+        }
+        for path in
+            ["/tasks", "/message:send", "/v1/ws", "/a2a/ws", "/artifacts/ws", "/health", "/acme/tasks"]
+        {
+            assert!(!may_be_websocket(path), "{path}");
         }
     }
 
@@ -452,7 +504,7 @@ mod tests {
         for (path, of_table, version, bases) in cases {
             for base in both {
                 let path = format!("{}{path}", base.map_or("", ProtocolVersion::base));
-                let target = resolve(&path);
+                let target = resolve(&path, None);
                 assert_eq!(target.base, base, "{path}");
                 if bases.contains(&base) {
                     assert_eq!(target.version, version, "{path}");
@@ -466,7 +518,7 @@ mod tests {
             assert_eq!(route(version.base()), Some(("/", String::new())));
         }
         // Unknown paths under `/v1` belong to 0.3, too.
-        assert_eq!(resolve("/v1/nope").version, V03);
-        assert_eq!(resolve("/nope").version, None);
+        assert_eq!(resolve("/v1/nope", None).version, V03);
+        assert_eq!(resolve("/nope", None).version, None);
     }
 }

@@ -1,4 +1,4 @@
-//! Writes events as server-sent events.
+//! Writes events as server-sent events, or as messages of a connection that carries several requests.
 //!
 //! The body is pulled: while the socket is full nothing is read from the log, so a stalled reader costs one batch
 //! and hyper's own buffer. All readers share the bytes of an event. Only the JSON-RPC envelope, which holds the caller's id,
@@ -32,9 +32,6 @@ pub(crate) use frame::Envelope;
 
 /// A batch is closed when it has grown to this size. Further events wait for the next pull.
 const BATCH_BYTES: usize = 8 * 1024;
-
-/// Written when the gateway shuts down: the client reconnects after this time.
-const RETRY: &[u8] = b"retry: 1000\n\n";
 
 /// One event, ready to be framed.
 #[derive(Clone, Debug)]
@@ -129,20 +126,34 @@ pub(crate) fn frames<S: Source>(
     span: Span,
 ) -> Result<BoxStream<'static, Bytes>> {
     let streaming = EventStream::begin(opened, envelope, settings, span)?;
-    let frames = stream::unfold(Some(streaming), |state| async {
-        let mut streaming = state?;
+    let frames = stream::unfold(Left::Events(streaming), |left| async {
+        let mut streaming = match left {
+            Left::Events(streaming) => streaming,
+            Left::Last(last) => return Some((last?, Left::Last(None))),
+        };
         match streaming.next().await {
-            Next::More(bytes) => Some((bytes, Some(streaming))),
-            Next::Last(bytes) => Some((bytes, None)),
-            Next::End(Ending::Complete) => None,
-            Next::End(Ending::Failed(error)) => {
-                let failure = streaming.span.in_scope(|| streaming.envelope.failure(&error));
-                Some((failure, None))
+            Next::More(bytes) => Some((bytes, Left::Events(streaming))),
+            Next::Last(bytes) => Some((bytes, Left::Last(streaming.envelope.complete()))),
+            Next::End(ending) => {
+                let last = match ending {
+                    Ending::Complete => streaming.envelope.complete(),
+                    Ending::Failed(error) => {
+                        Some(streaming.span.in_scope(|| streaming.envelope.failure(&error)))
+                    }
+                    Ending::Closing => streaming.envelope.closing(),
+                };
+                Some((last?, Left::Last(None)))
             }
-            Next::End(Ending::Closing) => Some((Bytes::from_static(RETRY), None)),
         }
     });
     Ok(frames.boxed())
+}
+
+/// What is left of a stream.
+enum Left<S> {
+    Events(Box<EventStream<S>>),
+    /// Bytes after the last event.
+    Last(Option<Bytes>),
 }
 
 /// The next part of a stream.

@@ -298,6 +298,9 @@ labels! {
         JsonRpc = "jsonrpc",
         Rest = "rest",
         Grpc = "grpc",
+        /// A message of a WebSocket.
+        WebSocket = "websocket",
+        Stdio = "stdio",
         /// The request was refused before its binding was known, or is not an operation.
         None = "none",
     }
@@ -366,6 +369,8 @@ labels! {
         Connections = "connections",
         /// Open connections of an address.
         ConnectionsPerAddress = "connections_per_address",
+        /// Open requests of a connection that carries several.
+        RequestsPerConnection = "requests_per_connection",
         /// The time for which a client reads none of the bytes that wait for it.
         WriteTimeout = "write_timeout",
         /// Bytes of request bodies that have not arrived completely.

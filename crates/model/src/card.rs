@@ -53,6 +53,10 @@ pub enum Binding {
     JsonRpc,
     Rest,
     Grpc,
+    /// JSON-RPC in the messages of a WebSocket.
+    WebSocket,
+    /// JSON-RPC on the standard input and output.
+    Stdio,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]

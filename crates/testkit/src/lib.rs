@@ -16,3 +16,4 @@ pub mod scripted_control;
 pub mod store_suite;
 pub mod stub_agent;
 pub mod terminal;
+pub mod websocket;

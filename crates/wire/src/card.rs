@@ -67,7 +67,10 @@ pub(crate) fn encode(card: &Card, versions: CardVersions) -> Bytes {
     out.into()
 }
 
-/// The bindings of a version, the preferred one first. Each version has the order that its first servers had.
+/// The bindings that A2A does not define, after those that it does: most clients do not know them.
+const CUSTOM: [Binding; 2] = [Binding::WebSocket, Binding::Stdio];
+
+/// The bindings of A2A in a version, the preferred one first. Each version has the order that its first servers had.
 pub(crate) fn bindings(version: ProtocolVersion) -> [Binding; 3] {
     match version {
         ProtocolVersion::V1 => [Binding::JsonRpc, Binding::Rest, Binding::Grpc],
@@ -78,7 +81,7 @@ pub(crate) fn bindings(version: ProtocolVersion) -> [Binding; 3] {
 /// The interfaces of a card in the order of a version.
 fn interfaces(card: &Card, version: ProtocolVersion) -> impl Iterator<Item = &Interface> {
     let with = |binding| card.interfaces.iter().filter(move |interface| interface.binding == binding);
-    bindings(version).into_iter().flat_map(with)
+    bindings(version).into_iter().chain(CUSTOM).flat_map(with)
 }
 
 /// Writes the endpoints at which 0.3 is served, the preferred interface first.
@@ -125,11 +128,14 @@ fn v1_url(interface: &Interface) -> &str {
     }
 }
 
-fn binding_name(binding: Binding) -> &'static str {
+/// The name of a binding that A2A does not define is a URI.
+pub(crate) fn binding_name(binding: Binding) -> &'static str {
     match binding {
         Binding::JsonRpc => "JSONRPC",
         Binding::Rest => "HTTP+JSON",
         Binding::Grpc => "GRPC",
+        Binding::WebSocket => "urn:longshore:binding:websocket:v1",
+        Binding::Stdio => "urn:longshore:binding:stdio:v1",
     }
 }
 

@@ -20,7 +20,7 @@ mod tests;
 mod wire_contract;
 
 pub use behavior::service_behaviors;
-pub use card::{Audience, Base, card, extended_card, extensions, merged_card, public_extensions};
+pub use card::{Audience, Base, card, extended_card, extensions, interfaces, merged_card, public_extensions};
 pub use choices::add_choices;
 pub(crate) use choices::description;
 pub use compatibility::compatibility_profile;

@@ -11,6 +11,7 @@ use crate::json::{Object, ObjectWriter, is_null, text_of, text_of_list, write_te
 use crate::surface::{self, ProtocolVersion};
 use crate::v1;
 
+pub mod multiplex;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,8 @@ pub struct Request<'a> {
     pub method: Cow<'a, str>,
     /// If present, a JSON object.
     pub params: Option<&'a RawValue>,
+    /// Only for connections that carry several requests: see [`multiplex::service_parameters`].
+    pub service_parameters: Option<&'a RawValue>,
 }
 
 /// A body that is not a valid request, and the error to respond with.
@@ -54,7 +57,8 @@ pub fn parse(body: &[u8]) -> Result<Request<'_>, Rejected> {
     };
     let id = id(&envelope).map_err(|error| rejected(None, error))?;
     let (method, params) = call(&envelope).map_err(|error| rejected(id.clone(), error))?;
-    Ok(Request { id, method, params })
+    let service_parameters = envelope.raw("serviceParameters").filter(|raw| !is_null(raw));
+    Ok(Request { id, method, params, service_parameters })
 }
 
 /// Whether the body looks like a JSON-RPC request, valid or not.
@@ -134,15 +138,13 @@ fn write_id(out: &mut Vec<u8>, id: &Id) {
 fn envelope(body: &[u8]) -> Result<Object<'_>, Error> {
     let body = std::str::from_utf8(body)
         .map_err(|error| Error::new(ErrorKind::Parse, "The request is not UTF-8 text.").caused_by(error))?;
-    Object::parse(body, &["jsonrpc", "id", "method", "params"]).map_err(|error| {
+    Object::parse(body, &["jsonrpc", "id", "method", "params", "serviceParameters"]).map_err(|error| {
         if !error.is_data() {
             return Error::new(ErrorKind::Parse, format!("The request is not valid JSON: {error}."))
                 .caused_by(error);
         }
         if body.trim_ascii_start().starts_with('[') {
-            return invalid(
-                "Batches are not supported: send one request at a time, each in its own HTTP request.",
-            );
+            return invalid("Batches are not supported: send each request by itself.");
         }
         invalid("The request must be a JSON object.")
     })
@@ -150,17 +152,21 @@ fn envelope(body: &[u8]) -> Result<Object<'_>, Error> {
 
 fn id(envelope: &Object<'_>) -> Result<Option<Id>, Error> {
     let Some(raw) = envelope.raw("id") else { return Ok(None) };
-    let json = raw.get();
-    if json.len() > MAX_ID_LENGTH {
+    if raw.get().len() > MAX_ID_LENGTH {
         return Err(invalid("The id of the request must have at most 1024 characters."));
     }
-    let id = match json.as_bytes() {
+    let id = id_of(raw);
+    id.map(Some).ok_or_else(|| invalid("The id of the request must be a string, a whole number or null."))
+}
+
+fn id_of(raw: &RawValue) -> Option<Id> {
+    let json = raw.get();
+    match json.as_bytes() {
         b"null" => Some(Id::Null),
         [b'"', ..] => text_of(json).map(|text| Id::String(text.into_owned())),
         [b'-' | b'0'..=b'9', ..] if !json.contains(['.', 'e', 'E']) => Some(Id::Number(json.to_owned())),
         _ => None,
-    };
-    id.map(Some).ok_or_else(|| invalid("The id of the request must be a string, a whole number or null."))
+    }
 }
 
 fn call<'a>(envelope: &Object<'a>) -> Result<(Cow<'a, str>, Option<&'a RawValue>), Error> {

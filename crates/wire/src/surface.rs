@@ -348,6 +348,8 @@ pub enum Served {
     Metrics,
     /// An empty response that shows that the gateway runs.
     Alive,
+    /// Connections that carry JSON-RPC in messages, if they are switched on.
+    WebSocket,
 }
 
 /// A path outside of the operations.
@@ -429,6 +431,16 @@ pub static ROUTES: [Route; 8] = [
         summary: "Reports that the gateway runs.",
     },
 ];
+
+/// The path of WebSockets, which is a setting. Not in [`ROUTES`]: the `OpenAPI` document cannot describe what follows the handshake.
+pub static WEBSOCKET: Route = Route {
+    path: "/ws",
+    verbs: &[Verb::Get],
+    access: Access::Credential,
+    version: None,
+    served: Served::WebSocket,
+    summary: "Opens a WebSocket that carries JSON-RPC 2.0 in text messages.",
+};
 
 /// The operations of a version, by their JSON-RPC names.
 pub fn core_methods(version: ProtocolVersion) -> Vec<&'static str> {

@@ -22,6 +22,10 @@ pub struct Listen {
     pub unix: Option<UnixPlan>,
     /// `None`: gRPC is not served.
     pub grpc: Option<GrpcPlan>,
+    /// The path of WebSockets. `None`: they are switched off.
+    pub websocket: Option<String>,
+    /// `None`: no limit.
+    pub websocket_idle: Option<Duration>,
     /// `None`: the address of the listener.
     pub public_url: Option<Url>,
     /// Sites whose pages may call, in the form that browsers use.
@@ -93,6 +97,8 @@ pub(super) fn read(reader: &mut Reader<'_>, here: &Path) -> Option<Listen> {
             format!("without a port the gateway needs a unix socket; set {}", table::UNIX_SOCKET.key);
         reader.problem(Problem::rule(&written.source, &table::PORT, reason));
     }
+    let websocket = websocket(reader);
+    let websocket_idle = reader.seconds_or_off(&table::WEBSOCKET_IDLE);
     let public_url = reader.url(&table::PUBLIC_URL);
     let allowed_origins = names(
         reader,
@@ -122,6 +128,8 @@ pub(super) fn read(reader: &mut Reader<'_>, here: &Path) -> Option<Listen> {
         requires_tls,
         unix,
         grpc,
+        websocket,
+        websocket_idle,
         public_url,
         allowed_origins,
         allowed_hosts,
@@ -132,6 +140,20 @@ pub(super) fn read(reader: &mut Reader<'_>, here: &Path) -> Option<Listen> {
         write_timeout: write_timeout?,
         threads: threads?,
     })
+}
+
+fn websocket(reader: &mut Reader<'_>) -> Option<String> {
+    let path = reader.text(&table::WEBSOCKET_PATH)?;
+    if path == "off" {
+        return None;
+    }
+    if !longshore_edge::may_be_websocket(&path)
+        && let Some(written) = reader.written(&table::WEBSOCKET_PATH)
+    {
+        let reason = "must be off or a path such as /ws that the gateway does not serve otherwise".to_owned();
+        reader.problem(Problem::rule(&written.source, &table::WEBSOCKET_PATH, reason));
+    }
+    Some(path)
 }
 
 fn tls(reader: &mut Reader<'_>, here: &Path) -> Option<TlsPlan> {

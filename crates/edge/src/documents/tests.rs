@@ -27,7 +27,7 @@ fn every_path() -> Vec<(&'static str, Option<ProtocolVersion>, BTreeSet<&'static
 #[test]
 fn every_path_of_the_documents_is_served() {
     for (path, version, verbs, access) in every_path() {
-        let target = resolve(&path.replace("{id}", "t1").replace("{push_id}", "p1"));
+        let target = resolve(&path.replace("{id}", "t1").replace("{push_id}", "p1"), None);
         let Target { base: None, version: served_for, resolved: Resolved::Route(route) } = target else {
             panic!("{path} is not served");
         };

@@ -15,12 +15,13 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
 use http::header::{CONNECTION, DATE, EXPECT, TRANSFER_ENCODING};
-use http::{HeaderMap, Method, Request, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Version};
 use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::limits::OpenRequest;
-use crate::reply::{Body, Response};
+use crate::reply::{self, Body, Response};
+use crate::session::SessionHead;
 
 /// Events below this size are copied into the write buffer. Longer ones are written from the shared bytes.
 const COPIED_BELOW: usize = 2 * 1024;
@@ -35,13 +36,28 @@ const NEXT: usize = 256;
 /// Passes a stream from hyper's service to the task that owns the connection.
 #[derive(Default)]
 pub(super) struct Handover {
-    stream: Mutex<Option<HandedStream>>,
+    handed: Mutex<Option<Handed>>,
     /// Some written bytes have not reached the kernel yet.
     is_unflushed: AtomicBool,
     /// A request has arrived.
     has_request: AtomicBool,
     /// The client may still send a part of the last request.
     has_unread: AtomicBool,
+}
+
+/// What takes over a connection.
+pub(super) enum Handed {
+    Stream(HandedStream),
+    Socket(HandedSocket),
+}
+
+/// A WebSocket that takes over its connection for good.
+pub(super) struct HandedSocket {
+    /// The encoded head of the response.
+    pub(super) head: Vec<u8>,
+    pub(super) session: Arc<SessionHead>,
+    /// Keeps the request open until the WebSocket has ended.
+    pub(super) open: OpenRequest,
 }
 
 /// A stream that takes over its connection.
@@ -118,19 +134,26 @@ impl Handover {
         let can_be_handed_over =
             facts.can_be_handed_over && is_read && !self.is_unflushed.load(Ordering::Relaxed);
         let (head, body) = answer.into_parts();
-        let events = match body {
-            Body::Events(events) if can_be_handed_over => events,
+        let handed = match body {
+            Body::Events(events) if can_be_handed_over => {
+                let (mut head, closes_connection) = (head, facts.closes_connection);
+                head.headers.insert(TRANSFER_ENCODING, HeaderValue::from_static("chunked"));
+                let head = encode_head(&head, closes_connection);
+                Handed::Stream(HandedStream { head, events, closes_connection, open })
+            }
+            Body::Socket(session) if can_be_handed_over => {
+                Handed::Socket(HandedSocket { head: encode_head(&head, false), session, open })
+            }
+            // The client sent the handshake before it had read the response to an earlier request.
+            Body::Socket(_) => return Some((reply::empty(StatusCode::SERVICE_UNAVAILABLE), open)),
             body => return Some((Response::from_parts(head, body), open)),
         };
-        let (head, closes_connection) =
-            (encode_head(&head, facts.closes_connection), facts.closes_connection);
-        let handed = HandedStream { head, events, closes_connection, open };
-        *self.stream.lock().unwrap_or_else(PoisonError::into_inner) = Some(handed);
+        *self.handed.lock().unwrap_or_else(PoisonError::into_inner) = Some(handed);
         None
     }
 
-    pub(super) fn take(&self) -> Option<HandedStream> {
-        self.stream.lock().unwrap_or_else(PoisonError::into_inner).take()
+    pub(super) fn take(&self) -> Option<Handed> {
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -220,7 +243,6 @@ fn encode_head(head: &http::response::Parts, closes_connection: bool) -> Vec<u8>
     for (name, value) in &head.headers {
         line(&[name.as_str().as_bytes(), b": ", value.as_bytes()]);
     }
-    line(&[TRANSFER_ENCODING.as_str().as_bytes(), b": chunked"]);
     line(&[DATE.as_str().as_bytes(), b": ", httpdate::fmt_http_date(SystemTime::now()).as_bytes()]);
     if closes_connection {
         line(&[CONNECTION.as_str().as_bytes(), b": close"]);

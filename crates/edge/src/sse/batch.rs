@@ -73,22 +73,30 @@ impl EventBatch {
         self.has_new_events = true;
     }
 
-    /// Frames all events. Short events share one piece.
+    /// Frames all events. Short events share one piece, unless each is a message.
     pub(super) fn write(&mut self, envelope: &Envelope, pieces: &mut VecDeque<Bytes>) {
         let shared: usize = self.shown.iter().map(|(_, body)| body.len()).filter(|n| is_shared(*n)).sum();
         let mut buffer = BytesMut::with_capacity(self.bytes - shared);
         // The vector is dropped with its capacity, because a stream mostly has nothing to write.
         for (id, body) in std::mem::take(&mut self.shown) {
             envelope.begin(&mut buffer, id, &body);
+            if envelope.is_message() {
+                buffer.put_slice(&body);
+                envelope.end(&mut buffer, id);
+                pieces.push_back(buffer.split().freeze());
+                continue;
+            }
             if is_shared(body.len()) {
                 pieces.push_back(buffer.split().freeze());
                 pieces.push_back(body);
             } else {
                 buffer.put_slice(&body);
             }
-            envelope.end(&mut buffer);
+            envelope.end(&mut buffer, id);
         }
-        pieces.push_back(buffer.freeze());
+        if !buffer.is_empty() {
+            pieces.push_back(buffer.freeze());
+        }
         self.bytes = 0;
     }
 }

@@ -1,10 +1,11 @@
-//! The frame of an event: its id and, for JSON-RPC, its envelope.
+//! The frame of an event: its id and, for JSON-RPC, its envelope. On a connection that carries several requests, the frame is a
+//! message of its own.
 
 use std::fmt::Write as _;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use longshore_model::{Error, EventId};
-use longshore_wire::jsonrpc::{self, Id};
+use longshore_wire::jsonrpc::{self, Id, multiplex};
 
 use crate::reply;
 use crate::rules::{Errors, Rules};
@@ -27,11 +28,19 @@ enum Wrapper {
         before: Bytes,
         after: Bytes,
     },
+    /// Each event is a message: a response that also holds the id of the event.
+    Message {
+        id: Id,
+        before: Bytes,
+    },
 }
 
 const ID: &str = "id: ";
 const DATA: &[u8] = b"data: ";
 const END: &[u8] = b"\n\n";
+
+/// Written when the gateway shuts down: the client reconnects after this time.
+const RETRY: &[u8] = b"retry: 1000\n\n";
 
 const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
@@ -52,13 +61,40 @@ impl Envelope {
         Self { errors: &Rules::for_version(version).errors, wrapper: Wrapper::Framed }
     }
 
-    /// Shows the client that the connection lives. HTTP/2, which carries framed events, has pings of its own.
-    pub(super) fn keep_alive(&self) -> Option<Bytes> {
-        (!self.is_framed()).then(|| Bytes::from_static(KEEP_ALIVE))
+    /// For a connection that carries several requests.
+    pub(crate) fn message(version: ProtocolVersion, id: Id) -> Self {
+        let mut before = jsonrpc::result(&id, b"");
+        before.truncate(before.len() - 1);
+        let wrapper = Wrapper::Message { id, before };
+        Self { errors: &Rules::for_version(version).errors, wrapper }
     }
 
-    fn is_framed(&self) -> bool {
-        matches!(self.wrapper, Wrapper::Framed)
+    /// Whether each event is written by itself. Otherwise short events share one piece of bytes.
+    pub(super) fn is_message(&self) -> bool {
+        matches!(self.wrapper, Wrapper::Message { .. })
+    }
+
+    /// Whether the stream is written as server-sent events.
+    fn is_sse(&self) -> bool {
+        matches!(self.wrapper, Wrapper::None | Wrapper::Rpc { .. })
+    }
+
+    /// Shows the client that the connection lives. HTTP/2 (for gRPC), and a connection that carries several requests, have pings
+    /// of their own.
+    pub(super) fn keep_alive(&self) -> Option<Bytes> {
+        self.is_sse().then(|| Bytes::from_static(KEEP_ALIVE))
+    }
+
+    /// The end of a stream that the shutdown of the gateway ends. On a connection that carries several requests, the end of the
+    /// connection tells the client.
+    pub(super) fn closing(&self) -> Option<Bytes> {
+        self.is_sse().then(|| Bytes::from_static(RETRY))
+    }
+
+    /// The end of a stream that is complete. A stream of server-sent events is complete when its response ends.
+    pub(super) fn complete(&self) -> Option<Bytes> {
+        let Wrapper::Message { id, .. } = &self.wrapper else { return None };
+        Some(multiplex::ended(id))
     }
 
     /// The last event of a stream that fails. It has no id, so a reconnecting client resumes after the event before.
@@ -67,6 +103,7 @@ impl Envelope {
         let (event, json) = match &self.wrapper {
             Wrapper::None | Wrapper::Framed => (&b"event: error\n"[..], (self.errors.rest)(error)),
             Wrapper::Rpc { id, .. } => (&b""[..], (self.errors.rpc)(id, error)),
+            Wrapper::Message { id, .. } => return (self.errors.rpc)(id, error),
         };
         debug_assert!(is_one_line(&json), "{json:?}");
         [event, DATA, &json, END].concat().into()
@@ -74,42 +111,50 @@ impl Envelope {
 
     /// The length of an event's frame without its JSON.
     pub(super) fn overhead(&self, id: Option<EventId>) -> usize {
-        if self.is_framed() {
-            return 0;
-        }
-        let (before, after) = self.wrapper();
-        let id = id.map_or(0, |EventId { seq, epoch }| {
-            ID.len() + decimals(seq.0) + epoch.map_or(0, |epoch| 1 + decimals(epoch.0)) + 1
-        });
-        id + DATA.len() + before.len() + after.len() + END.len()
+        let id =
+            id.map(|EventId { seq, epoch }| decimals(seq.0) + epoch.map_or(0, |epoch| 1 + decimals(epoch.0)));
+        let (before, after) = match &self.wrapper {
+            Wrapper::None => (0, 0),
+            Wrapper::Framed => return 0,
+            Wrapper::Rpc { before, after, .. } => (before.len(), after.len()),
+            Wrapper::Message { before, .. } => {
+                return before.len() + id.map_or(1, |id| multiplex::EVENT_TAIL_LENGTH + id);
+            }
+        };
+        id.map_or(0, |id| ID.len() + id + 1) + DATA.len() + before + after + END.len()
     }
 
     /// Writes everything before the JSON of an event.
     pub(super) fn begin(&self, buffer: &mut BytesMut, id: Option<EventId>, json: &[u8]) {
-        if self.is_framed() {
+        if matches!(self.wrapper, Wrapper::Framed) {
             return;
         }
         debug_assert!(is_one_line(json), "{:?}", String::from_utf8_lossy(json));
+        if let Wrapper::Message { before, .. } = &self.wrapper {
+            buffer.put_slice(before);
+            return;
+        }
         if let Some(id) = id {
             writeln!(buffer, "{ID}{id}").expect("writing to memory cannot fail");
         }
         buffer.put_slice(DATA);
-        buffer.put_slice(self.wrapper().0);
+        if let Wrapper::Rpc { before, .. } = &self.wrapper {
+            buffer.put_slice(before);
+        }
     }
 
-    pub(super) fn end(&self, buffer: &mut BytesMut) {
-        if self.is_framed() {
-            return;
+    /// Writes everything after the JSON of an event.
+    pub(super) fn end(&self, buffer: &mut BytesMut, id: Option<EventId>) {
+        match (&self.wrapper, id) {
+            (Wrapper::Framed, _) => return,
+            (Wrapper::None, _) => {}
+            (Wrapper::Rpc { after, .. }, _) => buffer.put_slice(after),
+            (Wrapper::Message { .. }, Some(id)) => {
+                return buffer.put_slice(multiplex::event_tail(id).as_bytes());
+            }
+            (Wrapper::Message { .. }, None) => return buffer.put_slice(b"}"),
         }
-        buffer.put_slice(self.wrapper().1);
         buffer.put_slice(END);
-    }
-
-    fn wrapper(&self) -> (&[u8], &[u8]) {
-        match &self.wrapper {
-            Wrapper::None | Wrapper::Framed => (b"", b""),
-            Wrapper::Rpc { before, after, .. } => (before, after),
-        }
     }
 }
 
@@ -139,11 +184,12 @@ mod tests {
         for envelope in [
             Envelope::bare(ProtocolVersion::V1),
             Envelope::rpc(ProtocolVersion::V03, Id::String("x".to_owned())),
+            Envelope::message(ProtocolVersion::V1, Id::String("x".to_owned())),
         ] {
             for id in ids {
                 let mut buffer = BytesMut::new();
                 envelope.begin(&mut buffer, id, b"");
-                envelope.end(&mut buffer);
+                envelope.end(&mut buffer, id);
                 assert_eq!(buffer.len(), envelope.overhead(id), "{buffer:?}");
             }
         }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue has failed")]
 
 mod asks;
+mod bindings;
 mod caching;
 mod connections;
 mod control;
@@ -34,3 +35,4 @@ mod tls;
 mod unfinished_bodies;
 mod unix_socket;
 mod versions;
+mod websocket;

@@ -57,23 +57,12 @@ fn card_of(
     base: Base,
     offers: Option<&Offers>,
 ) -> Card {
-    let path = match base {
-        Base::Root => "",
-        Base::Versioned => version.base(),
-    };
-    let url = format!("{}{path}", deployment.url());
-    // The address of gRPC has no path.
-    let url_of = |binding| match binding {
-        Binding::Grpc => deployment.grpc_url.clone(),
-        Binding::JsonRpc | Binding::Rest => Some(url.clone()),
-    };
-    let interface = |binding| Some(Interface { url: url_of(binding)?, binding });
     Card {
         name: deployment.title.clone(),
         description: description(deployment, audience),
         version: deployment.version.clone(),
         documentation_url: deployment.documentation_url.clone(),
-        interfaces: bindings(version).into_iter().filter_map(interface).collect(),
+        interfaces: interfaces(deployment, version, base),
         streaming: true,
         push: deployment.push,
         extended: true,
@@ -83,6 +72,29 @@ fn card_of(
         output_modes: OUTPUT_MODES.map(str::to_owned).to_vec(),
         skills: skill::skills(deployment, audience, offers),
     }
+}
+
+/// The interfaces of a version below a path, the preferred one first.
+pub fn interfaces(deployment: &Deployment, version: ProtocolVersion, base: Base) -> Vec<Interface> {
+    if deployment.stdio {
+        return vec![Interface { url: "stdio:".to_owned(), binding: Binding::Stdio }];
+    }
+    let path = match base {
+        Base::Root => "",
+        Base::Versioned => version.base(),
+    };
+    let url = format!("{}{path}", deployment.url());
+    // `ws` belongs to `http`, and `wss` to `https`.
+    let socket = |path| format!("{}{path}", url.replacen("http", "ws", 1));
+    let url_of = |binding| match binding {
+        Binding::JsonRpc | Binding::Rest => Some(url.clone()),
+        // The address of gRPC has no path.
+        Binding::Grpc => deployment.grpc_url.clone(),
+        Binding::WebSocket => deployment.websocket.as_ref().map(socket),
+        Binding::Stdio => None,
+    };
+    let listed = bindings(version).into_iter().chain([Binding::WebSocket]);
+    listed.filter_map(|binding| Some(Interface { url: url_of(binding)?, binding })).collect()
 }
 
 /// The card of the root, for clients of both versions: it lists each extension with the URI and the parameters of both.

@@ -6,7 +6,7 @@ use super::card::Base;
 use super::environment::Environment;
 use crate::agent::AgentSurface;
 use crate::extension::{Exposure, Extension};
-use crate::surface::ProtocolVersion;
+use crate::surface::{self, ProtocolVersion};
 
 /// The title of a gateway whose operator configured none.
 pub const DEFAULT_TITLE: &str = "Longshore";
@@ -52,6 +52,10 @@ pub struct Deployment {
     pub push: bool,
     /// Whether `/metrics` is served.
     pub metrics: bool,
+    /// The path of WebSockets. `None`: they are switched off.
+    pub websocket: Option<String>,
+    /// The gateway serves only its standard input and output.
+    pub stdio: bool,
     pub environment: Environment,
     pub project: Option<String>,
     /// The agent, among those that the served program offers, for messages that name none.
@@ -141,6 +145,8 @@ impl Default for Deployment {
             session_delete: false,
             push: true,
             metrics: true,
+            websocket: Some(surface::WEBSOCKET.path.to_owned()),
+            stdio: false,
             environment: Environment::default(),
             project: None,
             agent: None,

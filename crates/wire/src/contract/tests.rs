@@ -40,6 +40,8 @@ pub(crate) fn full() -> Deployment {
         session_share: true,
         session_delete: true,
         push: false,
+        websocket: Some("/ws".to_owned()),
+        stdio: false,
         metrics: false,
         environment: Environment {
             sandbox_mode: SandboxMode::WorkspaceWrite,
@@ -230,7 +232,9 @@ fn a_card_below_a_base_names_the_base() {
         (ProtocolVersion::V03, Base::Versioned, "https://agent.example.com/a/a2a/0.3"),
     ] {
         let card = card(&deployment, version, Audience::Anonymous, base);
-        assert!(card.interfaces.iter().all(|interface| interface.url == url), "{:?}", card.interfaces);
+        let socket = format!("{}/ws", url.replacen("https", "wss", 1));
+        let urls: Vec<&str> = card.interfaces.iter().map(|interface| interface.url.as_str()).collect();
+        assert_eq!(urls, [url, url, &socket]);
     }
 }
 

@@ -4,11 +4,11 @@ use longshore_model::card::Binding;
 use longshore_model::{Error, ErrorKind};
 use serde_json::{Map, Value, json};
 
-use super::card::{Base, declared_extensions, uri};
+use super::card::{Base, declared_extensions, interfaces, uri};
 use super::compatibility::{core, protocol_compatibility, versions};
 use super::deployment::Deployment;
 use super::{method, profile, service_behaviors};
-use crate::card::bindings;
+use crate::card::binding_name;
 use crate::extension::Extension;
 use crate::json::text_of_list;
 use crate::jsonrpc;
@@ -16,11 +16,9 @@ use crate::methods::{self, Switch};
 use crate::surface::{self, ProtocolVersion};
 
 pub fn wire_contract(deployment: &Deployment, version: ProtocolVersion, base: Base) -> Value {
-    let is_served = |binding: &Binding| *binding != Binding::Grpc || deployment.grpc_url.is_some();
-    let mut transports =
-        bindings(version).into_iter().filter(is_served).map(|binding| transport(version, binding));
-    let preferred = transports.next();
-    let additional: Vec<_> = transports.collect();
+    let bindings = interfaces(deployment, version, base).into_iter().map(|interface| interface.binding);
+    let transports: Vec<_> = bindings.map(|binding| transport(version, binding)).collect();
+    let (preferred, additional) = transports.split_first().expect("a gateway has an interface");
     let declared = declared_extensions(deployment);
     let uris: Vec<_> = declared
         .into_iter()
@@ -50,10 +48,8 @@ pub fn wire_contract(deployment: &Deployment, version: ProtocolVersion, base: Ba
 
 fn transport(version: ProtocolVersion, binding: Binding) -> &'static str {
     match (binding, version) {
-        (Binding::JsonRpc, ProtocolVersion::V1) => "JSONRPC",
         (Binding::JsonRpc, ProtocolVersion::V03) => "JSON-RPC",
-        (Binding::Rest, _) => "HTTP+JSON",
-        (Binding::Grpc, _) => "GRPC",
+        _ => binding_name(binding),
     }
 }
 

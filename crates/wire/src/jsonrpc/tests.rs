@@ -92,7 +92,7 @@ fn a_request_is_recognised_by_its_envelope() {
 #[test]
 fn the_error_for_a_batch_says_what_to_do_instead() {
     let rejected = parse(b" [] ").unwrap_err();
-    assert!(rejected.error.message().contains("one request at a time"), "{}", rejected.error);
+    assert!(rejected.error.message().contains("each request by itself"), "{}", rejected.error);
 }
 
 #[test]

@@ -252,6 +252,8 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
         }
         Served::Metrics => response::metrics(verb),
         Served::Alive => ok(json!({"description": "The gateway runs."})),
+        // Not among the routes that the document lists.
+        Served::WebSocket => Map::new(),
     };
     // Requests that need no credential are not counted by the rate limiter.
     let is_counted = route.access != Access::Anybody;
@@ -281,6 +283,7 @@ fn route_id(route: &Route, verb: Verb) -> String {
         (Served::OpenApi, _) => "openapi",
         (Served::Metrics, _) => "metrics",
         (Served::Alive, _) => "livez",
+        (Served::WebSocket, _) => "websocket",
     };
     format!("{name}_{}", verb.as_str().to_ascii_lowercase())
 }

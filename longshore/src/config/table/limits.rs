@@ -215,6 +215,16 @@ pub const CONNECTIONS_PER_ADDRESS: Setting = Setting {
            to limits.connections there.",
 };
 
+pub const REQUESTS_PER_CONNECTION: Setting = Setting {
+    key: "limits.requests_per_connection",
+    flag: Some("max-requests-per-connection"),
+    env: Some("LONGSHORE_MAX_REQUESTS_PER_CONNECTION"),
+    kind: Kind::Count,
+    fallback: Value("128"),
+    help: "How many requests, streams included, may be open at the same time on one WebSocket, or on the standard input of \
+           `longshore stdio`. Further ones are refused. HTTP/2 connections have 1024, and their clients wait.",
+};
+
 pub const BODY_BYTES: Setting = Setting {
     key: "limits.body_bytes",
     flag: Some("max-body-bytes"),

@@ -104,6 +104,25 @@ pub const UNIX_SOCKET_PRINCIPAL: Setting = Setting {
            a credential. Do not set it if a proxy that runs as this user forwards the requests of others to the socket.",
 };
 
+pub const WEBSOCKET_PATH: Setting = Setting {
+    key: "serve.websocket_path",
+    flag: Some("websocket-path"),
+    env: Some("LONGSHORE_WEBSOCKET_PATH"),
+    kind: Kind::Text,
+    fallback: Value("/ws"),
+    help: "The path of WebSockets, which carry JSON-RPC in messages. `off`: no WebSockets.",
+};
+
+pub const WEBSOCKET_IDLE: Setting = Setting {
+    key: "serve.websocket_idle",
+    flag: Some("websocket-idle"),
+    env: Some("LONGSHORE_WEBSOCKET_IDLE"),
+    kind: Kind::SecondsOrOff,
+    fallback: Value("600"),
+    help: "How long a WebSocket may have no open request and no open stream. Then it is closed. A client that does not answer \
+           a ping within 30 seconds is disconnected in any case.",
+};
+
 pub const PUBLIC_URL: Setting = Setting {
     key: "serve.public_url",
     flag: Some("public-url"),

@@ -55,6 +55,14 @@ const ROWS: &[Row] = &[
         |plan| format!("{:?}", plan.limits.connections_per_address),
         "Some(7)",
     ),
+    (
+        &table::REQUESTS_PER_CONNECTION,
+        "7",
+        |plan| format!("{:?}", plan.limits.requests_per_connection),
+        "Some(7)",
+    ),
+    (&table::WEBSOCKET_PATH, "/live", |plan| format!("{:?}", plan.listen.websocket), r#"Some("/live")"#),
+    (&table::WEBSOCKET_IDLE, "1.5", |plan| format!("{:?}", plan.listen.websocket_idle), "Some(1.5s)"),
     (&table::BODY_BYTES, "7", |plan| format!("{:?}", plan.limits.body_bytes), "Some(7)"),
     (&table::UNFINISHED_BYTES, "7", |plan| format!("{:?}", plan.limits.unfinished_bytes), "Some(7)"),
     (
@@ -149,6 +157,7 @@ fn the_defaults_are_those_of_the_crates_that_enforce_them() {
     assert_eq!((limits.stream_duration, limits.stream_idle), (edge.stream_duration, edge.stream_idle));
     assert_eq!(limits.connections, Some(edge.connections));
     assert_eq!(limits.connections_per_address, Some(edge.connections_per_address));
+    assert_eq!(limits.requests_per_connection, Some(edge.requests_per_connection));
     assert_eq!(limits.body_bytes, Some(edge.body_bytes));
     assert_eq!(limits.upstream_calls, Some(longshore_agent_opencode::UPSTREAM_CALLS));
     let directories = longshore_agent_opencode::DirectoryLimits::default();

@@ -77,6 +77,13 @@ impl Installation {
         Gateway { child, out: Output::of(stdout), err: Output::of(stderr) }
     }
 
+    /// `longshore stdio`, not started yet.
+    pub(crate) fn stdio(&self) -> Command {
+        let mut command = self.command("stdio");
+        command.args(["--log-level", "info"]).args(&self.agent);
+        command
+    }
+
     /// Starts a gateway and waits until it listens.
     pub(crate) async fn start(&self, flags: &[&str]) -> Gateway {
         let mut gateway = self.launch(flags);

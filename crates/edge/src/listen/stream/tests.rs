@@ -26,7 +26,10 @@ fn handed(answer: Response, closes_connection: bool) -> HandedStream {
     };
     let handover = Handover::default();
     assert!(handover.offer(&facts, answer, open_request()).is_none());
-    handover.take().unwrap()
+    match handover.take() {
+        Some(Handed::Stream(handed)) => handed,
+        _ => panic!("no stream was handed over"),
+    }
 }
 
 /// All bytes until the other side closes.

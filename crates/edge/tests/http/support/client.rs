@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::PATIENCE;
+use super::messages::{self, MessageEvents};
 use super::route::{Connection, Route};
 
 #[derive(Clone)]
@@ -65,6 +66,9 @@ impl Call {
     }
 
     pub(crate) async fn send(self) -> Answer {
+        if let Some(messages) = messages::begin(&self.route, &self.request).await {
+            return messages.answer().await;
+        }
         let response = self.open().await;
         let (parts, body) = response.into_parts();
         let body = tokio::time::timeout(PATIENCE, body.collect()).await.expect("the answer ends").unwrap();
@@ -79,6 +83,9 @@ impl Call {
 
     /// The response must be a stream.
     pub(crate) async fn stream(self) -> Events {
+        if let Some(messages) = messages::begin(&self.route, &self.request).await {
+            return Events { source: Source::Messages(messages.events()), text: String::new() };
+        }
         Events::of(self.open().await)
     }
 
@@ -179,8 +186,13 @@ impl Pieces {
 
 /// A stream of events. Dropping it closes the connection.
 pub(crate) struct Events {
-    body: Incoming,
+    source: Source,
     text: String,
+}
+
+enum Source {
+    Http(Incoming),
+    Messages(MessageEvents),
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -203,11 +215,14 @@ impl Events {
         assert_eq!(parts.headers["content-type"], "text/event-stream");
         assert_eq!(parts.headers["cache-control"], "no-store");
         assert_eq!(parts.headers["x-accel-buffering"], "no");
-        Self { body, text: String::new() }
+        Self { source: Source::Http(body), text: String::new() }
     }
 
     /// The next frame with data, or `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
+        if let Source::Messages(events) = &mut self.source {
+            return events.next().await;
+        }
         loop {
             let raw = self.next_raw().await?;
             if let Some(frame) = parse(&raw) {
@@ -224,7 +239,8 @@ impl Events {
                 self.text = rest;
                 return Some(block);
             }
-            let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await.expect("an event or the end");
+            let Source::Http(body) = &mut self.source else { panic!("messages are no lines") };
+            let frame = tokio::time::timeout(PATIENCE, body.frame()).await.expect("an event or the end");
             let Some(frame) = frame else {
                 assert_eq!(self.text, "", "a stream ends at the end of a frame");
                 return None;

@@ -1,8 +1,10 @@
 //! A gateway on a free port with an agent that the test controls, and a client that shows bytes unchanged.
 
+mod binding;
 mod client;
 mod http2_frames;
 pub(crate) mod log_lines;
+pub(crate) mod messages;
 mod protocol_client;
 pub(crate) mod route;
 mod shown;
@@ -15,11 +17,12 @@ use std::time::Duration;
 
 use longshore_edge::contract::Deployment;
 use longshore_edge::{
-    Capability, Credential, Credentials, CredentialsBuilder, Edge, EdgeConfig, Exposure, Listeners, Rights,
+    Caller, Capability, Credential, Credentials, CredentialsBuilder, Edge, EdgeConfig, Exposure, Listeners,
+    Rights,
 };
 use longshore_engine::port::{BoxFuture, Control, Receivers, Store, SystemClock};
 use longshore_engine::{AskConfig, Engine, EngineConfig, EngineParts, PushParts, PushRules, Tasks};
-use longshore_model::{FieldViolation, PushRequest};
+use longshore_model::{FieldViolation, Principal, PushRequest};
 use longshore_store::MemoryStore;
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
 use longshore_testkit::scripted_control::ScriptedControl;
@@ -28,8 +31,10 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use binding::{Binding, BindingEvents};
 pub(crate) use client::{Answer, Call, Events, Frame, Http2, Pieces};
 pub(crate) use http2_frames::{http2_data, http2_headers, http2_start};
+pub(crate) use messages::Stdio;
 pub(crate) use protocol_client::{ClientView, ProtocolClient};
 pub(crate) use shown::{redacted, shown};
 pub(crate) use transcript::{Case, case, transcript};
@@ -63,6 +68,8 @@ pub(crate) struct Gateway {
     pub(crate) turns: mpsc::Receiver<StartedTurn>,
     pub(crate) shutdown: CancellationToken,
     pub(crate) tasks: Tasks,
+    engine: Engine,
+    config: EdgeConfig,
     serving: JoinHandle<std::io::Result<()>>,
 }
 
@@ -203,10 +210,22 @@ impl Gateway {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
-        let edge = Edge::new(finish(engine), config, tasks.clone());
+        let engine = finish(engine);
+        let edge = Edge::new(engine.clone(), config.clone(), tasks.clone());
         let listeners = Listeners { tcp: Some(listener), ..listeners };
         let serving = tasks.spawn("edge", edge.serve(listeners, shutdown.clone()));
-        Self { address, agent, turns, shutdown, tasks, serving }
+        Self { address, agent, turns, shutdown, tasks, engine, config, serving }
+    }
+
+    /// A client on the standard input and output of the same gateway, for the principal `ada`. No real gateway serves a port and
+    /// these at once, so their limits are counted apart.
+    pub(crate) fn stdio(&self) -> Stdio {
+        let (client, server) = tokio::io::duplex(64 * 1024);
+        let edge = Edge::new(self.engine.clone(), self.config.clone(), self.tasks.clone());
+        let caller = Caller { principal: Principal::new("ada"), rights: Rights::of_owner() };
+        let (input, output) = tokio::io::split(server);
+        self.tasks.spawn("stdio", edge.serve_stdio(input, output, caller, self.shutdown.child_token()));
+        Stdio::new(client)
     }
 
     pub(crate) fn call(&self, verb: &str, path: &str) -> Call {

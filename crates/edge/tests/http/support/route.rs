@@ -1,4 +1,4 @@
-//! How a test client reaches the gateway: over TCP, TLS or a unix socket.
+//! How a test client reaches the gateway: over TCP, TLS or a unix socket; with requests of HTTP, or with messages.
 
 use std::fmt;
 use std::io;
@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::messages::Stdio;
 use longshore_edge::{ClientAuthority, Tls, TlsParts};
 use longshore_testkit::certificates::{Authority, Identity};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -22,6 +23,10 @@ pub(crate) enum Route {
     Tcp(SocketAddr),
     Tls(SocketAddr, TlsClient),
     Unix(PathBuf),
+    /// A WebSocket on another route, opened for each call.
+    WebSocket(Box<Self>),
+    /// The standard input and output of the gateway.
+    Stdio(Stdio),
 }
 
 /// What a TLS client trusts, presents and offers.
@@ -39,7 +44,13 @@ impl Route {
             Self::Tcp(address) => Box::new(TcpStream::connect(address).await?),
             Self::Tls(address, client) => Box::new(client.connect(TcpStream::connect(address).await?).await?),
             Self::Unix(path) => Box::new(UnixStream::connect(path).await?),
+            Self::WebSocket(inner) => return Box::pin(inner.connect()).await,
+            Self::Stdio(_) => panic!("there is one connection, and it is open"),
         })
+    }
+
+    pub(crate) fn websocket(self) -> Self {
+        Self::WebSocket(Box::new(self))
     }
 }
 

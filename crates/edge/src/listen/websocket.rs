@@ -1,0 +1,316 @@
+//! Serves a WebSocket after its handshake: reads messages into a session, and writes what the session has to send.
+//!
+//! While the client does not read, nothing is read from a log and no further message is read. Long messages are written in fragments,
+//! so a stalled client costs a buffer, and one event for which the socket has no room.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{FutureExt as _, SinkExt as _, StreamExt as _};
+use longshore_model::Principal;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
+use tokio_tungstenite::tungstenite::protocol::frame::{Frame, Utf8Bytes};
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Error, Result, error::ProtocolError};
+
+use super::stream::HandedSocket;
+use super::transport::Transport;
+use super::{ConnectionWatch, LINGER_BYTES, LINGER_FOR, PING_EVERY};
+use crate::dispatch::Dispatcher;
+use crate::limits::{Bodies, HeldBody};
+use crate::session::Session;
+
+/// How much is read at once. A message that fits is not counted as one that is arriving.
+const READ_BUFFER: usize = 4 * 1024;
+
+/// How many bytes collect before they are written to the socket.
+const WRITE_BUFFER: usize = 8 * 1024;
+
+/// A longer message is written in fragments of this size.
+const FRAGMENT: usize = 16 * 1024;
+
+/// How many messages are written before messages of the client are read again.
+const MESSAGES_AT_ONCE: usize = 64;
+
+/// The bytes of a control frame of a client without its payload.
+const CONTROL_HEAD: usize = 6;
+
+/// Why a WebSocket ends.
+enum End {
+    /// The client is gone, or has closed the WebSocket.
+    Client,
+    /// The gateway closes the WebSocket.
+    Close(CloseCode, &'static str),
+    /// The gateway closes the WebSocket, because what the client sends cannot be read.
+    Unreadable(CloseCode, &'static str),
+}
+
+/// Serves until the client or the gateway closes the WebSocket. `read`: the bytes that were read after the handshake.
+pub(super) async fn serve(
+    handed: HandedSocket,
+    mut socket: Transport,
+    read: &[u8],
+    dispatcher: &Arc<Dispatcher>,
+    watch: &ConnectionWatch<'_>,
+) {
+    let HandedSocket { head, session: session_head, open: _open } = handed;
+    let serving = async {
+        if socket.write_all(&head).await.is_err() || socket.flush().await.is_err() {
+            return;
+        }
+        let bindings = dispatcher.bindings();
+        let most = Some(bindings.limits.max_bytes).filter(|most| *most > 0);
+        let config = WebSocketConfig::default()
+            .read_buffer_size(READ_BUFFER)
+            .write_buffer_size(WRITE_BUFFER)
+            .max_message_size(most)
+            .max_frame_size(most);
+        let principal = &session_head.caller.principal;
+        let socket = MeteredSocket::new(socket, &bindings.bodies, principal);
+        let mut socket =
+            WebSocketStream::from_partially_read(socket, read.to_vec(), Role::Server, Some(config)).await;
+        let session = Session::new(Arc::clone(dispatcher), Arc::clone(&session_head));
+        let limits = Limits { idle: dispatcher.websocket_idle(), message_timeout: bindings.limits.timeout };
+        let end = run(&mut socket, session, limits, watch).await;
+        finish(socket, end).await;
+    };
+    tokio::select! {
+        () = serving => {}
+        () = watch.connection.cut.cancelled() => {}
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Limits {
+    idle: Option<Duration>,
+    message_timeout: Duration,
+}
+
+async fn run(
+    socket: &mut WebSocketStream<MeteredSocket<'_>>,
+    mut session: Session,
+    limits: Limits,
+    watch: &ConnectionWatch<'_>,
+) -> End {
+    let every = limits.idle.map_or(PING_EVERY, |idle| idle.min(PING_EVERY)).max(Duration::from_millis(10));
+    let mut checks = tokio::time::interval_at(Instant::now() + every, every);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut shutdown = std::pin::pin!(watch.shutdown.cancelled());
+    let (mut is_closing, mut has_heard, mut last_used) = (false, true, Instant::now());
+    loop {
+        if is_closing && session.is_idle() {
+            return End::Close(CloseCode::Away, "the gateway shuts down; reconnect and resume");
+        }
+        tokio::select! {
+            message = session.next() => {
+                last_used = Instant::now();
+                if let Some(message) = message
+                    && write(socket, &mut session, message).await.is_err()
+                {
+                    return End::Client;
+                }
+            }
+            incoming = socket.next(), if !is_closing && session.has_room() => {
+                has_heard = true;
+                match incoming {
+                    Some(Ok(Message::Text(text))) => {
+                        last_used = Instant::now();
+                        socket.get_mut().end_message();
+                        session.receive(Bytes::from(text));
+                    }
+                    Some(Ok(Message::Binary(_))) => {
+                        return End::Close(CloseCode::Unsupported, "send text messages");
+                    }
+                    Some(Ok(Message::Ping(payload) | Message::Pong(payload))) => {
+                        socket.get_mut().end_control(payload.len());
+                    }
+                    Some(Ok(Message::Close(_))) | None => return End::Client,
+                    Some(Ok(Message::Frame(_))) => {}
+                    Some(Err(error)) => return socket.get_ref().explain(&error),
+                }
+            }
+            _ = checks.tick() => {
+                let now = Instant::now();
+                if socket.get_ref().since.is_some_and(|since| since + limits.message_timeout <= now) {
+                    return End::Unreadable(CloseCode::Policy, "the message did not arrive in time");
+                }
+                if !session.is_idle() {
+                    last_used = now;
+                }
+                if limits.idle.is_some_and(|idle| last_used + idle <= now) {
+                    return End::Close(CloseCode::Normal, "no request for a long time");
+                }
+                // A client whose messages are not read cannot be heard.
+                if !is_closing && session.has_room() && !std::mem::take(&mut has_heard) {
+                    tracing::debug!("a WebSocket ends: its client did not answer a ping");
+                    return End::Client;
+                }
+                if socket.send(Message::Ping(Bytes::new())).await.is_err() {
+                    return End::Client;
+                }
+            }
+            () = shutdown.as_mut(), if !is_closing => is_closing = true,
+        }
+    }
+}
+
+/// Writes a message, and those that are ready after it. Meanwhile requests proceed, but no event is read.
+async fn write(
+    socket: &mut WebSocketStream<MeteredSocket<'_>>,
+    session: &mut Session,
+    message: Bytes,
+) -> Result<()> {
+    let mut next = Some(message);
+    for _ in 0..MESSAGES_AT_ONCE {
+        let Some(message) = next else { break };
+        tokio::select! {
+            biased;
+            fed = feed(socket, message) => fed?,
+            never = session.work() => match never {},
+        }
+        next = session.next().now_or_never().flatten();
+    }
+    if let Some(message) = next {
+        feed(socket, message).await?;
+    }
+    tokio::select! {
+        biased;
+        flushed = socket.flush() => flushed,
+        never = session.work() => match never {},
+    }
+}
+
+/// Puts a message into the write buffer, and waits while the buffer is full.
+async fn feed(socket: &mut WebSocketStream<MeteredSocket<'_>>, mut message: Bytes) -> Result<()> {
+    let mut kind = Data::Text;
+    loop {
+        let part = message.split_to(message.len().min(FRAGMENT));
+        let is_last = message.is_empty();
+        socket.feed(Message::Frame(Frame::message(part, OpCode::Data(kind), is_last))).await?;
+        if is_last {
+            return Ok(());
+        }
+        kind = Data::Continue;
+    }
+}
+
+/// Says goodbye, and waits a moment until the client does.
+async fn finish(mut socket: WebSocketStream<MeteredSocket<'_>>, end: End) {
+    let frame = |code, reason| CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
+    let is_readable = !matches!(end, End::Unreadable(..));
+    let closing = async {
+        if let End::Close(code, reason) | End::Unreadable(code, reason) = end {
+            socket.close(Some(frame(code, reason))).await?;
+        }
+        if is_readable {
+            // This also writes the answer to a close frame of the client.
+            while let Some(Ok(_)) = socket.next().await {}
+        }
+        Ok::<_, Error>(())
+    };
+    let _ = tokio::time::timeout(LINGER_FOR, closing).await;
+    let mut socket = socket.into_inner().socket;
+    let _ = socket.shutdown().await;
+    if !is_readable {
+        // The system resets a connection that is closed with unread bytes, and the client could not read why.
+        let discard = async {
+            let (mut buffer, mut left) = ([0; READ_BUFFER], LINGER_BYTES);
+            while let Ok(read) = socket.read(&mut buffer).await
+                && read > 0
+                && left > 0
+            {
+                left = left.saturating_sub(read);
+            }
+        };
+        let _ = tokio::time::timeout(LINGER_FOR, discard).await;
+    }
+}
+
+/// A socket that counts the bytes of the message that is arriving, within the limit for all unfinished bodies of the gateway.
+struct MeteredSocket<'a> {
+    socket: Transport,
+    bodies: &'a Bodies,
+    principal: &'a Principal,
+    held: HeldBody<'a>,
+    arrived: usize,
+    /// When the first byte of the message arrived.
+    since: Option<Instant>,
+    is_refused: bool,
+}
+
+impl<'a> MeteredSocket<'a> {
+    fn new(socket: Transport, bodies: &'a Bodies, principal: &'a Principal) -> Self {
+        let held = bodies.begin(principal);
+        Self { socket, bodies, principal, held, arrived: 0, since: None, is_refused: false }
+    }
+
+    /// A message has arrived completely.
+    fn end_message(&mut self) {
+        self.arrived = 0;
+        self.since = None;
+        self.held = self.bodies.begin(self.principal);
+    }
+
+    /// A control frame has arrived, maybe between the fragments of a message.
+    fn end_control(&mut self, payload: usize) {
+        self.arrived = self.arrived.saturating_sub(payload + CONTROL_HEAD);
+        if self.arrived == 0 {
+            self.since = None;
+        }
+    }
+
+    fn explain(&self, error: &Error) -> End {
+        let (code, reason) = match error {
+            Error::Capacity(_) => (CloseCode::Size, "the message is too long"),
+            Error::Utf8(_) => (CloseCode::Invalid, "the message is not UTF-8 text"),
+            Error::Protocol(ProtocolError::ResetWithoutClosingHandshake) => return End::Client,
+            Error::Protocol(_) => (CloseCode::Protocol, "the frames are not those of RFC 6455"),
+            _ if self.is_refused => (CloseCode::Again, "too many messages are arriving; try again later"),
+            _ => return End::Client,
+        };
+        End::Unreadable(code, reason)
+    }
+}
+
+impl AsyncRead for MeteredSocket<'_> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.socket).poll_read(cx, buffer))?;
+        let read = buffer.filled().len() - before;
+        if read > 0 {
+            self.arrived += read;
+            self.since.get_or_insert_with(Instant::now);
+        }
+        let arrived = self.arrived;
+        if arrived > READ_BUFFER && self.held.grow_to(arrived).is_err() {
+            self.is_refused = true;
+            return Poll::Ready(Err(io::ErrorKind::QuotaExceeded.into()));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for MeteredSocket<'_> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,155 @@
+//! One row for each binding and version: the same operations, with results in the types of the model. A test over the rows shows
+//! that all bindings do the same.
+
+use std::path::Path;
+
+use http::header::AUTHORIZATION;
+use longshore_model::Task;
+use longshore_wire::surface::ProtocolVersion;
+use longshore_wire::v1::decode::StreamEvent;
+use longshore_wire::v1::method::Method;
+use longshore_wire::v03::Dialect;
+use serde_json::Value;
+
+use super::route::Route;
+use super::{Answer, Call, Events, Gateway, ProtocolClient, Stdio};
+
+/// A binding in one version.
+pub(crate) struct Binding {
+    pub(crate) name: String,
+    pub(crate) version: ProtocolVersion,
+    client: ProtocolClient,
+    route: Route,
+    /// The binding has no credentials: its client is the owner.
+    pub(crate) is_owner: bool,
+}
+
+pub(crate) struct BindingEvents {
+    client: ProtocolClient,
+    events: Events,
+}
+
+/// The reason of an error, in the words of the error tables.
+pub(crate) type Reason = String;
+
+impl Binding {
+    /// All rows. A new binding is one more line here.
+    pub(crate) fn all(gateway: &Gateway, socket: &Path, stdio: &Stdio) -> Vec<Self> {
+        let (tcp, unix) = (|| Route::Tcp(gateway.address), || Route::Unix(socket.to_owned()));
+        let rows = |version| {
+            [
+                Self::new("JSON-RPC", version, Dialect::Rpc, tcp()),
+                Self::new("REST", version, Dialect::Rest, tcp()),
+                Self::new("JSON-RPC on a unix socket", version, Dialect::Rpc, unix()),
+                Self::new("REST on a unix socket", version, Dialect::Rest, unix()),
+                Self::new("WebSocket", version, Dialect::Rpc, tcp().websocket()),
+                Self::new("WebSocket on a unix socket", version, Dialect::Rpc, unix().websocket()),
+                Self::new("stdio", version, Dialect::Rpc, Route::Stdio(stdio.clone())),
+            ]
+        };
+        ProtocolVersion::ALL.into_iter().flat_map(rows).collect()
+    }
+
+    fn new(name: &str, version: ProtocolVersion, dialect: Dialect, route: Route) -> Self {
+        let is_owner = matches!(route, Route::Stdio(_));
+        let name = format!("{} {name}", version.as_str());
+        Self { name, version, client: ProtocolClient { version, dialect }, route, is_owner }
+    }
+
+    /// `who`: the credential. Empty: none.
+    fn by(&self, who: &str, call: Call) -> Call {
+        call.header(AUTHORIZATION.as_str(), who).over(&self.route)
+    }
+
+    pub(crate) async fn send(
+        &self,
+        gateway: &Gateway,
+        who: &str,
+        message_id: &str,
+        waits: bool,
+    ) -> Result<Task, Reason> {
+        let message = self.client.message(message_id, "go");
+        let answer = self.by(who, self.client.send(gateway, &message, waits)).send().await;
+        reason(&answer).map_or_else(|| Ok(self.client.sent(&answer)), Err)
+    }
+
+    pub(crate) async fn get(&self, gateway: &Gateway, who: &str, task: &str) -> Result<Task, Reason> {
+        self.task(gateway, who, Method::GetTask, task).await
+    }
+
+    pub(crate) async fn cancel(&self, gateway: &Gateway, who: &str, task: &str) -> Result<Task, Reason> {
+        self.task(gateway, who, Method::CancelTask, task).await
+    }
+
+    async fn task(&self, gateway: &Gateway, who: &str, method: Method, task: &str) -> Result<Task, Reason> {
+        let answer = self.by(who, self.client.on(gateway, method, task)).send().await;
+        reason(&answer).map_or_else(|| Ok(self.client.task(&answer)), Err)
+    }
+
+    pub(crate) async fn list(&self, gateway: &Gateway, who: &str) -> Result<Vec<Task>, Reason> {
+        let answer = self.by(who, self.client.list(gateway)).send().await;
+        reason(&answer).map_or_else(|| Ok(self.client.page(&answer).tasks), Err)
+    }
+
+    /// The name in the extended card.
+    pub(crate) async fn card(&self, gateway: &Gateway, who: &str) -> Result<String, Reason> {
+        let call = self.client.call(gateway, Method::GetExtendedAgentCard, "", &serde_json::json!({}));
+        let answer = self.by(who, call).send().await;
+        let body = answer.json();
+        let card = body.get("result").unwrap_or(&body);
+        reason(&answer).map_or_else(|| Ok(card["name"].as_str().unwrap().to_owned()), Err)
+    }
+
+    pub(crate) async fn stream(&self, gateway: &Gateway, who: &str, message_id: &str) -> BindingEvents {
+        let message = self.client.message(message_id, "go");
+        let call = self.by(who, self.client.stream(gateway, &message));
+        BindingEvents { client: self.client, events: call.stream().await }
+    }
+
+    /// `after`: the last event that the client has. Empty: none.
+    pub(crate) async fn subscribe(
+        &self,
+        gateway: &Gateway,
+        who: &str,
+        task: &str,
+        after: &str,
+    ) -> BindingEvents {
+        let call = self.client.on(gateway, Method::SubscribeToTask, task).header("last-event-id", after);
+        BindingEvents { client: self.client, events: self.by(who, call).stream().await }
+    }
+
+    /// The reason with which a stream is refused.
+    pub(crate) async fn refused_stream(&self, gateway: &Gateway, who: &str, message_id: &str) -> Reason {
+        let message = self.client.message(message_id, "go");
+        let answer = self.by(who, self.client.stream(gateway, &message)).send().await;
+        reason(&answer).expect("a refusal")
+    }
+}
+
+impl BindingEvents {
+    /// The next event, and its cursor.
+    pub(crate) async fn next(&mut self) -> Option<(String, StreamEvent)> {
+        let frame = self.events.next().await?;
+        Some((frame.cursor.clone().unwrap_or_default(), self.client.event(&frame)))
+    }
+
+    /// The events up to the end of the stream.
+    pub(crate) async fn rest(&mut self) -> Vec<(String, StreamEvent)> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next().await {
+            events.push(event);
+        }
+        events
+    }
+}
+
+/// The reason in an error response, wherever the version and the binding put it.
+fn reason(answer: &Answer) -> Option<Reason> {
+    const PLACES: [&str; 4] =
+        ["/error/data/0/reason", "/error/details/0/reason", "/error/data/type", "/type"];
+    // The error of a stream of 0.3 is its only event.
+    let text = String::from_utf8(answer.body.to_vec()).unwrap();
+    let json = text.trim_start_matches("data: ").trim();
+    let body: Value = serde_json::from_str(json).unwrap_or_else(|_| panic!("no JSON: {text}"));
+    PLACES.iter().find_map(|place| body.pointer(place)?.as_str()).map(str::to_owned)
+}
