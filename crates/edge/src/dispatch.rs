@@ -35,7 +35,7 @@ use crate::documents::Documents;
 use crate::extensions;
 use crate::file;
 use crate::gate::Gate;
-use crate::grpc::{self, Protobuf};
+use crate::grpc::{self, GrpcServices, Protobuf};
 use crate::guard::Bound;
 use crate::incoming::{Incoming, verbs};
 use crate::jsonrpc;
@@ -62,6 +62,7 @@ pub(crate) struct Dispatcher {
     html: Page,
     documents: Arc<Documents>,
     grpc: Option<&'static dyn Protobuf>,
+    grpc_services: Option<Arc<dyn GrpcServices>>,
     bindings: Bindings,
 }
 
@@ -107,6 +108,7 @@ impl Dispatcher {
             missing_version: config.deployment.missing_version,
             documents,
             grpc: config.grpc,
+            grpc_services: config.grpc_services.clone(),
             bindings: Bindings {
                 operations,
                 public_extensions: contract::public_extensions(&deployment),
@@ -129,13 +131,15 @@ impl Dispatcher {
         request: Request<B>,
     ) -> Response
     where
-        B: http_body::Body<Data = Bytes>,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let (parts, body) = request.into_parts();
         let grpc = self.grpc.filter(|_| grpc::is_call(&parts));
-        let resolve = if grpc.is_some() { route::resolve_grpc } else { route::resolve };
-        let target = resolve(parts.uri.path());
+        let target = match grpc {
+            Some(_) => route::resolve_grpc(parts.uri.path(), self.grpc_services.as_deref()),
+            None => route::resolve(parts.uri.path()),
+        };
         let requested = RequestedVersion::read(&parts, target.base, self.missing_version);
         let trace = trace::from_headers(&parts.headers);
         // At the highest level, so that every log line has the span, whatever level is configured.
@@ -168,7 +172,7 @@ impl Dispatcher {
 
     async fn dispatch<B>(&self, incoming: &Incoming<'_>, body: B) -> Response
     where
-        B: http_body::Body<Data = Bytes>,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let caller = match self.gate.admit(&incoming.head()) {
@@ -253,11 +257,16 @@ impl Dispatcher {
         body: B,
     ) -> Result<Response>
     where
-        B: http_body::Body<Data = Bytes>,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let (version, route) = incoming.served()?;
         incoming.check_verb(route)?;
+        if let (true, Some(protobuf), Some(services)) =
+            (route.is_grpc_service(), incoming.grpc, self.grpc_services.as_deref())
+        {
+            return grpc::services::answer(&self.bindings, protobuf, services, caller, incoming, body).await;
+        }
         let caller = caller.ok_or_else(|| Error::internal("an operation without a caller"))?;
         match incoming.grpc {
             Some(protobuf) => {

@@ -11,6 +11,7 @@
 
 mod call;
 mod deadline;
+pub(crate) mod services;
 mod status;
 
 use std::fmt;
@@ -26,6 +27,7 @@ use longshore_wire::surface::Operation;
 use longshore_wire::v1::method::Method as OperationName;
 
 pub(crate) use self::call::answer;
+pub use self::services::{GrpcBody, GrpcServices};
 pub(crate) use self::status::refusal;
 use crate::reply::{self, Body, Response};
 use crate::version::ProtocolVersion;
@@ -87,7 +89,8 @@ fn framed(message: &[u8]) -> Bytes {
 
 /// The only message of a request.
 fn only_message(body: &Bytes) -> Result<Bytes> {
-    let incomplete = || Error::new(ErrorKind::InvalidRequest, "The call has no complete message; send exactly one.");
+    let incomplete =
+        || Error::new(ErrorKind::InvalidRequest, "The call has no complete message; send exactly one.");
     let (prefix, message) = body.split_at_checked(PREFIX).ok_or_else(incomplete)?;
     let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]) as usize;
     if prefix[0] != 0 {
@@ -99,9 +102,10 @@ fn only_message(body: &Bytes) -> Result<Bytes> {
     match message.len().cmp(&length) {
         std::cmp::Ordering::Less => Err(incomplete()),
         std::cmp::Ordering::Equal => Ok(body.slice(PREFIX..)),
-        std::cmp::Ordering::Greater => {
-            Err(Error::new(ErrorKind::InvalidRequest, "The call has more than one message; send exactly one."))
-        }
+        std::cmp::Ordering::Greater => Err(Error::new(
+            ErrorKind::InvalidRequest,
+            "The call has more than one message; send exactly one.",
+        )),
     }
 }
 
@@ -148,7 +152,9 @@ mod tests {
         let read = |body: &[u8]| only_message(&Bytes::copy_from_slice(body)).map_err(|error| error.kind());
         assert_eq!(read(&framed(b"")), Ok(Bytes::new()));
         assert_eq!(read(&framed(b"abc")), Ok(Bytes::from_static(b"abc")));
-        for bad in [&b""[..], &[0, 0, 0], &[0, 0, 0, 0, 2, 1], &[0, 0, 0, 0, 1, 1, 0], &[0, 255, 255, 255, 255]] {
+        for bad in
+            [&b""[..], &[0, 0, 0], &[0, 0, 0, 0, 2, 1], &[0, 0, 0, 0, 1, 1, 0], &[0, 255, 255, 255, 255]]
+        {
             assert_eq!(read(bad), Err(ErrorKind::InvalidRequest), "{bad:?}");
         }
         assert_eq!(read(&[1, 0, 0, 0, 1, 1]), Err(ErrorKind::VerbNotAllowed));

@@ -37,9 +37,9 @@ use crate::arrival::Arrival;
 use crate::dispatch::Dispatcher;
 use crate::limits::{Connection, OpenRequest};
 use crate::reply;
+use accept::Accepted;
 pub use accept::Listeners;
 pub(crate) use accept::run;
-use accept::Accepted;
 use http2::{Flow, FlowBody, RequestExecutor};
 use protocol::{Protocol, SniffedStream, sniff};
 use raw_socket::RawSocket;
@@ -528,7 +528,8 @@ mod tests {
             shutdown: cut.clone(),
         };
         let place = Places::new(&Limits::default(), Arc::default()).take(address.ip(), &cut).await.unwrap();
-        let size = size_of_val(&connections.serve(socket, address.ip(), dispatcher, &place.connection));
+        let accepted = Accepted { socket, peer: address.ip(), only_grpc: false };
+        let size = size_of_val(&connections.serve(accepted, dispatcher, &place.connection));
         assert!(size <= MAX_SIZE, "{size}");
     }
 }

@@ -114,9 +114,7 @@ impl ResponseFormat {
     /// An event that one reader gets, from its JSON. `id`: the position at which a reader resumes after the event, if it has one.
     pub(crate) fn own_event(self, id: Option<EventId>, json: Bytes) -> Bytes {
         match self.encoding {
-            Encoding::Grpc(protobuf) if !json.is_empty() => {
-                grpc::event(protobuf, self.version, id, &json)
-            }
+            Encoding::Grpc(protobuf) if !json.is_empty() => grpc::event(protobuf, self.version, id, &json),
             _ => json,
         }
     }

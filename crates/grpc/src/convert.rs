@@ -151,8 +151,7 @@ impl Protobuf for Messages {
 /// `is_whole`: with everything that the error says about the request. Otherwise only with its reason and the begin of its text.
 fn status(code: i32, error: &Error, is_whole: bool) -> Status {
     let metadata = if is_whole { error.details().iter().cloned().collect() } else { BTreeMap::new() };
-    let info =
-        ErrorInfo { reason: row(error.kind()).reason.to_owned(), domain: DOMAIN.to_owned(), metadata };
+    let info = ErrorInfo { reason: row(error.kind()).reason.to_owned(), domain: DOMAIN.to_owned(), metadata };
     let mut details = vec![Any::of(&info)];
     if is_whole && !error.violations().is_empty() {
         let field_violations = error.violations().iter().map(|violation| FieldViolation {
@@ -186,7 +185,8 @@ fn mark(metadata: Option<&mut Option<Struct>>, cursor: Option<EventId>) {
 /// The card of 0.3. In JSON a security requirement is an object with the names of schemes; in the message it is a map in a field.
 fn card_of_v03(json: &[u8]) -> Result<Vec<u8>> {
     let mut card: serde_json::Value = serde_json::from_slice(json).map_err(Error::internal)?;
-    for requirement in card.get_mut("security").and_then(|security| security.as_array_mut()).into_iter().flatten()
+    for requirement in
+        card.get_mut("security").and_then(|security| security.as_array_mut()).into_iter().flatten()
     {
         let Some(schemes) = requirement.as_object_mut() else { continue };
         for scopes in schemes.values_mut() {

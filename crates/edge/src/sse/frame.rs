@@ -22,7 +22,11 @@ enum Wrapper {
     None,
     /// The events have their frames already.
     Framed,
-    Rpc { id: Id, before: Bytes, after: Bytes },
+    Rpc {
+        id: Id,
+        before: Bytes,
+        after: Bytes,
+    },
 }
 
 const ID: &str = "id: ";

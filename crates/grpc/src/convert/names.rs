@@ -49,7 +49,10 @@ pub(super) fn list_push(call: &v03::ListTaskPushNotificationConfigRequest) -> Re
 fn push(name: &str) -> Result<String> {
     let ids = name.strip_prefix("tasks/").and_then(|rest| rest.split_once("/pushNotificationConfigs/"));
     let (task, id) = ids.filter(|(task, _)| !task.is_empty()).ok_or_else(|| {
-        Error::invalid("name", "must be tasks/, the id of a task, /pushNotificationConfigs/ and the id of a configuration")
+        Error::invalid(
+            "name",
+            "must be tasks/, the id of a task, /pushNotificationConfigs/ and the id of a configuration",
+        )
     })?;
     written(&json!({"id": task, "pushNotificationConfigId": id}))
 }

@@ -36,6 +36,12 @@ pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolV
     let default = deployment.default_version(version, base);
     let entry = |version: ProtocolVersion| {
         let (features, gaps) = features_and_gaps(version);
+        let (mut features, mut gaps) = (features.to_vec(), gaps.to_vec());
+        if deployment.grpc_url.is_some() {
+            features.push(GRPC)
+        } else {
+            gaps.push(NO_GRPC)
+        }
         let value = json!({
             "enabled": true,
             "default": version == default,
@@ -56,7 +62,10 @@ pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolV
     })
 }
 
-/// What this gateway supports of a version, and what is missing.
+const GRPC: &str = "All operations over gRPC, without the methods of extensions.";
+const NO_GRPC: &str = "There is no gRPC binding.";
+
+/// What this gateway supports of a version, and what is missing, besides gRPC.
 fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], &'static [&'static str]) {
     match version {
         ProtocolVersion::V1 => (
@@ -64,9 +73,9 @@ fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], &'st
                 "All operations over JSON-RPC and HTTP+JSON.",
                 "Streams can be resumed with Last-Event-ID, without lost or repeated events.",
                 "Extensions by A2A-Extensions: methods, and fields of requests and responses.",
-                "Errors with google.rpc.ErrorInfo in both bindings.",
+                "Errors with google.rpc.ErrorInfo in every binding.",
             ],
-            &["Push notifications are not supported.", "There is no gRPC binding.", "There are no tenants."],
+            &["Push notifications are not supported.", "There are no tenants."],
         ),
         ProtocolVersion::V03 => (
             &[
@@ -75,11 +84,7 @@ fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], &'st
                 "The fields of extensions without activation.",
                 "Tasks are shared with version 1.0.",
             ],
-            &[
-                "Push notifications are not supported.",
-                "There is no gRPC binding.",
-                "All blocks of a stream belong to one artifact.",
-            ],
+            &["Push notifications are not supported.", "All blocks of a stream belong to one artifact."],
         ),
     }
 }

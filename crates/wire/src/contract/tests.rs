@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use a2a_pb::protojson::AgentCard;
 use longshore_model::card::AuthScheme;
+use longshore_model::card::Binding;
 use longshore_model::{ErrorKind, OfferedAgent, OfferedCommand, Offers};
 use serde_json::{Value, json};
 
@@ -27,6 +28,7 @@ pub(crate) fn full() -> Deployment {
         surface: &crate::opencode::SURFACE,
         version: "3.2.1".to_owned(),
         public_url: "https://agent.example.com/a/".to_owned(),
+        grpc_url: Some("https://grpc.example.com".to_owned()),
         documentation_url: Some("https://example.com/agent".to_owned()),
         missing_version: MissingVersion::V03,
         schemes: vec![AuthScheme::ApiKey, AuthScheme::Basic, AuthScheme::Bearer, AuthScheme::Bearer],
@@ -229,7 +231,11 @@ fn a_card_below_a_base_names_the_base() {
         (ProtocolVersion::V03, Base::Versioned, "https://agent.example.com/a/a2a/0.3"),
     ] {
         let card = card(&deployment, version, Audience::Anonymous, base);
-        assert!(card.interfaces.iter().all(|interface| interface.url == url), "{:?}", card.interfaces);
+        for interface in &card.interfaces {
+            // The address of gRPC has no path.
+            let url = if interface.binding == Binding::Grpc { "https://grpc.example.com" } else { url };
+            assert_eq!(interface.url, url);
+        }
     }
 }
 
