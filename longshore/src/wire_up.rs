@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog, Protobuf};
+use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog};
 use longshore_engine::port::{Clock, NoSpans, Spans, SystemClock};
 use longshore_engine::{
     AlwaysScope, AskConfig, ControlRules, DeadlinePolicy, Engine, EngineConfig, EngineParts, FileRules,
@@ -15,6 +15,7 @@ use longshore_store::{DiskRules, Durability, SqliteOptions};
 use secrecy::SecretString;
 
 use crate::config::credentials::{Credential, Login};
+use crate::config::listen::GrpcPlan;
 use crate::config::plan::{AgentPlan, Asks, Plan, StorePlan};
 use crate::config::traces::Traces;
 use crate::data_dir::{self, DataDir};
@@ -194,10 +195,25 @@ impl PreparedGateway {
         config.websocket_idle = plan.listen.websocket_idle;
         config.limits = self.edge_limits;
         config.payload_log = PayloadLog { enabled: plan.log.payloads, body_limit: plan.log.body_limit };
-        config.grpc = plan.listen.grpc.as_ref().map(|_| &longshore_grpc::Messages as &dyn Protobuf);
+        if let Some(grpc) = &plan.listen.grpc {
+            config.grpc = Some(&longshore_grpc::Messages);
+            config.grpc_services = Some(Arc::new(grpc_services(grpc).await?));
+        }
         config.metrics = self.metrics;
         Ok(Gateway { edge: Edge::new(engine, config, self.tasks), open: self.open, token: self.token })
     }
+}
+
+/// The services that the plan switches on.
+async fn grpc_services(plan: &GrpcPlan) -> anyhow::Result<longshore_grpc::Services> {
+    let mut services = longshore_grpc::Services::default();
+    if plan.reflection {
+        services.add_reflection().context("cannot serve the reflection of gRPC")?;
+    }
+    if plan.health {
+        services.add_health().await;
+    }
+    Ok(services)
 }
 
 /// The exporter of traces. Nothing is sent yet: an unreachable collector does not prevent the start.

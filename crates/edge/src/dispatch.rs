@@ -37,7 +37,7 @@ use crate::documents::Documents;
 use crate::extensions;
 use crate::file;
 use crate::gate::Gate;
-use crate::grpc::{self, Protobuf};
+use crate::grpc::{self, GrpcServices, Protobuf};
 use crate::guard::Bound;
 use crate::incoming::{Incoming, verbs};
 use crate::jsonrpc::{self, Carrier};
@@ -66,6 +66,7 @@ pub(crate) struct Dispatcher {
     html: Page,
     documents: Arc<Documents>,
     grpc: Option<&'static dyn Protobuf>,
+    grpc_services: Option<Arc<dyn GrpcServices>>,
     bindings: Bindings,
     websocket_idle: Option<Duration>,
     requests_per_connection: usize,
@@ -115,6 +116,7 @@ impl Dispatcher {
             grpc: config.grpc,
             websocket_idle: config.websocket_idle,
             requests_per_connection: config.limits.requests_per_connection,
+            grpc_services: config.grpc_services.clone(),
             bindings: Bindings {
                 operations,
                 public_extensions: contract::public_extensions(&deployment),
@@ -137,14 +139,14 @@ impl Dispatcher {
         request: Request<B>,
     ) -> Response
     where
-        B: http_body::Body<Data = Bytes>,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let (mut parts, body) = request.into_parts();
         let grpc = self.grpc.filter(|_| grpc::is_call(&parts));
         let path = parts.uri.path();
         let target = match grpc {
-            Some(_) => route::resolve_grpc(path),
+            Some(_) => route::resolve_grpc(path, self.grpc_services.as_deref()),
             None => route::resolve(path, self.websocket_path()),
         };
         if target.is_websocket() {
@@ -263,7 +265,7 @@ impl Dispatcher {
 
     async fn dispatch<B>(&self, incoming: &Incoming<'_>, body: B) -> Response
     where
-        B: http_body::Body<Data = Bytes>,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let caller = match self.gate.admit(&incoming.head()) {
@@ -355,11 +357,24 @@ impl Dispatcher {
         body: B,
     ) -> Result<Response>
     where
-        B: http_body::Body<Data = Bytes>,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let (version, route) = incoming.served()?;
         incoming.check_verb(route)?;
+        if let (true, Some(protobuf), Some(services)) =
+            (route.is_grpc_service(), incoming.grpc, self.grpc_services.as_deref())
+        {
+            return grpc::services::answer(
+                &self.bindings,
+                protobuf,
+                services,
+                caller.map(AsRef::as_ref),
+                incoming,
+                body,
+            )
+            .await;
+        }
         let caller = caller.ok_or_else(|| Error::internal("an operation without a caller"))?;
         match incoming.grpc {
             Some(protobuf) => {

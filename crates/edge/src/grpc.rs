@@ -11,6 +11,7 @@
 
 mod call;
 mod deadline;
+pub(crate) mod services;
 mod status;
 
 use std::fmt;
@@ -26,6 +27,7 @@ use longshore_wire::surface::Operation;
 use longshore_wire::v1::method::Method as OperationName;
 
 pub(crate) use self::call::answer;
+pub use self::services::{GrpcBody, GrpcServices};
 pub(crate) use self::status::refusal;
 use crate::reply::{self, Body, Response};
 use crate::version::ProtocolVersion;

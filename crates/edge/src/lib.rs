@@ -72,7 +72,7 @@ pub use auth::{
     Caller, Capabilities, Capability, CertificateMatch, Credential, Credentials, CredentialsBuilder,
     CredentialsError, Rights,
 };
-pub use grpc::Protobuf;
+pub use grpc::{GrpcBody, GrpcServices, Protobuf};
 pub use limits::{Limits, Rate};
 pub use listen::{ClientAuthority, Listeners, Tls, TlsError, TlsParts};
 pub use longshore_wire::agent::AgentSurface;
@@ -111,6 +111,8 @@ pub struct EdgeConfig {
     pub payload_log: PayloadLog,
     /// Converts the messages of gRPC. `None`: gRPC is not served.
     pub grpc: Option<&'static dyn Protobuf>,
+    /// Further services of gRPC, which are served where A2A is.
+    pub grpc_services: Option<Arc<dyn GrpcServices>>,
     /// The metrics of the whole process. The deployment says whether callers may read them.
     pub metrics: Arc<Metrics>,
 }
@@ -141,6 +143,7 @@ impl EdgeConfig {
             limits: Limits::default(),
             payload_log: PayloadLog::default(),
             grpc: None,
+            grpc_services: None,
         }
     }
 }

@@ -540,7 +540,8 @@ mod tests {
             shutdown: cut.clone(),
         };
         let place = Places::new(&Limits::default(), Arc::default()).take(address.ip(), &cut).await.unwrap();
-        let size = size_of_val(&connections.serve(socket, address.ip(), dispatcher, &place.connection));
+        let accepted = Accepted { socket, peer: address.ip(), only_grpc: false };
+        let size = size_of_val(&connections.serve(accepted, dispatcher, &place.connection));
         assert!(size <= MAX_SIZE, "{size}");
     }
 }

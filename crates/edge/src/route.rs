@@ -16,6 +16,7 @@ use longshore_wire::surface::{
 use longshore_wire::v1::method::Method as OperationName;
 use percent_encoding::percent_decode_str;
 
+use crate::grpc::GrpcServices;
 use crate::version::ProtocolVersion;
 
 /// What a path names.
@@ -36,6 +37,8 @@ enum RouteKind {
     Operations(ProtocolVersion, &'static str),
     /// A call of gRPC.
     Grpc(OperationName),
+    /// A call of another service of gRPC.
+    GrpcService(Access),
 }
 
 /// A resolved path.
@@ -73,7 +76,7 @@ impl Route {
     pub(crate) fn served(&self) -> Option<Served> {
         match self.kind {
             RouteKind::Fixed(row) => Some(row.served),
-            RouteKind::Operations(..) | RouteKind::Grpc(_) => None,
+            RouteKind::Operations(..) | RouteKind::Grpc(_) | RouteKind::GrpcService(_) => None,
         }
     }
 
@@ -90,7 +93,7 @@ impl Route {
         let kind = self.kind;
         OPERATIONS.iter().flat_map(move |operation| {
             let endpoints = match kind {
-                RouteKind::Fixed(_) | RouteKind::Grpc(_) => &[],
+                RouteKind::Fixed(_) | RouteKind::Grpc(_) | RouteKind::GrpcService(_) => &[],
                 RouteKind::Operations(version, _) => operation.rest(version),
             };
             let here = move |endpoint: &&Endpoint| {
@@ -106,6 +109,7 @@ impl Route {
             RouteKind::Fixed(row) => row.path,
             RouteKind::Operations(_, path) => path,
             RouteKind::Grpc(name) => name.as_str(),
+            RouteKind::GrpcService(_) => "gRPC service",
         }
     }
 
@@ -114,10 +118,15 @@ impl Route {
         let mut verbs: Vec<Verb> = match self.kind {
             RouteKind::Fixed(row) => row.verbs.to_vec(),
             RouteKind::Operations(..) => self.operations().map(|(_, verb)| verb).collect(),
-            RouteKind::Grpc(_) => vec![Verb::Post],
+            RouteKind::Grpc(_) | RouteKind::GrpcService(_) => vec![Verb::Post],
         };
         verbs.sort_by_key(|verb| *verb as u8);
         verbs.into_iter().map(Verb::as_str).collect()
+    }
+
+    /// Whether the path is a call of another service of gRPC.
+    pub(crate) fn is_grpc_service(&self) -> bool {
+        matches!(self.kind, RouteKind::GrpcService(_))
     }
 
     pub(crate) fn accepts(&self, verb: &Method) -> bool {
@@ -131,6 +140,7 @@ impl Route {
                 self.operations().next().map_or(Access::Credential, |(operation, _)| operation.access)
             }
             RouteKind::Grpc(name) => Operation::of(name).access,
+            RouteKind::GrpcService(access) => access,
         }
     }
 
@@ -143,6 +153,7 @@ impl Route {
                 operation.rest(ProtocolVersion::V1).first().map(|endpoint| endpoint.path)
             }
             RouteKind::Grpc(name) => Some(name.as_str()),
+            RouteKind::GrpcService(_) => None,
         }
     }
 }
@@ -161,18 +172,22 @@ pub(crate) fn logged_name(resolved: &Resolved, verb: &Method) -> Option<&'static
         Some(Served::WebSocket) => "WebSocket",
         None => {
             let first = || route.operations().next().map(|(operation, _)| operation);
-            route.operation(verb).or_else(first)?.method.as_str()
+            match route.kind {
+                RouteKind::GrpcService(_) => route.path(),
+                _ => route.operation(verb).or_else(first)?.method.as_str(),
+            }
         }
     })
 }
 
 /// The target of a gRPC call.
-pub(crate) fn resolve_grpc(path: &str) -> Target {
-    let (version, resolved) = match Operation::by_grpc(path) {
-        Some((version, operation)) => {
-            let route =
-                Route { kind: RouteKind::Grpc(operation.method), id: String::new(), sub_id: String::new() };
-            (Some(version), Resolved::Route(route))
+pub(crate) fn resolve_grpc(path: &str, services: Option<&dyn GrpcServices>) -> Target {
+    let of_service = || services?.access(path).map(|access| (None, RouteKind::GrpcService(access)));
+    let of_operation = Operation::by_grpc(path)
+        .map(|(version, operation)| (Some(version), RouteKind::Grpc(operation.method)));
+    let (version, resolved) = match of_operation.or_else(of_service) {
+        Some((version, kind)) => {
+            (version, Resolved::Route(Route { kind, id: String::new(), sub_id: String::new() }))
         }
         None => (None, Resolved::Unknown),
     };

@@ -10,10 +10,14 @@ mod convert;
 #[cfg(feature = "client")]
 pub mod refusal;
 pub mod rpc;
+#[cfg(feature = "server")]
+mod services;
 pub mod well_known;
 
 #[cfg(feature = "server")]
 pub use convert::Messages;
+#[cfg(feature = "server")]
+pub use services::Services;
 
 /// `lf.a2a.v1`, the package of A2A 1.0.
 #[expect(clippy::pedantic, clippy::use_self, clippy::allow_attributes, reason = "the code is generated")]

@@ -66,6 +66,8 @@ pub struct GrpcPlan {
     pub port: Option<u16>,
     /// Where clients reach the gateway over gRPC. `None`: where they reach it otherwise.
     pub public_url: Option<Url>,
+    pub reflection: bool,
+    pub health: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -193,7 +195,8 @@ fn grpc(reader: &mut Reader<'_>) -> Option<GrpcPlan> {
         Port::Number(port) => Some(port),
         Port::Off => None,
     };
-    is_on.then_some(GrpcPlan { port, public_url })
+    let (reflection, health) = (reader.switch(&table::GRPC_REFLECTION), reader.switch(&table::GRPC_HEALTH));
+    is_on.then_some(GrpcPlan { port, public_url, reflection, health })
 }
 
 /// A setting that has no effect without another one is a problem.

@@ -54,6 +54,8 @@ pub const ALL: &[&Setting] = &[
     &GRPC,
     &GRPC_PORT,
     &GRPC_PUBLIC_URL,
+    &GRPC_REFLECTION,
+    &GRPC_HEALTH,
     &MISSING_VERSION,
     &REQUIRED_EXTENSIONS,
     &BEARER_TOKEN,

@@ -72,7 +72,7 @@ async fn ask(dispatcher: &Dispatcher, peer: IpAddr, request: Builder) -> Answer 
 
 async fn ask_with<B>(dispatcher: &Dispatcher, peer: IpAddr, request: Builder, body: B) -> Answer
 where
-    B: http_body::Body<Data = Bytes>,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
     let response = dispatcher.answer(peer, None, request.body(body).unwrap()).await;

@@ -36,6 +36,12 @@ pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolV
     let default = deployment.default_version(version, base);
     let entry = |version: ProtocolVersion| {
         let (features, mut gaps) = features_and_gaps(version);
+        let mut features = features.to_vec();
+        if deployment.grpc_url.is_some() {
+            features.push(GRPC);
+        } else {
+            gaps.push(NO_GRPC);
+        }
         if !deployment.push {
             gaps.push("Push notifications are switched off.");
         }
@@ -59,7 +65,10 @@ pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolV
     })
 }
 
-/// What this gateway supports of a version, and what is missing.
+const GRPC: &str = "All operations over gRPC, without the methods of extensions.";
+const NO_GRPC: &str = "There is no gRPC binding.";
+
+/// What this gateway supports of a version, and what is missing, besides gRPC and push notifications.
 fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], Vec<&'static str>) {
     match version {
         ProtocolVersion::V1 => (
@@ -67,9 +76,9 @@ fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], Vec<
                 "All operations over JSON-RPC and HTTP+JSON.",
                 "Streams can be resumed with Last-Event-ID, without lost or repeated events.",
                 "Extensions by A2A-Extensions: methods, and fields of requests and responses.",
-                "Errors with google.rpc.ErrorInfo in both bindings.",
+                "Errors with google.rpc.ErrorInfo in every binding.",
             ],
-            vec!["There is no gRPC binding.", "There are no tenants."],
+            vec!["There are no tenants."],
         ),
         ProtocolVersion::V03 => (
             &[
@@ -78,7 +87,7 @@ fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], Vec<
                 "The fields of extensions without activation.",
                 "Tasks are shared with version 1.0.",
             ],
-            vec!["There is no gRPC binding.", "All blocks of a stream belong to one artifact."],
+            vec!["All blocks of a stream belong to one artifact."],
         ),
     }
 }

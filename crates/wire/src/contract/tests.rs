@@ -27,6 +27,7 @@ pub(crate) fn full() -> Deployment {
         surface: &crate::opencode::SURFACE,
         version: "3.2.1".to_owned(),
         public_url: "https://agent.example.com/a/".to_owned(),
+        grpc_url: Some("https://grpc.example.com".to_owned()),
         documentation_url: Some("https://example.com/agent".to_owned()),
         missing_version: MissingVersion::V03,
         schemes: vec![AuthScheme::ApiKey, AuthScheme::Basic, AuthScheme::Bearer, AuthScheme::Bearer],
@@ -234,7 +235,8 @@ fn a_card_below_a_base_names_the_base() {
         let card = card(&deployment, version, Audience::Anonymous, base);
         let socket = format!("{}/ws", url.replacen("https", "wss", 1));
         let urls: Vec<&str> = card.interfaces.iter().map(|interface| interface.url.as_str()).collect();
-        assert_eq!(urls, [url, url, &socket]);
+        // The address of gRPC has no path.
+        assert_eq!(urls, [url, url, "https://grpc.example.com", &socket]);
     }
 }
 

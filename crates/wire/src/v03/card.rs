@@ -89,7 +89,7 @@ mod tests {
         let theirs: AgentCard = serde_json::from_slice(&merged(&card())).unwrap();
         let interfaces = theirs.supported_interfaces.iter();
         let versions: Vec<&str> = interfaces.map(|interface| interface.protocol_version.as_str()).collect();
-        assert_eq!(versions, ["1.0", "1.0", "0.3", "0.3"]);
+        assert_eq!(versions, ["1.0", "1.0", "1.0", "0.3", "0.3", "0.3"]);
         assert_eq!(theirs.capabilities.unwrap().extended_agent_card, Some(true));
         assert!(theirs.security_schemes.values().all(|scheme| scheme.scheme.is_some()));
     }

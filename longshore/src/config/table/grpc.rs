@@ -32,3 +32,22 @@ pub const GRPC_PUBLIC_URL: Setting = Setting {
     help: "Where clients reach the gateway over gRPC, such as https://grpc.example.com: for the card. It has no path. Set it if a \
            proxy passes gRPC on; one that does not needs `grpc.enabled = false`, so that the card names no gRPC.",
 };
+
+pub const GRPC_REFLECTION: Setting = Setting {
+    key: "grpc.reflection",
+    flag: Some("grpc-reflection"),
+    env: Some("LONGSHORE_GRPC_REFLECTION"),
+    kind: Kind::Switch,
+    fallback: Value("false"),
+    help: "Whether tools such as grpcurl can read which calls there are (reflection, v1 and v1alpha). They need a credential.",
+};
+
+pub const GRPC_HEALTH: Setting = Setting {
+    key: "grpc.health",
+    flag: Some("grpc-health"),
+    env: Some("LONGSHORE_GRPC_HEALTH"),
+    kind: Kind::Switch,
+    fallback: Value("false"),
+    help: "Whether the standard health service of gRPC is served, for load balancers. It says only that the gateway runs. `Check` \
+           needs no credential; `Watch` does.",
+};
