@@ -43,6 +43,7 @@ use crate::incoming::{Incoming, verbs};
 use crate::jsonrpc::{self, Carrier};
 use crate::limits::{Bodies, OpenRequest, Slots};
 use crate::metrics::MetricsPage;
+use crate::multiplexer::{MessageHead, Refusal};
 use crate::operation::{MAX_BACKGROUND_CALLS, Operations};
 use crate::page::{self, Page};
 use crate::payload;
@@ -50,7 +51,6 @@ use crate::reply::{self, Response};
 use crate::request_line::RequestLine;
 use crate::rest;
 use crate::route::{self, Route};
-use crate::session::{Refusal, SessionHead};
 use crate::sse::{Budget, StreamSettings};
 use crate::trace;
 use crate::version::RequestedVersion;
@@ -187,7 +187,7 @@ impl Dispatcher {
     /// Answers one message of a connection that carries several requests, also if its handler panics.
     pub(crate) async fn answer_message(
         &self,
-        head: &SessionHead,
+        head: &MessageHead,
         message: &[u8],
         refusal: Option<Refusal>,
     ) -> Response {

@@ -1,4 +1,4 @@
-//! The JSON-RPC binding: `POST /`, and the messages of connections that carry several requests (`session`).
+//! The JSON-RPC binding: `POST /`, and the messages of connections that carry several requests (`multiplexer`).
 //!
 //! The checks, in order: media type, body, envelope, protocol version, required extensions, method, parameters. A request
 //! without an id is a notification: a command is executed, a query is not, and the response is 204 whatever the result. In 0.3

@@ -3,7 +3,8 @@
 //! A request passes these stages, each of which may end it: [`listen`](crate::listen) (the connection and its timeouts), `gate`
 //! (origin, host, [`auth`], the `limits`), `route` (the row of the table that the path names), a binding (`jsonrpc` or `rest`: media
 //! type, body, decoding by `wire` into a `command`), and `operation`, which calls the engine. The reply is a value or a reader of
-//! events, which the binding encodes as one JSON body or as a stream (`log`, `sse`). Besides the bindings, `dispatch` has
+//! events, which the binding encodes as one JSON body or as a stream (`log`, `sse`). A `websocket`, or `stdio`, carries many
+//! requests as messages, which a `multiplexer` answers like requests of JSON-RPC. Besides the bindings, `dispatch` has
 //! `documents`, which serves cards, the `OpenAPI` document and health; `file` serves the files of tasks, and `audit` counts calls of
 //! extension methods and logs those that change something.
 //!
@@ -37,6 +38,7 @@ mod log;
 mod log_lines;
 mod media;
 mod metrics;
+mod multiplexer;
 pub mod opencode;
 mod operation;
 mod page;
@@ -48,7 +50,6 @@ mod response_format;
 mod rest;
 mod route;
 mod rules;
-mod session;
 mod sse;
 mod stdio;
 #[cfg(test)]

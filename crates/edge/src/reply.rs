@@ -16,8 +16,8 @@ use longshore_wire::jsonrpc::Id;
 
 use crate::count;
 use crate::media::Media;
+use crate::multiplexer::MessageHead;
 use crate::rules::Errors;
-use crate::session::SessionHead;
 use crate::version::{ProtocolVersion, VERSION_HEADER};
 pub(crate) type Response = http::Response<Body>;
 
@@ -34,7 +34,7 @@ pub(crate) enum Body {
         left: u64,
     },
     /// A WebSocket takes over the connection.
-    Socket(Arc<SessionHead>),
+    Socket(Arc<MessageHead>),
 }
 
 impl http_body::Body for Body {

@@ -17,7 +17,7 @@ use crate::Edge;
 use crate::auth::Caller;
 use crate::dispatch::Dispatcher;
 use crate::guard::Bound;
-use crate::session::{Session, SessionHead};
+use crate::multiplexer::{MessageHead, Multiplexer};
 
 /// The client has no address. It runs on this machine.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -34,18 +34,18 @@ pub(crate) async fn serve(
     let (grace, max_bytes) = (config.shutdown_grace, config.max_body_bytes);
     let bound = Bound { address: None, has_tls: false };
     let dispatcher = Dispatcher::new(engine, config, bound, shutdown.clone(), tasks);
-    let head = SessionHead::new(ADDRESS, Arc::new(caller), Binding::Stdio, None, None);
-    let mut session = Session::new(Arc::new(dispatcher), Arc::new(head));
+    let head = MessageHead::new(ADDRESS, Arc::new(caller), Binding::Stdio, None, None);
+    let mut requests = Multiplexer::new(Arc::new(dispatcher), Arc::new(head));
     let mut lines = Lines::new(input, if max_bytes == 0 { usize::MAX } else { max_bytes });
     let mut output = BufWriter::new(output);
     let serving = async {
         loop {
             let is_closing = shutdown.is_cancelled();
-            if is_closing && session.is_idle() {
+            if is_closing && requests.is_idle() {
                 return io::Result::Ok(());
             }
             tokio::select! {
-                message = session.next() => {
+                message = requests.next() => {
                     let Some(message) = message else { continue };
                     let written = async {
                         output.write_all(&message).await?;
@@ -56,12 +56,12 @@ pub(crate) async fn serve(
                     tokio::select! {
                         biased;
                         written = written => written?,
-                        never = session.work() => match never {},
+                        never = requests.work() => match never {},
                     }
                 }
-                line = lines.next(), if !is_closing && session.has_room() => match line? {
-                    Some(Line::Whole(line)) => session.receive(line),
-                    Some(Line::TooLong) => session.refuse(too_long(max_bytes)),
+                line = lines.next(), if !is_closing && requests.has_room() => match line? {
+                    Some(Line::Whole(line)) => requests.receive(line),
+                    Some(Line::TooLong) => requests.refuse(too_long(max_bytes)),
                     None => shutdown.cancel(),
                 },
                 () = shutdown.cancelled(), if !is_closing => {}

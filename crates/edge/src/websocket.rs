@@ -17,8 +17,8 @@ use tokio_tungstenite::tungstenite::handshake::server::create_response;
 
 use crate::auth::{self, Caller};
 use crate::incoming::Incoming;
+use crate::multiplexer::MessageHead;
 use crate::reply::{self, Body, Response};
-use crate::session::SessionHead;
 
 /// The subprotocol: JSON-RPC in text messages.
 pub(crate) const SUBPROTOCOL: &str = "longshore.jsonrpc";
@@ -55,7 +55,7 @@ pub(crate) fn accept(caller: &Arc<Caller>, incoming: &Incoming<'_>) -> Response 
     match shake_hands(parts) {
         Ok(mut response) => {
             let head =
-                SessionHead::new(*peer, Arc::clone(caller), Binding::WebSocket, target.base, Some(parts));
+                MessageHead::new(*peer, Arc::clone(caller), Binding::WebSocket, target.base, Some(parts));
             *response.body_mut() = Body::Socket(Arc::new(head));
             response
         }

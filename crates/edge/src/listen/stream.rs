@@ -20,8 +20,8 @@ use http_body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::limits::OpenRequest;
+use crate::multiplexer::MessageHead;
 use crate::reply::{self, Body, Response};
-use crate::session::SessionHead;
 
 /// Events below this size are copied into the write buffer. Longer ones are written from the shared bytes.
 const COPIED_BELOW: usize = 2 * 1024;
@@ -55,7 +55,7 @@ pub(super) enum Handed {
 pub(super) struct HandedSocket {
     /// The encoded head of the response.
     pub(super) head: Vec<u8>,
-    pub(super) session: Arc<SessionHead>,
+    pub(super) requests: Arc<MessageHead>,
     /// Keeps the request open until the WebSocket has ended.
     pub(super) open: OpenRequest,
 }
@@ -141,8 +141,8 @@ impl Handover {
                 let head = encode_head(&head, closes_connection);
                 Handed::Stream(HandedStream { head, events, closes_connection, open })
             }
-            Body::Socket(session) if can_be_handed_over => {
-                Handed::Socket(HandedSocket { head: encode_head(&head, false), session, open })
+            Body::Socket(requests) if can_be_handed_over => {
+                Handed::Socket(HandedSocket { head: encode_head(&head, false), requests, open })
             }
             // The client sent the handshake before it had read the response to an earlier request.
             Body::Socket(_) => return Some((reply::empty(StatusCode::SERVICE_UNAVAILABLE), open)),

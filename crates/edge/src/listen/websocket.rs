@@ -1,4 +1,4 @@
-//! Serves a WebSocket after its handshake: reads messages into a session, and writes what the session has to send.
+//! Serves a WebSocket after its handshake: reads messages into a multiplexer, and writes what the multiplexer has to send.
 //!
 //! While the client does not read, nothing is read from a log and no further message is read. Long messages are written in fragments,
 //! so a stalled client costs a buffer, and one event for which the socket has no room.
@@ -25,7 +25,7 @@ use super::transport::Transport;
 use super::{ConnectionWatch, LINGER_BYTES, LINGER_FOR, PING_EVERY};
 use crate::dispatch::Dispatcher;
 use crate::limits::{Bodies, HeldBody};
-use crate::session::Session;
+use crate::multiplexer::Multiplexer;
 
 /// How much is read at once. A message that fits is not counted as one that is arriving.
 const READ_BUFFER: usize = 4 * 1024;
@@ -60,7 +60,7 @@ pub(super) async fn serve(
     dispatcher: &Arc<Dispatcher>,
     watch: &ConnectionWatch<'_>,
 ) {
-    let HandedSocket { head, session: session_head, open: _open } = handed;
+    let HandedSocket { head, requests: message_head, open: _open } = handed;
     let serving = async {
         if socket.write_all(&head).await.is_err() || socket.flush().await.is_err() {
             return;
@@ -72,13 +72,13 @@ pub(super) async fn serve(
             .write_buffer_size(WRITE_BUFFER)
             .max_message_size(most)
             .max_frame_size(most);
-        let principal = &session_head.caller.principal;
+        let principal = &message_head.caller.principal;
         let socket = MeteredSocket::new(socket, &bindings.bodies, principal);
         let mut socket =
             WebSocketStream::from_partially_read(socket, read.to_vec(), Role::Server, Some(config)).await;
-        let session = Session::new(Arc::clone(dispatcher), Arc::clone(&session_head));
+        let requests = Multiplexer::new(Arc::clone(dispatcher), Arc::clone(&message_head));
         let limits = Limits { idle: dispatcher.websocket_idle(), message_timeout: bindings.limits.timeout };
-        let end = run(&mut socket, session, limits, watch).await;
+        let end = run(&mut socket, requests, limits, watch).await;
         finish(socket, end).await;
     };
     tokio::select! {
@@ -95,7 +95,7 @@ struct Limits {
 
 async fn run(
     socket: &mut WebSocketStream<MeteredSocket<'_>>,
-    mut session: Session,
+    mut requests: Multiplexer,
     limits: Limits,
     watch: &ConnectionWatch<'_>,
 ) -> End {
@@ -105,25 +105,25 @@ async fn run(
     let mut shutdown = std::pin::pin!(watch.shutdown.cancelled());
     let (mut is_closing, mut has_heard, mut last_used) = (false, true, Instant::now());
     loop {
-        if is_closing && session.is_idle() {
+        if is_closing && requests.is_idle() {
             return End::Close(CloseCode::Away, "the gateway shuts down; reconnect and resume");
         }
         tokio::select! {
-            message = session.next() => {
+            message = requests.next() => {
                 last_used = Instant::now();
                 if let Some(message) = message
-                    && write(socket, &mut session, message).await.is_err()
+                    && write(socket, &mut requests, message).await.is_err()
                 {
                     return End::Client;
                 }
             }
-            incoming = socket.next(), if !is_closing && session.has_room() => {
+            incoming = socket.next(), if !is_closing && requests.has_room() => {
                 has_heard = true;
                 match incoming {
                     Some(Ok(Message::Text(text))) => {
                         last_used = Instant::now();
                         socket.get_mut().end_message();
-                        session.receive(Bytes::from(text));
+                        requests.receive(Bytes::from(text));
                     }
                     Some(Ok(Message::Binary(_))) => {
                         return End::Close(CloseCode::Unsupported, "send text messages");
@@ -141,14 +141,14 @@ async fn run(
                 if socket.get_ref().since.is_some_and(|since| since + limits.message_timeout <= now) {
                     return End::Unreadable(CloseCode::Policy, "the message did not arrive in time");
                 }
-                if !session.is_idle() {
+                if !requests.is_idle() {
                     last_used = now;
                 }
                 if limits.idle.is_some_and(|idle| last_used + idle <= now) {
                     return End::Close(CloseCode::Normal, "no request for a long time");
                 }
                 // A client whose messages are not read cannot be heard.
-                if !is_closing && session.has_room() && !std::mem::take(&mut has_heard) {
+                if !is_closing && requests.has_room() && !std::mem::take(&mut has_heard) {
                     tracing::debug!("a WebSocket ends: its client did not answer a ping");
                     return End::Client;
                 }
@@ -164,7 +164,7 @@ async fn run(
 /// Writes a message, and those that are ready after it. Meanwhile requests proceed, but no event is read.
 async fn write(
     socket: &mut WebSocketStream<MeteredSocket<'_>>,
-    session: &mut Session,
+    requests: &mut Multiplexer,
     message: Bytes,
 ) -> Result<()> {
     let mut next = Some(message);
@@ -173,9 +173,9 @@ async fn write(
         tokio::select! {
             biased;
             fed = feed(socket, message) => fed?,
-            never = session.work() => match never {},
+            never = requests.work() => match never {},
         }
-        next = session.next().now_or_never().flatten();
+        next = requests.next().now_or_never().flatten();
     }
     if let Some(message) = next {
         feed(socket, message).await?;
@@ -183,7 +183,7 @@ async fn write(
     tokio::select! {
         biased;
         flushed = socket.flush() => flushed,
-        never = session.work() => match never {},
+        never = requests.work() => match never {},
     }
 }
 

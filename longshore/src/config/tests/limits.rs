@@ -61,7 +61,6 @@ const ROWS: &[Row] = &[
         |plan| format!("{:?}", plan.limits.requests_per_connection),
         "Some(7)",
     ),
-    (&table::WEBSOCKET_PATH, "/live", |plan| format!("{:?}", plan.listen.websocket), r#"Some("/live")"#),
     (&table::WEBSOCKET_IDLE, "1.5", |plan| format!("{:?}", plan.listen.websocket_idle), "Some(1.5s)"),
     (&table::BODY_BYTES, "7", |plan| format!("{:?}", plan.limits.body_bytes), "Some(7)"),
     (&table::UNFINISHED_BYTES, "7", |plan| format!("{:?}", plan.limits.unfinished_bytes), "Some(7)"),

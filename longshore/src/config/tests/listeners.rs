@@ -1,4 +1,4 @@
-//! The settings of TLS, of client certificates and of the unix socket.
+//! The settings of TLS, of client certificates, of the unix socket and of WebSockets.
 
 use longshore_edge::CertificateMatch;
 
@@ -40,6 +40,17 @@ fn the_unix_socket_is_read() {
         );
         let expected = UnixPlan { path: "/run/s".into(), mode: 0o660, principal: Some("ada".to_owned()) };
         assert_eq!(listen_on(&file).unix, Some(expected));
+    }
+}
+
+#[test]
+fn the_path_of_websockets_is_read() {
+    assert_eq!(listen_on("").websocket.as_deref(), Some("/ws"));
+    assert_eq!(listen_on("[serve]\nwebsocket_path = \"/live\"\n").websocket.as_deref(), Some("/live"));
+    assert_eq!(listen_on("[serve]\nwebsocket_path = \"off\"\n").websocket, None);
+    for path in ["/tasks", "ws", "/ws/"] {
+        let problems = variables(&[("LONGSHORE_WEBSOCKET_PATH", path)]);
+        assert!(problems.join("").contains("must be off or a path such as /ws"), "{path}: {problems:?}");
     }
 }
 

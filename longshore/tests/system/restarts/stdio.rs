@@ -81,7 +81,12 @@ async fn a_parent_streams_a_task_and_resumes_it_with_its_next_gateway() {
     // Several requests at once, in both versions, and lines that are no requests.
     parent.write("{\n[]\n\n").await;
     parent.call(2, "tasks/get", &json!({"id": task})).await;
-    let answers = [parent.next().await, parent.next().await, parent.next().await];
+    let mut answers = Vec::new();
+    while answers.len() < 3 {
+        // The stream may go on meanwhile.
+        answers.push(parent.next().await);
+        answers.retain(|answer| answer["id"] != 1);
+    }
     let codes: Vec<i64> = answers.iter().filter_map(|answer| answer["error"]["code"].as_i64()).collect();
     assert_eq!(codes, [-32700, -32600], "{answers:?}");
     assert!(answers.iter().any(|answer| answer["result"]["kind"] == "task"), "{answers:?}");

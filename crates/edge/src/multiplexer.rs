@@ -37,7 +37,7 @@ const INHERITED: [&str; 5] = [VERSION_HEADER, HEADER, HEADER_V03, "traceparent",
 
 /// What all messages of a connection have in common.
 #[derive(Debug)]
-pub(crate) struct SessionHead {
+pub(crate) struct MessageHead {
     pub(crate) peer: IpAddr,
     pub(crate) caller: Arc<Caller>,
     /// The label of the metrics.
@@ -48,7 +48,7 @@ pub(crate) struct SessionHead {
     pub(crate) parts: Parts,
 }
 
-impl SessionHead {
+impl MessageHead {
     /// `handshake`: the request that opened the connection. `None`: the connection has none.
     pub(crate) fn new(
         peer: IpAddr,
@@ -110,9 +110,9 @@ pub(crate) struct Refusal {
 }
 
 /// The open requests of a connection.
-pub(crate) struct Session {
+pub(crate) struct Multiplexer {
     dispatcher: Arc<Dispatcher>,
-    head: Arc<SessionHead>,
+    head: Arc<MessageHead>,
     most: usize,
     /// The open requests by the number of their message.
     open: HashMap<u64, OpenCall>,
@@ -132,8 +132,8 @@ struct OpenCall {
     abort: AbortHandle,
 }
 
-impl Session {
-    pub(crate) fn new(dispatcher: Arc<Dispatcher>, head: Arc<SessionHead>) -> Self {
+impl Multiplexer {
+    pub(crate) fn new(dispatcher: Arc<Dispatcher>, head: Arc<MessageHead>) -> Self {
         Self {
             most: dispatcher.requests_per_connection(),
             dispatcher,
