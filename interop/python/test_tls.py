@@ -1,12 +1,14 @@
 """The official SDK over TLS, with a client certificate as its credential."""
 
 import contextlib
+import functools
 import json
 import os
 import pathlib
 import ssl
 import subprocess
 
+import grpc
 import httpx
 import pytest
 
@@ -79,19 +81,33 @@ def trusting(directory: pathlib.Path, **more) -> httpx.AsyncClient:
     return httpx.AsyncClient(verify=context, timeout=TIMEOUT, trust_env=False, **more)
 
 
+def channel(directory: pathlib.Path, address: str) -> grpc.aio.Channel:
+    """A gRPC channel with the client certificate, that trusts the authority of the test."""
+    files = [(directory / name).read_bytes() for name in ('ca.pem', 'client.key', 'client.pem')]
+    options = [('grpc.enable_http_proxy', 0)]
+    return grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(*files), options=options)
+
+
 async def test_every_binding_works_over_tls_with_a_client_certificate(gateway, tmp_path):
     with over_tls(gateway, tmp_path) as url:
         async with trusting(tmp_path, presents_certificate=True) as http:
             card = await A2ACardResolver(http, url).get_agent_card()
-            assert all(interface.url.startswith('https://') for interface in card.supported_interfaces)
+            for interface in card.supported_interfaces:
+                # The address of gRPC has no scheme.
+                assert interface.url.startswith('https://') or interface.protocol_binding == 'GRPC'
             assert [scheme.WhichOneof('scheme') for scheme in card.security_schemes.values()] == ['mtls_security_scheme']
-            for binding in ('JSONRPC', 'HTTP+JSON'):
-                config = ClientConfig(httpx_client=http, supported_protocol_bindings=[binding])
+            for binding in ('JSONRPC', 'HTTP+JSON', 'GRPC'):
+                options = {
+                    'httpx_client': http,
+                    'grpc_channel_factory': functools.partial(channel, tmp_path),
+                    'supported_protocol_bindings': [binding],
+                }
+                config = ClientConfig(**options)
                 events = await gather(ClientFactory(config).create(card).send_message(ask('scn:text n=4 text="ahoy"')))
                 task = fold(events)
                 assert task.status.state == TaskState.TASK_STATE_COMPLETED
                 assert texts(task) == [('text', 'ahoy')]
-                unary = ClientFactory(ClientConfig(httpx_client=http, supported_protocol_bindings=[binding], streaming=False))
+                unary = ClientFactory(ClientConfig(**options, streaming=False))
                 assert texts(await send(unary.create(card), ask('scn:text n=1 text="aye"'))) == [('text', 'aye')]
         async with trusting(tmp_path) as http:
             assert (await http.get(f'{url}/tasks')).status_code == 401

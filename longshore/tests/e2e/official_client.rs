@@ -6,8 +6,8 @@ use std::time::Duration;
 use a2a::{
     A2AError, AgentCard, CancelTaskRequest, GetTaskRequest, ListTasksRequest, Message, Part, Role,
     SendMessageConfiguration, SendMessageRequest, SendMessageResponse, StreamResponse,
-    SubscribeToTaskRequest, TRANSPORT_PROTOCOL_HTTP_JSON, TRANSPORT_PROTOCOL_JSONRPC, Task, TaskState,
-    error_code,
+    SubscribeToTaskRequest, TRANSPORT_PROTOCOL_GRPC, TRANSPORT_PROTOCOL_HTTP_JSON,
+    TRANSPORT_PROTOCOL_JSONRPC, Task, TaskState, error_code,
 };
 use a2a_client::agent_card::AgentCardResolver;
 use a2a_client::auth::AuthInterceptor;
@@ -35,8 +35,10 @@ async fn the_official_client_uses_every_operation_over_both_bindings() {
     let expected = [
         (TRANSPORT_PROTOCOL_JSONRPC, "1.0"),
         (TRANSPORT_PROTOCOL_HTTP_JSON, "1.0"),
+        (TRANSPORT_PROTOCOL_GRPC, "1.0"),
         (TRANSPORT_PROTOCOL_HTTP_JSON, "0.3"),
         (TRANSPORT_PROTOCOL_JSONRPC, "0.3"),
+        (TRANSPORT_PROTOCOL_GRPC, "0.3"),
     ];
     assert_eq!(offered, expected);
     assert_eq!(card.capabilities.streaming, Some(true), "{card:#?}");
