@@ -53,6 +53,11 @@ function version1() {
   const message = (text, ids) => ({ ...request(text, ids), configuration: undefined });
   const event = (value) => types.StreamResponse.toJSON(value);
   const task = (value) => types.Task.toJSON(value);
+  const plain = (value) => {
+    const { taskId, id, url, token, authentication } = types.TaskPushNotificationConfig.toJSON(value);
+    const { scheme, credentials } = authentication ?? {};
+    return { taskId, id, url, token: token || undefined, scheme, credentials: credentials || undefined };
+  };
   return {
     name: '@a2a-js/sdk 1.x',
     final: false,
@@ -67,6 +72,20 @@ function version1() {
     resubscribe: (client, id) => map(client.resubscribeTask({ tenant: '', id }), event),
     list: async (client, filter) =>
       types.ListTasksResponse.toJSON(await client.listTasks(types.ListTasksRequest.fromJSON(filter))),
+    // The configuration of a task, in one format for all clients.
+    push: {
+      create: async (client, push) =>
+        plain(await client.createTaskPushNotificationConfig(types.TaskPushNotificationConfig.fromJSON(push))),
+      get: async (client, taskId, id) => plain(await client.getTaskPushNotificationConfig({ tenant: '', taskId, id })),
+      list: async (client, taskId) =>
+        (await client.listTaskPushNotificationConfig({ tenant: '', taskId, pageSize: 0, pageToken: '' })).configs.map(plain),
+      delete: (client, taskId, id) => client.deleteTaskPushNotificationConfig({ tenant: '', taskId, id }),
+      send: async (client, text, push) => {
+        const { message, ...rest } = request(text);
+        const configuration = types.SendMessageConfiguration.fromJSON({ taskPushNotificationConfig: push });
+        return task(await client.sendMessage({ ...rest, message, configuration }));
+      },
+    },
     state: (status) => status.state.replace('TASK_STATE_', '').toLowerCase().replace('_', '-'),
     kind: (said) => Object.keys(said)[0],
     value: (said) => Object.values(said)[0],
@@ -94,6 +113,14 @@ function version03() {
   const message = (text, ids) => ({
     message: { kind: 'message', messageId: randomUUID(), role: 'user', parts: [{ kind: 'text', text }], ...ids },
   });
+  const nested = ({ taskId, id, url, token, authentication: { scheme, credentials } }) => ({
+    taskId,
+    pushNotificationConfig: { id, url, token, authentication: { schemes: [scheme], credentials } },
+  });
+  const plain = ({ taskId, pushNotificationConfig: { id, url, token, authentication } }) => {
+    const { schemes, credentials } = authentication ?? {};
+    return { taskId, id, url, token: token || undefined, scheme: schemes?.[0], credentials: credentials || undefined };
+  };
   const kinds = { task: 'task', 'status-update': 'statusUpdate', 'artifact-update': 'artifactUpdate' };
   return {
     name: '@a2a-js/sdk 0.3.x',
@@ -108,6 +135,18 @@ function version03() {
     get: (client, id, historyLength) => client.getTask({ id, historyLength }),
     cancel: (client, id) => client.cancelTask({ id }),
     resubscribe: (client, id) => client.resubscribeTask({ id }),
+    push: {
+      create: async (client, push) => plain(await client.setTaskPushNotificationConfig(nested(push))),
+      get: async (client, id, pushNotificationConfigId) =>
+        plain(await client.getTaskPushNotificationConfig({ id, pushNotificationConfigId })),
+      list: async (client, id) => (await client.listTaskPushNotificationConfig({ id })).map(plain),
+      delete: (client, id, pushNotificationConfigId) =>
+        client.deleteTaskPushNotificationConfig({ id, pushNotificationConfigId }),
+      send: (client, text, push) => {
+        const configuration = { blocking: true, pushNotificationConfig: nested(push).pushNotificationConfig };
+        return client.sendMessage({ ...message(text), configuration });
+      },
+    },
     state: (status) => status.state,
     kind: (said) => kinds[said.kind],
     value: (said) => said,

@@ -29,7 +29,14 @@ export async function start() {
   const [workspace, home, data] = ['workspace', 'home', 'data'].map((name) => join(directory, name));
   makeRepository(workspace);
   mkdirSync(home);
-  const env = { PATH: `${TOOLS}${delimiter}${process.env.PATH}`, HOME: home, A2A_BEARER_TOKEN: TOKEN };
+  const env = {
+    PATH: `${TOOLS}${delimiter}${process.env.PATH}`,
+    HOME: home,
+    A2A_BEARER_TOKEN: TOKEN,
+    // Receivers of push notifications are on this machine.
+    LONGSHORE_PUSH_ALLOW_HTTP: 'true',
+    LONGSHORE_PUSH_INTERNAL_NETWORKS: '127.0.0.1',
+  };
   const flags = ['--demo', '--data-dir', data, '--workspace', workspace];
   const log = join(directory, 'gateway.log');
   const child = spawn(BINARY, ['serve', ...flags, '--port', '0'], {

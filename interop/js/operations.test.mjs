@@ -1,4 +1,4 @@
-// Every operation of the official JavaScript clients except push notifications, over each binding and protocol version.
+// Every operation of the official JavaScript clients, over each binding and protocol version.
 
 import assert from 'node:assert/strict';
 import { randomUUID } from 'node:crypto';
@@ -169,6 +169,25 @@ function operations(adapter, binding) {
     const { id } = await adapter.send(client, 'scn:text n=1');
     await assert.rejects(adapter.cancel(client, id), adapter.refused('TaskNotCancelableError'));
     await assert.rejects(adapter.send(client, 'more', { taskId: id }), adapter.refused('UnsupportedOperationError'));
+  });
+
+  it('creates, reads, lists and deletes a push configuration', async () => {
+    const client = await connect();
+    const { push } = adapter;
+    const authentication = { scheme: 'Bearer', credentials: 'planted-credentials' };
+    // Nothing listens there: this test looks at the configurations only.
+    const about = { id: 'hook', url: 'http://127.0.0.1:1025/hook', token: 'planted-token', authentication };
+    const task = await push.send(client, 'scn:text n=1', about);
+    const { url } = about;
+    const hidden = { token: undefined, credentials: undefined };
+    const expected = (id) => ({ taskId: task.id, id, url, scheme: 'Bearer', ...hidden });
+    assert.deepEqual(await push.get(client, task.id, 'hook'), expected('hook'));
+    const created = await push.create(client, { ...about, taskId: task.id, id: 'second' });
+    assert.deepEqual(created, expected('second'));
+    assert.deepEqual(await push.list(client, task.id), [expected('hook'), expected('second')]);
+    await push.delete(client, task.id, 'hook');
+    assert.deepEqual(await push.list(client, task.id), [expected('second')]);
+    await assert.rejects(push.get(client, task.id, 'hook'), adapter.refused('TaskNotFoundError'));
   });
 
   it('reports a wrong token', async () => {

@@ -78,6 +78,9 @@ def start(directory: pathlib.Path) -> Gateway:
         'PATH': f'{TOOLS}{os.pathsep}{os.environ["PATH"]}',
         'HOME': str(home),
         'A2A_BEARER_TOKEN': TOKEN,
+        # Receivers of push notifications are on this machine.
+        'LONGSHORE_PUSH_ALLOW_HTTP': 'true',
+        'LONGSHORE_PUSH_INTERNAL_NETWORKS': '127.0.0.1',
     }
     data = directory / 'data'
     flags = ['--demo', '--data-dir', str(data), '--workspace', str(workspace)]

@@ -33,7 +33,7 @@ from sdk import ask, fold, gather, send, texts
 async def test_the_card_names_both_bindings_and_what_opens_them(card):
     assert card.name
     assert card.capabilities.streaming
-    assert not card.capabilities.push_notifications
+    assert card.capabilities.push_notifications
     interfaces = {(interface.protocol_binding, interface.protocol_version) for interface in card.supported_interfaces}
     assert interfaces == {(binding, version) for binding in ('JSONRPC', 'HTTP+JSON') for version in ('1.0', '0.3')}
     assert card.skills and all(skill.id and skill.description and skill.tags for skill in card.skills)

@@ -90,7 +90,7 @@ async def test_the_card_names_both_bindings_and_what_opens_them(card):
     interfaces = {interface.transport for interface in card.additional_interfaces}
     assert interfaces | {card.preferred_transport} == {'JSONRPC', 'HTTP+JSON'}
     assert card.capabilities.streaming
-    assert not card.capabilities.push_notifications
+    assert card.capabilities.push_notifications
     assert card.supports_authenticated_extended_card
     assert [scheme.root.scheme.lower() for scheme in card.security_schemes.values()] == ['bearer']
     assert [set(requirement) for requirement in card.security] == [set(card.security_schemes)]

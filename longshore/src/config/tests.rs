@@ -21,6 +21,7 @@ mod agents;
 mod aliases;
 mod limits;
 mod listeners;
+mod push;
 mod traces;
 
 /// The sources of one configuration.

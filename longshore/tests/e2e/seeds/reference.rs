@@ -33,7 +33,7 @@ pub(super) fn the_card_is_found(gateway: &mut SeedGateway, example: &Example) {
     let capabilities = &card["capabilities"];
     assert_eq!(
         (&capabilities["streaming"], &capabilities["pushNotifications"], &capabilities["extendedAgentCard"]),
-        (&json!(true), &json!(false), &json!(true))
+        (&json!(true), &json!(true), &json!(true))
     );
     for mode in [
         "text/plain",
@@ -128,11 +128,19 @@ pub(super) fn a_task_is_subscribed_to(gateway: &mut SeedGateway, example: &Examp
     assert_eq!((&unknown["code"], &unknown["data"][0]["reason"]), (&json!(-32001), &json!("TASK_NOT_FOUND")));
 }
 
-/// Push notifications are not supported, as the card says.
-pub(super) fn push_is_refused(gateway: &mut SeedGateway, example: &Example) {
+/// The configuration is stored, and shown without its secrets.
+pub(super) fn push_is_registered(gateway: &mut SeedGateway, example: &Example) {
     let id = gateway.ended["id"].as_str().expect("a task has an id");
-    let error = play(gateway, example, &[("task-id", id)]).error();
-    assert_eq!(error["code"], -32003, "{error:#}");
+    let result = play(gateway, example, &[("task-id", id)]).result();
+    assert_eq!(
+        result,
+        json!({
+            "taskId": id,
+            "id": "webhook-1",
+            "url": "https://hooks.example.com/a2a",
+            "authentication": {"scheme": "bearer"},
+        })
+    );
 }
 
 pub(super) fn the_extended_card_is_given(gateway: &mut SeedGateway, example: &Example) {
