@@ -106,7 +106,7 @@ impl Worker {
 
     /// Starts what is due, as far as there is room. Returns how long nothing else will be due.
     async fn fill(&mut self, lanes: &mut FuturesUnordered<Lane>) -> Duration {
-        loop {
+        let looked_at = loop {
             let room = self.hosts.room().min(LEASES);
             if room == 0 {
                 return LONGEST_SLEEP;
@@ -129,10 +129,11 @@ impl Worker {
                 self.place(lanes, registration, leased, Instant::now()).await;
             }
             if is_all {
-                break;
+                break now;
             }
-        }
-        match self.shared.queue.next_due(self.shared.now()).await {
+        };
+        // What became due after the look is in the past by now, and must not be missed.
+        match self.shared.queue.next_due(looked_at).await {
             Ok(next) => {
                 let now = self.shared.now();
                 let wait = next.map_or(i64::MAX, |next| next.0.saturating_sub(now.0)).max(1);
