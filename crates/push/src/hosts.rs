@@ -17,10 +17,13 @@ use crate::policy::{self, DeliveryRules, Health};
 const CIRCUIT_FAILURES: u32 = 5;
 
 /// How many leases wait for a free call of their host, for each call that may run. Others are given back to the queue.
-const WAITING_PER_CALL: usize = 4;
+const WAITING_PER_CALL: usize = 16;
+
+/// How many leases wait in all, for each call that may run. More are given back, so that hosts that hang leave room for others.
+const ALL_WAITING_PER_CALL: usize = 4;
 
 /// How long a lease that finds no room is given back.
-const NO_ROOM: Duration = Duration::from_millis(500);
+const NO_ROOM: Duration = Duration::from_secs(1);
 
 /// The most hosts that are remembered only because they fail. More are forgotten, and begin without failures.
 const MAX_IDLE_HOSTS: usize = 4096;
@@ -58,8 +61,8 @@ pub(crate) enum Admission {
     Later(Duration),
 }
 
-/// A lease that waits for a call of its host to end.
-pub(crate) type Waiting = (Registration, LeasedPush);
+/// A lease that waits for a call of its host to end, and since when.
+pub(crate) type Waiting = (Registration, LeasedPush, Instant);
 
 #[derive(Debug, Default)]
 struct Host {
@@ -105,8 +108,7 @@ impl Hosts {
 
     /// How many more leases can be taken. Each of them could run at once.
     pub(crate) fn room(&self) -> usize {
-        let waiting = self.calls.saturating_sub(self.waiting);
-        self.calls.saturating_sub(self.running).min(waiting)
+        self.calls.saturating_sub(self.running)
     }
 
     pub(crate) fn admit(&self, destination: &Destination, now: Instant) -> Admission {
@@ -123,7 +125,8 @@ impl Hosts {
             return Admission::Later(NO_ROOM);
         }
         if host.running >= self.calls_per_host {
-            let is_full = host.waiting.len() >= self.calls_per_host * WAITING_PER_CALL;
+            let is_full = host.waiting.len() >= self.calls_per_host * WAITING_PER_CALL
+                || self.waiting >= self.calls * ALL_WAITING_PER_CALL;
             return if is_full { Admission::Later(NO_ROOM) } else { Admission::Wait };
         }
         let of_owner = self.of_owner.get(&destination.owner).copied().unwrap_or(0);

@@ -106,7 +106,7 @@ impl Worker {
 
     /// Starts what is due, as far as there is room. Returns how long nothing else will be due.
     async fn fill(&mut self, lanes: &mut FuturesUnordered<Lane>) -> Duration {
-        loop {
+        let looked_at = loop {
             let room = self.hosts.room().min(LEASES);
             if room == 0 {
                 return LONGEST_SLEEP;
@@ -126,13 +126,14 @@ impl Worker {
             let due: Vec<_> = due.into_iter().map(|leased| (self.register(&leased), leased)).collect();
             drop(leasing);
             for (registration, leased) in due {
-                self.place(lanes, registration, leased).await;
+                self.place(lanes, registration, leased, Instant::now()).await;
             }
             if is_all {
-                break;
+                break now;
             }
-        }
-        match self.shared.queue.next_due(self.shared.now()).await {
+        };
+        // What became due after the look is in the past by now, and must not be missed.
+        match self.shared.queue.next_due(looked_at).await {
             Ok(next) => {
                 let now = self.shared.now();
                 let wait = next.map_or(i64::MAX, |next| next.0.saturating_sub(now.0)).max(1);
@@ -155,6 +156,7 @@ impl Worker {
         lanes: &mut FuturesUnordered<Lane>,
         registration: Registration,
         leased: LeasedPush,
+        since: Instant,
     ) {
         let destination = Destination::of(&leased);
         match self.hosts.admit(&destination, Instant::now()) {
@@ -175,17 +177,22 @@ impl Worker {
                 // After a panic, the lease expires.
                 lanes.push(Box::pin(async move { (slot, running.await.ok()) }));
             }
-            Admission::Wait => self.hosts.wait(destination, (registration, leased)),
+            Admission::Wait => self.hosts.wait(destination, (registration, leased, since)),
             Admission::Later(pause) => self.shared.give_back(&leased, pause).await,
         }
     }
 
     async fn ended(&mut self, lanes: &mut FuturesUnordered<Lane>, slot: Slot, health: Option<Health>) {
         let waiting = self.hosts.end(slot, health.unwrap_or(Health::Unknown), Instant::now());
-        for (registration, leased) in waiting {
+        for (registration, leased, since) in waiting {
             // A configuration that has changed since is leased again.
-            if !registration.is_canceled() {
-                self.place(lanes, registration, leased).await;
+            if registration.is_canceled() {
+                continue;
+            }
+            if since.elapsed() > self.shared.rules.lease() / 2 {
+                self.shared.give_back(&leased, Duration::ZERO).await;
+            } else {
+                self.place(lanes, registration, leased, since).await;
             }
         }
     }

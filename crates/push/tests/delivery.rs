@@ -518,7 +518,7 @@ async fn a_task_that_retention_removes_is_no_longer_delivered() {
 
 /// 10,000 configurations on 1,000 hosts, of which 10 hang or are down for ever.
 #[tokio::test(start_paused = true)]
-async fn long_dead_hosts_among_ten_thousand_configurations_do_not_slow_the_others() {
+async fn dead_hosts_among_ten_thousand_configurations_do_not_slow_the_others() {
     let bench = Bench::new(DeliveryRules::default(), |call| match call.url.as_str() {
         url if url.contains("//dead-0") => Reply::Hangs,
         url if url.contains("//dead-") => Reply::Fails(ErrorKind::Connect),
@@ -537,8 +537,9 @@ async fn long_dead_hosts_among_ten_thousand_configurations_do_not_slow_the_other
         bench.configs.put(new).await.expect("a write");
     }
     let mut slowest = Vec::new();
-    for round in 0..3_u64 {
-        let (begin, seen) = (bench.clock.0.elapsed(), bench.calls().len());
+    for round in 0..2_u64 {
+        bench.receivers.calls.lock().expect("not poisoned").clear();
+        let begin = bench.clock.0.elapsed();
         for number in 0..10_000_u32 {
             let mut next = append(&format!("t{number}"), round + 1, vec![asks()]);
             next.owner = owner(&format!("owner{}", number % 7));
@@ -546,8 +547,8 @@ async fn long_dead_hosts_among_ten_thousand_configurations_do_not_slow_the_other
         }
         tokio::time::sleep(Duration::from_secs(120)).await;
         let mut last: HashMap<String, Duration> = HashMap::new();
-        for call in bench.calls().into_iter().skip(seen).filter(|call| call.url.contains("//well")) {
-            assert!(last.insert(call.url.clone() + &call.id(), call.at - begin).is_none(), "{}", call.url);
+        for call in bench.calls().into_iter().filter(|call| call.url.contains("//well")) {
+            assert!(last.insert(call.id(), call.at - begin).is_none(), "{}", call.url);
         }
         assert_eq!(last.len(), 9_900, "round {round}");
         slowest.push(last.values().max().copied().expect("calls"));

@@ -11,6 +11,7 @@ pub mod faulty_store;
 pub mod gateway;
 pub mod process;
 pub mod raw;
+pub mod receiver;
 pub mod scripted_agent;
 pub mod scripted_control;
 pub mod store_suite;

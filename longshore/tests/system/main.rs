@@ -16,6 +16,7 @@ mod hostile_clients;
 #[cfg(target_os = "linux")]
 mod leaks;
 mod migration;
+mod push;
 mod replay;
 mod repository;
 mod restarts;

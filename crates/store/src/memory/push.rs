@@ -133,7 +133,9 @@ impl State {
     /// The limit that one more configuration would break.
     pub(super) fn push_limit(&self, new: &NewPushConfig) -> Option<PushLimit> {
         let of_task = self.push.of_task(&new.config.task).len() as u64;
-        rules::push_limit(&new.limits, of_task, self.push.counts(&new.owner))
+        let is_counted = new.limits.per_principal > 0 || new.limits.in_all > 0;
+        let counts = if is_counted { self.push.counts(&new.owner) } else { PushCounts::default() };
+        rules::push_limit(&new.limits, of_task, counts)
     }
 
     pub(super) fn put_push(&mut self, new: NewPushConfig, trace: Option<TraceContext>) -> PushPut {
