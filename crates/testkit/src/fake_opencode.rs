@@ -37,13 +37,14 @@ mod writer;
 use std::future::ready;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::net::TcpSocket;
 use tokio_util::sync::CancellationToken;
 
 pub use control::Shell;
@@ -95,7 +96,8 @@ impl Default for Setup {
 #[derive(Debug)]
 pub struct FakeOpenCode {
     shared: Arc<Shared>,
-    address: Mutex<SocketAddr>,
+    /// Keeps the port from others while the server is down.
+    port: TcpSocket,
     workspace: TempDir,
     #[expect(dead_code, reason = "holds the directory of the worktrees as long as the fake runs")]
     data: TempDir,
@@ -123,10 +125,10 @@ impl FakeOpenCode {
             state.globals.deaf = setup.deaf;
         });
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = server::bind(any_port).expect("cannot bind a port on loopback");
-        let address = listener.local_addr().expect("a bound socket has an address");
-        server::serve(&shared, listener);
-        Self { shared, address: Mutex::new(address), workspace, data }
+        let port = server::bind(any_port).expect("cannot bind a port on loopback");
+        let fake = Self { shared, port, workspace, data };
+        fake.restart();
+        fake
     }
 
     /// The base URL, without a slash at the end.
@@ -135,7 +137,7 @@ impl FakeOpenCode {
     }
 
     pub fn address(&self) -> SocketAddr {
-        *self.address.lock().unwrap_or_else(PoisonError::into_inner)
+        self.port.local_addr().expect("a bound socket has an address")
     }
 
     /// The working directory: sessions work here unless a request names another directory.
@@ -315,18 +317,8 @@ impl FakeOpenCode {
 
     /// Starts again on the same port, with the stored sessions.
     pub fn restart(&self) {
-        let listener = server::bind(self.address()).expect("the port of the killed server is free");
-        server::serve(&self.shared, listener);
-    }
-
-    /// Starts again on the same port, or on another one if the system has given the port to a connection meanwhile.
-    pub fn restart_on_any_port(&self) -> std::io::Result<SocketAddr> {
-        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = server::bind(self.address()).or_else(|_| server::bind(any_port))?;
-        let address = listener.local_addr()?;
-        *self.address.lock().unwrap_or_else(PoisonError::into_inner) = address;
-        server::serve(&self.shared, listener);
-        Ok(address)
+        let listener = server::bind(self.address()).and_then(|socket| socket.listen(1024));
+        server::serve(&self.shared, listener.expect("the port is kept for this server"));
     }
 
     /// Starts again with another version.

@@ -316,7 +316,8 @@ impl AgentSide<'_> {
     pub(super) async fn revive(&mut self) -> Result<(), String> {
         match &mut self.agent {
             Agent::Fake { fake, proxy } => {
-                proxy.retarget(fake.restart_on_any_port().map_err(failed("the fake"))?);
+                fake.restart();
+                proxy.retarget(fake.address());
             }
             Agent::Attached { opencode, proxy } => {
                 opencode.revive().await?;

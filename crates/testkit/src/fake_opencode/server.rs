@@ -17,7 +17,7 @@ use hyper_util::rt::TokioIo;
 use longshore_opencode_shapes::WEB_PAGE;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Answer, failure};
@@ -64,12 +64,13 @@ pub(super) fn serve(shared: &Arc<Shared>, listener: TcpListener) {
     });
 }
 
-/// Binds the address. `SO_REUSEADDR` allows the port of a killed server, which its closed connections keep for a moment.
-pub(super) fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = tokio::net::TcpSocket::new_v4()?;
+/// Binds the address. `SO_REUSEADDR` allows the port of a killed server, which its closed connections keep for a moment, and a second
+/// socket with the port, unless both listen.
+pub(super) fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
+    let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(1024)
+    Ok(socket)
 }
 
 async fn converse(shared: Arc<Shared>, socket: TcpStream, life: CancellationToken) {
