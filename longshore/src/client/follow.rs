@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use longshore_client::{Client, ErrorKind, Event, Outgoing, Task, TaskState, TaskStream};
+use longshore_client::{Client, ErrorKind, Event, Message, Outgoing, Task, TaskState, TaskStream};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::answer::Ask;
@@ -137,7 +137,7 @@ impl<'a> Follower<'a> {
                 }
                 Some(TaskState::AuthRequired) => {
                     let message = stream.task().and_then(|task| task.status.message.as_ref());
-                    let text = message.map(words::question).filter(|text| !text.is_empty());
+                    let text = message.map(Message::text).filter(|text| !text.is_empty());
                     let text = text.as_deref().unwrap_or("The agent waits for credentials.");
                     self.renderer.printer.line(Style::Bad, text);
                     return Ok(Code::Auth);
