@@ -86,6 +86,7 @@ async fn run(
         served = &mut serving => return served.context("the listener failed").map(|()| Ended::BySystem),
         () = announcing => return Ok(Ended::BySystem),
     };
+    drop(open.noted.take());
     shutdown.cancel();
     let stopped = async {
         serving.await.context("the listener failed")?;

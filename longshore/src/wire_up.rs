@@ -57,9 +57,7 @@ pub(crate) async fn prepare(
     signals: &mut Signals,
 ) -> anyhow::Result<PreparedGateway> {
     let mut open = OpenListeners::open(plan).await?;
-    if let Some(local) = &open.addresses.local {
-        data_dir.note_address(local);
-    }
+    open.noted = open.local().and_then(|local| data_dir.note_address(&local));
     let (connections, lowered) = limits::connections(plan.limits.connections, limits::open_files());
     let edge_limits = limited::edge_limits(plan, open.address(), connections);
     let warnings = open.bound.map(|bound| edge_limits.warnings(&open.addresses.public, bound));

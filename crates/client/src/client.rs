@@ -263,6 +263,7 @@ impl Client {
             if let Some(id) = last_event_id.and_then(|id| id.parse().ok()) {
                 headers.insert("last-event-id", id);
             }
+            self.0.settings.check_guard()?;
             return grpc.stream(call, &headers, self.0.settings.timeout).await.map(Source::Grpc);
         }
         let with_stream = |request: RequestBuilder| {
@@ -283,6 +284,7 @@ impl Client {
 
     pub(crate) async fn call(&self, call: Call<'_>) -> Result<Value> {
         if let Some(grpc) = &self.0.grpc {
+            self.0.settings.check_guard()?;
             return grpc.call(call, &self.0.headers, self.0.settings.timeout).await;
         }
         let has_result = call.method != Method::DeleteTaskPushNotificationConfig;
@@ -380,6 +382,7 @@ impl Client {
     }
 
     async fn send_request(&self, request: RequestBuilder) -> Result<Response> {
+        self.0.settings.check_guard()?;
         http::send(request.headers(self.0.headers.clone()), self.0.settings.timeout).await
     }
 

@@ -121,6 +121,7 @@ async fn read(
             request = request.header(IF_NONE_MATCH, tag);
         }
         let ok = |error| (StatusCode::OK, error);
+        settings.check_guard().map_err(ok)?;
         let response = http::send(request, settings.card_timeout).await.map_err(ok)?;
         let status = response.status();
         if let (StatusCode::NOT_MODIFIED, Some(known)) = (status, known) {

@@ -33,7 +33,7 @@ pub use longshore_model::TaskState;
 pub use longshore_wire::surface::ProtocolVersion;
 pub use push::{PushAuthentication, PushConfig};
 pub use request::{Outgoing, new_message_id};
-pub use settings::{CardCache, Credential, Limits, Polling, Settings};
+pub use settings::{CardCache, Credential, Guard, Limits, Polling, Settings};
 pub use task_stream::TaskStream;
 pub use value::{
     Artifact, ArtifactUpdate, Content, Event, Message, Metadata, Part, Role, Status, StatusUpdate, Task,

@@ -2,12 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use longshore_client::{
-    Binding, CardCache, Client, Credential, Discovery, ErrorKind, Event, Limits, Outgoing, Part, Polling,
-    Settings, TaskState, TaskStream,
+    Binding, CardCache, Client, Credential, Discovery, Error, ErrorKind, Event, Guard, Limits, Outgoing,
+    Part, Polling, Settings, TaskState, TaskStream,
 };
 use longshore_testkit::stub_agent::{Reply, Request, StubAgent};
 use serde_json::{Value, json};
@@ -431,4 +432,34 @@ async fn rest_uses_the_paths_of_its_version_and_tries_the_other_verb() {
         assert_eq!(client.get("t/1").await.unwrap().id, "t");
         assert_eq!(client.cancel("t/1").await.unwrap_err().kind(), ErrorKind::TaskNotCancelable);
     }
+}
+
+/// Another program can take over an address.
+#[tokio::test]
+async fn no_request_is_sent_that_the_guard_refuses() {
+    let stub = agent(|_, count| match count {
+        0 => Reply::stream(&[(Some("1.1"), json!({"task": task("TASK_STATE_WORKING", "")}))]).broken(),
+        _ => Reply::stream(&[(Some("2.1"), status("TASK_STATE_COMPLETED"))]),
+    });
+    let allowed = Arc::new(AtomicUsize::new(2));
+    let left = Arc::clone(&allowed);
+    let guard = Guard::new(move || {
+        let take = |left: usize| left.checked_sub(1);
+        let taken = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
+        taken.map(drop).map_err(|_| Error::new(ErrorKind::Forbidden, "Not now."))
+    });
+    let settings = Settings {
+        credential: Some(Credential::Bearer("s3cret".into())),
+        guard: Some(guard),
+        ..Settings::default()
+    };
+    // One request for the card, and one for the message.
+    let client = connect(&stub, settings).await;
+    let mut stream = client.stream(message()).await.unwrap();
+    assert!(matches!(stream.next().await, Ok(Some(Event::Task(_)))));
+    let sent = stub.requests().len();
+    // The connection breaks, and the stream would resume.
+    assert_eq!(stream.next().await.unwrap_err().kind(), ErrorKind::Forbidden);
+    assert_eq!(client.get("t").await.unwrap_err().kind(), ErrorKind::Forbidden);
+    assert_eq!(stub.requests().len(), sent);
 }

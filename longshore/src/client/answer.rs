@@ -197,9 +197,8 @@ mod tests {
 
     /// The text of an ask whose message and details these are.
     fn text(message: &str, details: &Value) -> String {
-        let mut task = task(
-            &json!({"request_id": "p", "type": "permission", "phase": "asked", "details": details}),
-        );
+        let mut task =
+            task(&json!({"request_id": "p", "type": "permission", "phase": "asked", "details": details}));
         task.status.message = Some(longshore_client::Message {
             message_id: "m".to_owned(),
             context_id: String::new(),

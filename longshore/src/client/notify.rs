@@ -25,9 +25,7 @@ pub(crate) async fn notify(options: &NotifyTask) -> Result<Code, Failure> {
         }
         None => client.pushes(task).await?,
     };
-    let json = |webhook: &PushConfig| {
-        serde_json::json!({"taskId": webhook.task_id, "id": webhook.id, "url": webhook.url})
-    };
+    let json = |webhook: &PushConfig| serde_json::json!({"taskId": webhook.task_id, "id": webhook.id, "url": webhook.url});
     match options.output {
         OutputFormat::Json => print_json(&webhooks.iter().map(json).collect::<Vec<_>>()),
         OutputFormat::Jsonl => webhooks.iter().for_each(|webhook| print_json(&json(webhook))),

@@ -4,14 +4,13 @@ use std::net::TcpListener;
 use std::time::{Duration, SystemTime};
 
 use longshore_client::{
-    Binding, Client, Credential, Discovered, Discovery, ErrorKind, Interface, Listing, ProtocolVersion,
-    Settings,
+    Binding, Client, Discovered, Discovery, ErrorKind, Interface, Listing, ProtocolVersion, Settings,
 };
 use longshore_engine::port::{Clock as _, SystemClock};
 use url::Url;
 
 use super::Finding;
-use crate::client::target;
+use crate::client::target::{self, Local};
 use crate::config::Plan;
 use crate::config::table;
 
@@ -46,30 +45,37 @@ enum State {
 }
 
 async fn running(plan: &Plan) -> State {
-    let Ok(local) = target::local(plan) else { return State::NotRunning };
-    let has_credential = local.credential.is_some();
-    match ask(local.url.clone(), local.credential, plan).await {
-        Ok(()) => State::Running(local.url),
+    let Local { url, settings } = match target::local(plan) {
+        Ok(Some(local)) => local,
+        Ok(None) => return State::NotRunning,
+        Err(failure) => {
+            let advice = "So this check could not ask the gateway whether it works.";
+            return State::Wrong(Finding::warning("gateway", failure.to_string(), advice));
+        }
+    };
+    let has_credential = settings.credential.is_some();
+    match ask(url.clone(), settings).await {
+        Ok(()) => State::Running(url),
         Err(error) if error.kind() == ErrorKind::Unauthenticated && has_credential => {
             State::Wrong(Finding::problem(
                 "gateway",
-                format!("the gateway at {} refuses the configured credential", local.url),
+                format!("the gateway at {url} refuses the configured credential"),
                 "It was started with another configuration. Restart it, or run this command with its environment and flags.",
             ))
         }
         Err(error) if error.kind() == ErrorKind::Unreachable => State::NotRunning,
         Err(error) => State::Wrong(Finding::problem(
             "gateway",
-            format!("the gateway at {} does not work: {}", local.url, error.message()),
+            format!("the gateway at {url} does not work: {}", error.message()),
             "Look at its log, and restart it.",
         )),
     }
 }
 
-async fn ask(url: Url, credential: Option<Credential>, plan: &Plan) -> longshore_client::Result<()> {
+async fn ask(url: Url, settings: Settings) -> longshore_client::Result<()> {
     let interface =
         Interface { url, binding: Binding::JsonRpc, version: ProtocolVersion::V1, tenant: String::new() };
-    let client = Client::at(interface, Settings { credential, ..plan.client.clone() })?;
+    let client = Client::at(interface, settings)?;
     client.list(&Listing { page_size: Some(1), ..Listing::default() }).await.map(drop)
 }
 

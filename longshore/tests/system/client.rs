@@ -8,5 +8,6 @@ mod exit_codes;
 mod fixture;
 mod interrupts;
 mod lists;
+mod own_gateway;
 mod printed;
 mod terminal;
