@@ -86,7 +86,7 @@ test: ## Install what the tests need and run the quick suite, with a summary of 
 
 .PHONY: test-long
 test-long: ## Run what is too slow for `make test`: 5,000 simulation seeds, storms, leak and full-disk runs. Before a release.
-	@tools/test.sh tools vibe build-tests long-simulation long-rust-test long-acp-matrix long-openapi
+	@tools/test.sh tools vibe build-tests long-simulation long-rust-test long-acp-matrix long-openapi long-commands
 
 # The installation mostly waits for the network, so the lints run meanwhile.
 .PHONY: tools-and-lint
@@ -239,6 +239,13 @@ openapi: python build-tests ## Validate the OpenAPI document, and compare respon
 long-openapi:
 	@$(MAKE) --no-print-directory openapi LONG_OPENAPI=yes
 
+.PHONY: long-commands
+long-commands: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore
+long-commands: python node-clients build-tests
+	$(call say,Every command with an agent of each official SDK over every binding and version)
+	$(VENV_PYTHON) -m pytest interop/python -m long
+	$(VENV03_PYTHON) -m pytest interop/python03 -m long
+
 .PHONY: clients
 clients: python node-clients build-tests
 	@tools/together.sh 'OpenAPI: $(MAKE) --no-print-directory openapi' \
@@ -249,9 +256,9 @@ clients: python node-clients build-tests
 interop: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore
 interop: opencode python node-clients build-tests ## Run the official A2A clients for Python and JavaScript, of both versions.
 	@tools/together.sh \
-		'JavaScript clients of A2A 1.0 and 0.3: node --test --test-reporter=spec interop/js/operations.test.mjs interop/js/client.test.mjs' \
-		'Python client of A2A 0.3: $(VENV03_PYTHON) -m pytest interop/python03' \
-		'Python client of A2A 1.0: $(VENV_PYTHON) -m pytest interop/python'
+		'JavaScript clients of A2A 1.0 and 0.3: node --test --test-reporter=spec interop/js/operations.test.mjs' \
+		'Python client of A2A 0.3: $(VENV03_PYTHON) -m pytest interop/python03 -m "not long"' \
+		'Python client of A2A 1.0: $(VENV_PYTHON) -m pytest interop/python -m "not long"'
 
 .PHONY: conformance
 conformance: build-tests ## Run the public A2A conformance kits in KIT=folder (docs/conformance.md). Not part of `make test`.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the pinned A2A clients for JavaScript under .tools/, for the interop tests.
+# Installs the pinned A2A SDKs for JavaScript under .tools/, for the interop tests, with what their servers need.
 #
 #   tools/install-node-clients.sh     called by `make test`, from anywhere; no arguments
 #
@@ -26,7 +26,7 @@ fi
 
 command -v npm >/dev/null 2>&1 || fail "npm is not on the PATH; it comes with Node.js: install Node.js 20 or newer and try again"
 
-echo "installing the A2A clients for JavaScript under .tools/node-clients (about 8 MB) ..."
+echo "installing the A2A clients for JavaScript under .tools/node-clients (about 30 MB) ..."
 mkdir -p "$home"
 rm -f "$stamp"
 cp "$pins/package.json" "$pins/package-lock.json" "$pins/.npmrc" "$home/"

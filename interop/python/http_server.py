@@ -36,7 +36,8 @@ class Server:
         left = asyncio.all_tasks(self._loop)
         for task in left:
             task.cancel()
-        self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        if left:
+            self._loop.run_until_complete(asyncio.wait(left, timeout=5))
 
     async def _listen(self) -> None:
         server = await asyncio.start_server(self._serve, '127.0.0.1', 0)
@@ -98,7 +99,13 @@ def asgi(app):
             return {'type': 'http.request', 'body': body, 'more_body': False}
 
         async def run():
-            await app(scope, receive, messages.put)
+            try:
+                await app(scope, receive, messages.put)
+            except Exception as error:
+                # A server would log it. If the response has begun, it ends here.
+                body = f'{type(error).__name__}: {error}'.encode()
+                await messages.put({'type': 'http.response.start', 'status': 500, 'headers': []})
+                await messages.put({'type': 'http.response.body', 'body': body})
             await messages.put(None)
 
         running = asyncio.ensure_future(run())

@@ -108,7 +108,7 @@ pub enum Subcommands {
     Attach(DataDirOptions),
     /// Look for what prevents the gateway of a directory from working, and say what to do.
     ///
-    /// Checks the configuration, the data directory, the store, the disk, the limits of the system, the clock, the gateway if it
+    /// Checks the configuration, the data directory, the store, the disk, the limits of the system, the certificate, the clock, the gateway if it
     /// runs, its public URL, and the agent: its version, its event stream, and whether it can use a model. Takes the flags of
     /// `longshore serve`.
     ///

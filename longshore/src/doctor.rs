@@ -1,6 +1,7 @@
 //! `longshore doctor`: looks for what would prevent the gateway of a directory from working, and says what to do.
 
 mod agent;
+mod certificate;
 mod gateway;
 mod place;
 
@@ -77,6 +78,7 @@ pub(crate) async fn doctor(options: &cli::Doctor) -> anyhow::Result<ExitCode> {
         findings.push(Finding::warning("configuration", warning, "Remove or correct this setting."));
     }
     findings.extend(place::check(&plan));
+    findings.extend(certificate::check(&plan));
     findings.extend(gateway::check(&plan).await);
     findings.extend(agent::check(&plan, &context).await);
     findings.iter().for_each(Finding::print);

@@ -53,6 +53,8 @@ pub struct Listing {
     pub state: Option<TaskState>,
     /// At most 100. `None`: the agent decides.
     pub page_size: Option<u32>,
+    /// How many of its newest messages each task has. `None`: the agent decides. Counts in 1.0 only.
+    pub history: Option<u32>,
     /// The token that came with the previous page.
     pub page_token: Option<String>,
 }
@@ -216,6 +218,9 @@ impl Client {
         if let Some(size) = listing.page_size {
             params["pageSize"] = size.into();
         }
+        if let (Some(count), Dialect::V1) = (listing.history, self.dialect()) {
+            params["historyLength"] = count.into();
+        }
         if let Some(token) = &listing.page_token {
             params["pageToken"] = token.as_str().into();
         }
@@ -289,11 +294,17 @@ impl Client {
         }
         let has_result = call.method != Method::DeleteTaskPushNotificationConfig;
         let response = self.perform(call, |request| request.header(ACCEPT, "application/json")).await?;
+        let is_rest = self.0.interface.binding == Binding::Rest;
         // A REST response without a result may be empty.
-        if !has_result && self.0.interface.binding == Binding::Rest && response.status().is_success() {
+        if !has_result && is_rest && response.status().is_success() {
             return Ok(Value::Null);
         }
-        self.result(response).await
+        match self.read(response).await? {
+            json if is_rest => Ok(json),
+            // Some agents leave out a result that is null.
+            json if !has_result && !json["error"].is_object() => Ok(Value::Null),
+            json => result_of_rpc(json),
+        }
     }
 
     /// Sends the request of an operation.
@@ -386,10 +397,14 @@ impl Client {
         http::send(request.headers(self.0.headers.clone()), self.0.settings.timeout).await
     }
 
+    async fn read(&self, response: Response) -> Result<Value> {
+        let settings = &self.0.settings;
+        http::json(response, settings.limits.response, settings.timeout).await
+    }
+
     /// Reads the result of an operation.
     async fn result(&self, response: Response) -> Result<Value> {
-        let settings = &self.0.settings;
-        let json = http::json(response, settings.limits.response, settings.timeout).await?;
+        let json = self.read(response).await?;
         if self.0.interface.binding == Binding::Rest { Ok(json) } else { result_of_rpc(json) }
     }
 }

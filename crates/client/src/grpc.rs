@@ -120,13 +120,10 @@ pub(crate) fn cursor(event: &Value) -> Option<String> {
 }
 
 fn error_of(refused: Refusal, place: &str) -> Error {
+    let why = http::plain(&refused.message);
     match refused.cause {
-        Cause::Connect => {
-            Error::new(ErrorKind::Unreachable, format!("Cannot connect to {place}: {}.", refused.message))
-        }
-        Cause::Transport => {
-            Error::new(ErrorKind::Lost, format!("The connection to {place} broke: {}.", refused.message))
-        }
+        Cause::Connect => Error::new(ErrorKind::Unreachable, format!("Cannot connect to {place}: {why}.")),
+        Cause::Transport => Error::new(ErrorKind::Lost, format!("The connection to {place} broke: {why}.")),
         Cause::Input => {
             Error::new(ErrorKind::Input, format!("The message has no form for gRPC: {}.", refused.message))
         }

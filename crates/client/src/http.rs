@@ -101,7 +101,12 @@ fn innermost(error: &reqwest::Error) -> String {
         cause = inner;
         source = inner.source();
     }
-    cause.to_string()
+    plain(&cause.to_string())
+}
+
+/// Without the number of the operating system's error, which its words say already.
+pub(crate) fn plain(cause: &str) -> String {
+    cause.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 /// Reads a body of at most `limit` bytes.

@@ -9,7 +9,7 @@ use crate::card::Binding;
 use crate::client::{Call, Client};
 use crate::error::ErrorKind;
 use crate::read::malformed;
-use crate::request::Dialect;
+use crate::request::{Dialect, new_message_id};
 
 /// How many pages of a list are read. Agents allow a few webhooks for each task.
 const MAX_PAGES: usize = 20;
@@ -18,7 +18,7 @@ const MAX_PAGES: usize = 20;
 #[derive(Clone, Debug)]
 pub struct PushConfig {
     pub task_id: String,
-    /// Empty in a new one: the agent chooses.
+    /// Empty in a new one: the agent chooses, or in 0.3 over REST and gRPC the client.
     pub id: String,
     pub url: String,
     /// The agent sends it with each call, so that the webhook knows that the call is genuine.
@@ -94,6 +94,14 @@ impl Client {
     /// Registers a webhook, and returns it with its id. A webhook with the id of another one of its task replaces it.
     pub async fn create_push(&self, config: &PushConfig) -> Result<PushConfig> {
         let task = config.task_id.as_str();
+        // The protocol buffers of 0.3 leave the choice of the id to the client.
+        let with_id;
+        let config = if config.id.is_empty() && self.dialect() == Dialect::V03Rest {
+            with_id = PushConfig { id: new_message_id(), ..config.clone() };
+            &with_id
+        } else {
+            config
+        };
         let params = config.write(self.dialect());
         let create = |params| Call {
             task,

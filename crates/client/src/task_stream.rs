@@ -167,7 +167,12 @@ impl TaskStream {
 
     /// Decides what the end of a connection means.
     async fn source_ended(&mut self, ended: Ended) -> Result<()> {
+        let is_joining = self.is_joining();
         self.source = Source::Closed;
+        // Some agents have an empty stream for a task that has ended.
+        if ended == Ended::Closed && is_joining && self.task.is_none() {
+            self.look().await?;
+        }
         if ended == Ended::Silent {
             if self.task.is_none() {
                 return Err(http::timed_out(self.client.settings().timeout));
@@ -190,7 +195,7 @@ impl TaskStream {
             return Ok(());
         }
         self.failures += 1;
-        if self.failures > MAX_FAILURES && ended == Ended::Broken {
+        if self.failures > MAX_FAILURES {
             let text = "The connection to the agent broke again and again.";
             return Err(Error::new(ErrorKind::Lost, text));
         }
@@ -266,7 +271,7 @@ impl TaskStream {
     }
 
     async fn look(&mut self) -> Result<()> {
-        let Some(id) = self.task.as_ref().map(|task| task.id.clone()) else { return Ok(()) };
+        let Some(id) = self.id() else { return Ok(()) };
         self.look_at(&id).await
     }
 

@@ -158,6 +158,20 @@ async fn an_agent_that_does_not_keep_its_streams_open_is_looked_at() {
 }
 
 #[tokio::test]
+async fn a_task_whose_stream_is_empty_is_looked_at_and_an_answer_that_stays_empty_is_an_error() {
+    let ended = agent(|request, _| match request.rpc() {
+        "SubscribeToTask" => Reply::stream(&[]),
+        _ => Reply::result(&task("TASK_STATE_COMPLETED", "done")),
+    });
+    let stream = connect(&ended, Settings::default()).await.subscribe("t").await.unwrap();
+    assert_eq!(read(stream).await, ("done".to_owned(), Some(TaskState::Completed)));
+    // Nothing says which task the message began.
+    let empty = agent(|_, _| Reply::stream(&[]));
+    let mut stream = connect(&empty, Settings::default()).await.stream(message()).await.unwrap();
+    assert_eq!(stream.next().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+
+#[tokio::test]
 async fn a_message_is_not_sent_twice_unless_the_agent_would_notice() {
     for (resends, sends) in [(false, 1), (true, 2)] {
         let agent = agent(|_, count| match count {

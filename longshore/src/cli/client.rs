@@ -66,9 +66,10 @@ impl Approve {
 }
 
 #[derive(Debug, Args)]
+#[command(override_usage = "longshore call [OPTIONS] [URL] TEXT")]
 pub struct Call {
     /// The text to send; `-` reads it from standard input. A URL before it names the agent.
-    #[arg(required = true, num_args = 1..=2, value_names = ["URL", "TEXT"])]
+    #[arg(value_name = "TEXT")]
     pub words: Vec<String>,
     /// Send this file too. Can be given several times.
     #[arg(long, value_name = "FILE")]

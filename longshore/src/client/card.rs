@@ -33,10 +33,6 @@ pub(crate) async fn card(options: &Card) -> Result<Code, Failure> {
 
 /// Prints what a person wants to know of a card.
 fn print(card: &Value) {
-    let text = |value: &Value| {
-        let text = value.as_str().unwrap_or_default();
-        text.chars().filter(|c| !c.is_control()).collect::<String>()
-    };
     let version = Some(text(&card["version"])).filter(|version| !version.is_empty());
     output::print(
         version.map_or_else(|| text(&card["name"]), |version| format!("{} {version}", text(&card["name"]))),
@@ -45,31 +41,7 @@ fn print(card: &Value) {
     if !description.is_empty() {
         output::print(format_args!("  {description}"));
     }
-    for interface in card["supportedInterfaces"].as_array().into_iter().flatten() {
-        output::print(format_args!(
-            "  interface  {} of A2A {} at {}",
-            text(&interface["protocolBinding"]),
-            text(&interface["protocolVersion"]),
-            text(&interface["url"])
-        ));
-    }
-    // 0.3 has one interface in the card itself, and the others in a list. They may repeat each other.
-    let old = |interface: &Value, transport: &str| {
-        let transport = Some(text(&interface[transport])).filter(|name| !name.is_empty());
-        let transport = transport.unwrap_or_else(|| "JSONRPC".to_owned());
-        let version = Some(text(&card["protocolVersion"])).filter(|version| !version.is_empty());
-        let version = version.unwrap_or_else(|| "0.3".to_owned());
-        format!("  interface  {transport} of A2A {version} at {}", text(&interface["url"]))
-    };
-    let mut lines: Vec<String> =
-        card["url"].is_string().then(|| old(card, "preferredTransport")).into_iter().collect();
-    for interface in card["additionalInterfaces"].as_array().into_iter().flatten() {
-        let line = old(interface, "transport");
-        if !lines.contains(&line) {
-            lines.push(line);
-        }
-    }
-    lines.iter().for_each(output::print);
+    interfaces(card).iter().for_each(output::print);
     for (name, title) in [("streaming", "streams"), ("pushNotifications", "push notifications")] {
         let has = if card["capabilities"][name] == true { "yes" } else { "no" };
         output::print(format_args!("  {title}: {has}"));
@@ -80,4 +52,37 @@ fn print(card: &Value) {
     for extension in card["capabilities"]["extensions"].as_array().into_iter().flatten() {
         output::print(format_args!("  extension  {}", text(&extension["uri"])));
     }
+}
+
+/// The interfaces of 1.0, and those of 0.3, of which one is the card itself. They may repeat each other.
+fn interfaces(card: &Value) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut add = |interface: &Value, binding: &Value, version: &Value| {
+        let or = |value: &Value, other: &str| {
+            Some(text(value)).filter(|text| !text.is_empty()).unwrap_or_else(|| other.to_owned())
+        };
+        let version = or(version, "0.3");
+        // The third number says nothing about the protocol.
+        let short = version.splitn(3, '.').take(2).collect::<Vec<_>>().join(".");
+        let line =
+            format!("  interface  {} of A2A {short} at {}", or(binding, "JSONRPC"), text(&interface["url"]));
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    };
+    for interface in card["supportedInterfaces"].as_array().into_iter().flatten() {
+        add(interface, &interface["protocolBinding"], &interface["protocolVersion"]);
+    }
+    if card["url"].is_string() {
+        add(card, &card["preferredTransport"], &card["protocolVersion"]);
+    }
+    for interface in card["additionalInterfaces"].as_array().into_iter().flatten() {
+        add(interface, &interface["transport"], &card["protocolVersion"]);
+    }
+    lines
+}
+
+fn text(value: &Value) -> String {
+    let text = value.as_str().unwrap_or_default();
+    text.chars().filter(|c| !c.is_control()).collect()
 }

@@ -54,6 +54,19 @@ impl Code {
     }
 }
 
+/// The fields that flags and arguments fill, as a Longshore names them when it refuses their values.
+const OPTIONS: [(&str, &str); 4] = [
+    ("message.parts[0].data.option", "the answer"),
+    ("metadata.opencode.directory", "--directory"),
+    ("metadata.opencode.agent", "--mode"),
+    ("metadata.shared.model", "--model"),
+];
+
+/// The message of an agent that refuses an option, with the name that the option has here. `None`: it is about something else.
+pub(crate) fn refused_option(message: &str) -> Option<String> {
+    OPTIONS.iter().find_map(|(field, name)| Some(format!("{name}{}", message.strip_prefix(field)?)))
+}
+
 /// Why a command failed: a sentence for a person, and the exit code.
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -90,14 +103,20 @@ impl fmt::Display for Failure {
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let code = Code::of_error(error.kind());
+        if let Some(refused) = refused_option(error.message()) {
+            return Self::usage(refused);
+        }
+        // This is for programs.
+        let message = error.message().replace("; WWW-Authenticate lists the schemes", "");
         let advice = match error.kind() {
+            ErrorKind::Unreachable => " Check the URL, and that the agent runs; `longshore serve` starts a gateway.",
             ErrorKind::Unauthenticated => {
                 " Give the credential of this agent in A2A_CLIENT_BEARER_TOKEN, A2A_CLIENT_BASIC_AUTH or A2A_CLIENT_API_KEY, or \
                  its token with --token-file."
             }
             _ => "",
         };
-        Self::new(code, format!("{}{advice}", error.message()))
+        Self::new(code, format!("{message}{advice}"))
     }
 }
 
@@ -126,6 +145,13 @@ mod tests {
         // submitted, working, input required, auth required, completed, failed, canceled, rejected
         assert_eq!(codes, [1, 1, 3, 6, 0, 1, 4, 5]);
         assert_eq!(Code::of_state(None) as u8, 1);
+    }
+
+    #[test]
+    fn a_refused_option_is_named_as_its_flag() {
+        let refused = Error::new(ErrorKind::InvalidRequest, "metadata.shared.model: There is no such model.");
+        let failure = Failure::from(refused);
+        assert_eq!((failure.code(), failure.to_string().as_str()), (Code::Usage, "--model: There is no such model."));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use longshore_client::{Client, ErrorKind, Event, Message, Outgoing, Task, TaskSt
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::answer::Ask;
-use super::exit::{Code, Failure};
+use super::exit::{Code, Failure, refused_option};
 use super::printer::Style;
 use super::render::Renderer;
 use super::target::{self, Agent};
@@ -212,7 +212,9 @@ impl<'a> Follower<'a> {
     async fn send(&mut self, stream: &mut TaskStream, message: Outgoing) -> Result<Option<String>, Failure> {
         match stream.send(message).await {
             Ok(()) => Ok(None),
-            Err(error) if error.kind() == ErrorKind::InvalidRequest => Ok(Some(error.message().to_owned())),
+            Err(error) if error.kind() == ErrorKind::InvalidRequest => {
+                Ok(Some(refused_option(error.message()).unwrap_or_else(|| error.message().to_owned())))
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -19,7 +19,7 @@ const MAX_ASKS: u32 = 100;
 pub(crate) async fn tasks(options: &ListTasks) -> Result<Code, Failure> {
     let agent = target::find(&options.target, None).await?;
     let listing =
-        Listing { context_id: options.context.clone(), page_size: Some(options.limit), ..Listing::default() };
+        Listing { context_id: options.context.clone(), page_size: Some(options.limit), history: Some(1), state: None, page_token: None };
     let page = agent.client.list(&listing).await?;
     match options.output {
         OutputFormat::Json => print_json(&page.tasks),
@@ -124,6 +124,7 @@ fn show(task: &Task, format: OutputFormat) {
 fn summary(task: &Task) -> String {
     let message = task.status.message.as_ref().or(task.history.first());
     let text = message.map(longshore_client::Message::text).unwrap_or_default();
+    let text = super::words::without_advice(&text);
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let plain = line.chars().filter(|c| !c.is_control());
     plain.take(MAX_SUMMARY).collect()

@@ -2,6 +2,7 @@
 
 mod answers;
 mod attach;
+mod bindings;
 mod broken;
 mod doctor;
 mod exit_codes;

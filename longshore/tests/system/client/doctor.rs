@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use longshore_testkit::certificates::Authority;
 use longshore_testkit::fake_opencode::{FakeOpenCode, Fault, Setup as FakeSetup};
 use longshore_testkit::gateway::{Gateway, Setup};
 use longshore_testkit::stub_agent::{Reply, StubAgent};
@@ -167,6 +168,38 @@ async fn each_planted_fault_of_the_place_and_the_agent_is_found() {
 
     let run = finish(place.doctor_with("LONGSHORE_MODEL", "nobody/model")).await;
     check(&run, 1, "problem models", "the configured model is of the provider nobody", "opencode auth login");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_cannot_be_used_or_has_ended_is_found() {
+    let place = Place::new();
+    let authority = Authority::new("tests");
+    let (good, other) = (authority.server(), authority.server());
+    let ended = authority.expired_client(&["localhost"]);
+    for (certificate, key, code, finding, text, advice) in [
+        (None, &good.key, 1, "problem TLS", "serve.tls_certificate", "Correct serve.tls_certificate"),
+        (
+            Some(&good.certificate),
+            &other.key,
+            1,
+            "problem TLS",
+            "TLS cannot be used",
+            "Correct serve.tls_certificate",
+        ),
+        (Some(&ended.certificate), &ended.key, 1, "problem TLS", "ended on 2000-01-01", "Renew it"),
+        (Some(&good.certificate), &good.key, 0, "ok TLS", "can be used until", ""),
+    ] {
+        let [certificate_file, key_file] = ["certificate.pem", "key.pem"].map(|name| place.path().join(name));
+        let _ = std::fs::remove_file(&certificate_file);
+        if let Some(certificate) = certificate {
+            std::fs::write(&certificate_file, certificate).unwrap();
+        }
+        std::fs::write(&key_file, key).unwrap();
+        std::fs::set_permissions(&key_file, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let mut doctor = place.doctor();
+        doctor.env("LONGSHORE_TLS_CERTIFICATE", &certificate_file).env("LONGSHORE_TLS_KEY", &key_file);
+        check(&finish(doctor).await, code, finding, text, advice);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -39,7 +39,7 @@ async fn an_answer_that_the_agent_refuses_is_asked_for_again() {
         let mut terminal = Terminal::start(command);
         terminal.wait_for("> ");
         terminal.types("perhaps\n");
-        terminal.wait_for("must be once, always or reject");
+        terminal.wait_for("the answer: must be once, always or reject");
         terminal.types("once\n");
         terminal.wait_for("completed");
         terminal.end()
