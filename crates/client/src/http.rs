@@ -12,6 +12,7 @@ use serde_json::Value;
 use url::{Host, Url};
 
 use crate::error::{Error, ErrorKind};
+use crate::plain::is_plain;
 use crate::settings::Credential;
 use crate::{Result, refusal};
 
@@ -163,7 +164,7 @@ pub(crate) async fn json(response: Response, limit: usize, timeout: Duration) ->
 pub(crate) fn redirected(response: &Response) -> Error {
     let target =
         response.headers().get("location").and_then(|value| value.to_str().ok()).unwrap_or("nowhere");
-    let target: String = target.chars().filter(|c| !c.is_control()).take(200).collect();
+    let target: String = target.chars().filter(|c| is_plain(*c)).take(200).collect();
     Error::invalid_response(format!(
         "{} redirects to {target}, and redirects to other servers are not followed. If you trust that address, call it directly.",
         shown(response.url())

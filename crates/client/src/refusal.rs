@@ -7,6 +7,7 @@ use longshore_wire::{v1, v03};
 use serde_json::Value;
 
 use crate::error::{Error, ErrorKind};
+use crate::plain::is_plain;
 
 /// The longest text of an agent's error that is kept, in characters.
 const MAX_MESSAGE: usize = 1000;
@@ -156,7 +157,7 @@ fn kind_of(known: Known) -> ErrorKind {
 
 /// The agent's own words, without what could change a terminal.
 fn said(message: &str) -> String {
-    let plain: String = message.chars().filter(|c| !c.is_control() || *c == '\n').take(MAX_MESSAGE).collect();
+    let plain: String = message.chars().filter(|c| is_plain(*c) || *c == '\n').take(MAX_MESSAGE).collect();
     if plain.trim().is_empty() { "The agent gave no reason.".to_owned() } else { plain }
 }
 

@@ -8,6 +8,7 @@ use super::printer::{Printer, Style};
 use super::render::{Renderer, print_json};
 use super::target;
 use crate::cli::client::{ListAsks, ListTasks, OneTask, OutputFormat};
+use crate::output;
 
 /// The longest text of a task in a list, in characters.
 const MAX_SUMMARY: usize = 60;
@@ -126,6 +127,5 @@ fn summary(task: &Task) -> String {
     let text = message.map(longshore_client::Message::text).unwrap_or_default();
     let text = super::words::without_advice(&text);
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let plain = line.chars().filter(|c| !c.is_control());
-    plain.take(MAX_SUMMARY).collect()
+    output::harmless_line(&line).chars().take(MAX_SUMMARY).collect()
 }

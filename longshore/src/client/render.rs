@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use longshore_client::{Artifact, ArtifactUpdate, Content, Event, Part, Status, Task, TaskState};
+use longshore_client::{
+    Artifact, ArtifactUpdate, Content, Event, Part, Status, Task, TaskState, is_plain,
+};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
@@ -291,7 +293,7 @@ impl Renderer {
         let id = Some(text("call_id")).filter(|id| !id.is_empty()).unwrap_or(id);
         let known = self.calls.entry(id.to_owned()).or_insert_with(|| Call {
             began: Instant::now(),
-            name: text("tool").to_owned(),
+            name: cut(text("tool")),
             is_over: false,
         });
         let (sign, style) = match text("status") {
@@ -323,7 +325,20 @@ impl Renderer {
 }
 
 pub(crate) fn print_json(value: &impl serde::Serialize) {
-    output::print(serde_json::to_string(value).unwrap_or_default());
+    output::print(escaped(&serde_json::to_string(value).unwrap_or_default()));
+}
+
+/// The same JSON, without characters that control a terminal. They can only be in its strings.
+fn escaped(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_plain(c) {
+            escaped.push(c);
+        } else {
+            let _ = write!(escaped, "\\u{:04x}", u32::from(c));
+        }
+    }
+    escaped
 }
 
 fn kind_of_artifact(artifact: &Artifact) -> Kind {

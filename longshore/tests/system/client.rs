@@ -7,6 +7,7 @@ mod broken;
 mod doctor;
 mod exit_codes;
 mod fixture;
+mod hostile;
 mod interrupts;
 mod lists;
 mod own_gateway;
