@@ -10,11 +10,11 @@ use serde_json::{Value, json};
 
 use super::fixture::{command, finish};
 
-/// Sets the title of the window, and clears the screen.
-const HOSTILE: &str = "X\u{1b}]0;X\u{7}\u{9b}2J";
+/// Sets the title of the window, clears the screen, and turns the order of the text.
+const HOSTILE: &str = "X\u{1b}]0;X\u{7}\u{9b}2J\u{202e}";
 
 fn is_harmless(text: &str) -> bool {
-    !text.contains(['\u{1b}', '\u{7}', '\u{9b}'])
+    !text.contains(['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}'])
 }
 
 fn task(id: &str, state: &str) -> Value {
