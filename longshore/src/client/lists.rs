@@ -90,7 +90,7 @@ pub(crate) async fn asks(options: &ListAsks) -> Result<Code, Failure> {
             }
             for (task, ask) in tasks.iter().filter_map(|task| Some((task, Ask::of(task)?))) {
                 let options: Vec<&str> = ask.options.iter().map(|(id, _)| id.as_str()).collect();
-                printer.answer(&format!("{}  {}\n", task.id, ask.text.replace('\n', " ")));
+                printer.answer(&format!("{}  {}\n", task.id, ask.text.replace('\n', "\n    ")));
                 if !options.is_empty() {
                     printer.answer(&format!("  answers: {}\n", options.join(", ")));
                 }
