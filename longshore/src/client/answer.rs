@@ -4,6 +4,7 @@ use longshore_client::{Message, Outgoing, Part, Task, TaskState, new_message_id}
 use serde_json::{Value, json};
 
 use super::words::without_advice;
+use crate::output;
 
 /// The longest detail of an ask that is shown, in bytes. Gateways send about 4,000 characters at most.
 const MAX_DETAIL: usize = 16 * 1024;
@@ -59,6 +60,19 @@ impl Ask {
             (Kind::Permission, permission_options(note))
         };
         Some(Self { key: request.clone(), request: Some(request), kind, text, options })
+    }
+
+    /// Whether it has this id.
+    pub(crate) fn is(&self, id: &str) -> bool {
+        self.request.as_deref() == Some(id)
+    }
+
+    /// The command that answers this ask, and no other that the task has then. `flags`: those that select the agent.
+    pub(crate) fn command(&self, task: &Task, flags: &str) -> String {
+        let answer = self.options.first().map_or("ANSWER", |(id, _)| id.as_str());
+        let words = [task.id.as_str(), answer].map(output::shell_word).join(" ");
+        let id = self.request.as_deref().map(|id| format!(" --ask {}", output::shell_word(id)));
+        format!("longshore asks answer {words}{}{flags}", id.unwrap_or_default())
     }
 
     pub(crate) fn is_permission(&self) -> bool {

@@ -94,10 +94,7 @@ pub(crate) async fn asks(options: &ListAsks) -> Result<Code, Failure> {
                 if !options.is_empty() {
                     printer.answer(&format!("  answers: {}\n", options.join(", ")));
                 }
-            }
-            if !tasks.is_empty() {
-                let text = format!("To answer: longshore asks answer TASK ANSWER{}", agent.flags);
-                printer.line(Style::Dim, &text);
+                printer.answer(&format!("  to answer: {}\n", ask.command(task, &agent.flags)));
             }
         }
     }
