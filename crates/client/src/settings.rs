@@ -134,7 +134,8 @@ pub struct Limits {
     pub response: usize,
     /// One event of a stream.
     pub event: usize,
-    /// All that one task says, as far as it is kept to continue after a broken connection.
+    /// All that one task says, as far as it is kept to continue after a broken connection. Each part, message and artifact counts
+    /// for 256 bytes more than it has.
     pub task: usize,
 }
 

@@ -477,3 +477,66 @@ async fn no_request_is_sent_that_the_guard_refuses() {
     assert_eq!(client.get("t").await.unwrap_err().kind(), ErrorKind::Forbidden);
     assert_eq!(stub.requests().len(), sent);
 }
+
+/// What a task keeps has a limit, whatever its bytes are called.
+#[tokio::test]
+async fn a_task_cannot_grow_without_content() {
+    type Event = fn(usize) -> Value;
+    let artifact = |artifact: Value| {
+        json!({"artifactUpdate": {"taskId": "t", "contextId": "c", "append": true, "artifact": artifact}})
+    };
+    let growing: [(&str, Event); 6] = [
+        ("metadata", |at| {
+            json!({"statusUpdate": {"taskId": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"},
+                "metadata": {format!("key{at}"): "x".repeat(100)}}})
+        }),
+        ("messages", |at| {
+            let message = json!({"messageId": format!("m{at}"), "role": "ROLE_AGENT", "parts": []});
+            json!({"statusUpdate": {"taskId": "t", "contextId": "c",
+                "status": {"state": "TASK_STATE_WORKING", "message": message}}})
+        }),
+        ("artifacts", |at| json!({"artifactId": format!("a{at}"), "parts": []})),
+        ("parts", |_| json!({"artifactId": "a", "parts": [{"url": ""}]})),
+        ("names", |at| json!({"artifactId": format!("a{at}"), "name": "x".repeat(5000), "parts": []})),
+        ("metadata of parts", |at| {
+            json!({"artifactId": "a", "parts": [{"text": "", "metadata": {format!("key{at}"): "x".repeat(100)}}]})
+        }),
+    ];
+    for (name, event) in growing {
+        let agent = agent(move |_, _| {
+            let mut events = vec![(None, json!({"task": task("TASK_STATE_WORKING", "")}))];
+            events.extend((0..1000).map(|at| {
+                let event = event(at);
+                (None, if event["artifactId"].is_string() { artifact(event) } else { event })
+            }));
+            events.push((None, status("TASK_STATE_COMPLETED")));
+            Reply::stream(&events)
+        });
+        let limits = Limits { task: 50_000, ..Limits::default() };
+        let client = connect(&agent, Settings { limits, ..Settings::default() }).await;
+        let mut stream = client.stream(message()).await.unwrap();
+        let error = loop {
+            match stream.next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("{name}: the task grew without a limit"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{name}: {error}");
+    }
+}
+
+/// A text in many small pieces is one part, so it weighs no more than its bytes.
+#[tokio::test]
+async fn a_text_in_many_pieces_stays_below_the_limit() {
+    let agent = agent(|_, _| {
+        let mut events = vec![(None, json!({"task": task("TASK_STATE_WORKING", "")}))];
+        events.extend((0..2000).map(|_| (None, chunk("word ", true))));
+        events.push((None, status("TASK_STATE_COMPLETED")));
+        Reply::stream(&events)
+    });
+    let limits = Limits { task: 20_000, ..Limits::default() };
+    let client = connect(&agent, Settings { limits, ..Settings::default() }).await;
+    let (text, state) = read(client.stream(message()).await.unwrap()).await;
+    assert_eq!((text, state), ("word ".repeat(2000), Some(TaskState::Completed)));
+}
