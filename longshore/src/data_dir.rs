@@ -21,6 +21,9 @@ use crate::output;
 /// How often the lock is tried. The kernel does not notify when a lock becomes free.
 const RETRY_EVERY: Duration = Duration::from_millis(100);
 
+/// The shortest wait for a lock: another command may only be looking whether it is free.
+const GLANCE: Duration = Duration::from_millis(300);
+
 /// The length of a generated token. 43 characters out of an alphabet of 62 hold 256 bits.
 const TOKEN_LENGTH: usize = 43;
 
@@ -52,9 +55,23 @@ impl DataDir {
     /// Creates the directory if necessary, and locks it for the workspace of the plan. If another process holds the lock, waits as
     /// long as the plan says. Fails if the directory was made for another workspace or another agent: see [`Self::check_owner`].
     pub(crate) async fn take_for(plan: &Plan) -> anyhow::Result<Self> {
-        let (path, patience) = (&plan.data_dir, plan.lock_wait);
+        let path = &plan.data_dir;
+        let data_dir = Self::take_within(path, plan.lock_wait).await?.check_owner(&kind(&plan.agent), &plan.workspace)?;
+        if plan.agent_reaches_data_dir {
+            // With this file, git and OpenCode's snapshots leave out everything in the directory, the file itself included.
+            let ignore = path.join(".gitignore");
+            // A `.gitignore` of the project stays as it is.
+            if !ignore.exists() && *path != plan.workspace && !plan.allowed_roots.contains(path) {
+                write_private(&ignore, "*").with_context(|| cannot_write(&ignore))?;
+            }
+        }
+        Ok(data_dir)
+    }
+
+    /// Creates the directory if necessary, and locks it. Fails if another process still holds the lock after this time.
+    async fn take_within(path: &Path, patience: Duration) -> anyhow::Result<Self> {
         let lock = lock_file(path)?;
-        if !try_lock(&lock, path)? {
+        if !try_lock(&lock, path)? && !lock_within(GLANCE, &lock, path).await? {
             if patience.is_zero() {
                 bail!(
                     "a gateway{} already uses the data directory {}; end it first, let this one wait for it with \
@@ -76,16 +93,7 @@ impl DataDir {
                 );
             }
         }
-        let data_dir = Self::locked(lock, path).check_owner(&kind(&plan.agent), &plan.workspace)?;
-        if plan.agent_reaches_data_dir {
-            // With this file, git and OpenCode's snapshots leave out everything in the directory, the file itself included.
-            let ignore = path.join(".gitignore");
-            // A `.gitignore` of the project stays as it is.
-            if !ignore.exists() && *path != plan.workspace && !plan.allowed_roots.contains(path) {
-                write_private(&ignore, "*").with_context(|| cannot_write(&ignore))?;
-            }
-        }
-        Ok(data_dir)
+        Ok(Self::locked(lock, path))
     }
 
     /// Fails if a demo made the directory and this gateway is not a demo, or the other way round: a demo has its sessions in
@@ -444,6 +452,18 @@ mod tests {
         assert!(refused.starts_with(&expected), "{refused}");
         drop(first);
         DataDir::take(&path).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_start_waits_for_a_command_that_only_looks_at_the_lock() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let looking = DataDir::take(&path).unwrap();
+        let (taken, ()) = tokio::join!(DataDir::take_within(&path, Duration::ZERO), async { drop(looking) });
+        let serving = taken.unwrap();
+        let refused = DataDir::take_within(&path, Duration::ZERO).await.unwrap_err().to_string();
+        assert!(refused.contains("already uses the data directory"), "{refused}");
+        drop(serving);
     }
 
     #[test]

@@ -1,12 +1,13 @@
 //! Checks the gateway of the directory: whether it runs, accepts its own credential, and is reachable at its public URL.
 
-use std::net::TcpListener;
+use std::io;
 use std::time::{Duration, SystemTime};
 
 use longshore_client::{
     Binding, Client, Discovered, Discovery, ErrorKind, Interface, Listing, ProtocolVersion, Settings,
 };
 use longshore_engine::port::{Clock as _, SystemClock};
+use tokio::net::{TcpSocket, ToSocketAddrs};
 use url::Url;
 
 use super::Finding;
@@ -29,7 +30,7 @@ pub(super) async fn check(plan: &Plan) -> Vec<Finding> {
         State::Wrong(finding) => findings.push(finding),
         State::NotRunning => {
             findings.push(Finding::fine("gateway", "does not run now; `longshore serve` starts it"));
-            findings.extend(port(plan));
+            findings.extend(port(plan).await);
         }
     }
     if let Some(url) = &plan.listen.public_url {
@@ -80,13 +81,13 @@ async fn ask(url: Url, settings: Settings) -> longshore_client::Result<()> {
 }
 
 /// Whether the port is free. Checked only while no gateway of this directory runs. `None`: it is free, or the gateway uses no port.
-fn port(plan: &Plan) -> Option<Finding> {
+async fn port(plan: &Plan) -> Option<Finding> {
     let (host, port) = (plan.listen.host.as_str(), plan.listen.port?);
-    match TcpListener::bind((host, port)) {
+    match reserve((host, port)).await {
         Ok(_) => None,
         Err(error) => {
             let why = match error.kind() {
-                std::io::ErrorKind::AddrInUse => "another program uses this port".to_owned(),
+                io::ErrorKind::AddrInUse => "another program uses this port".to_owned(),
                 _ => error.to_string(),
             };
             Some(Finding::problem(
@@ -96,6 +97,20 @@ fn port(plan: &Plan) -> Option<Finding> {
             ))
         }
     }
+}
+
+/// Takes the first free address without listening on it, so that a gateway that starts meanwhile gets it all the same.
+async fn reserve(place: impl ToSocketAddrs) -> io::Result<TcpSocket> {
+    let mut refused = io::ErrorKind::AddrNotAvailable.into();
+    for address in tokio::net::lookup_host(place).await? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        match socket.bind(address) {
+            Ok(()) => return Ok(socket),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
 }
 
 async fn public_url(url: &Url, is_running: bool, settings: &Settings) -> Vec<Finding> {
@@ -157,4 +172,19 @@ fn skew(date: &str) -> Option<Finding> {
             "Keep both right with NTP.",
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_gateway_can_start_while_the_doctor_looks_at_its_port() {
+        let looking = reserve("127.0.0.1:0").await.unwrap();
+        let address = looking.local_addr().unwrap();
+        let gateway = tokio::net::TcpListener::bind(address).await.unwrap();
+        let taken = reserve(address).await.unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        drop(gateway);
+    }
 }
