@@ -76,10 +76,16 @@ impl OpenListeners {
         self.bound.map_or(Ipv4Addr::LOCALHOST.into(), |bound| bound.ip())
     }
 
-    /// The address for commands on this machine: a URL, or `unix:` and the path of the socket.
+    /// The address for commands on this machine: a URL, with TLS followed by a line with the file of the certificate; or `unix:` and
+    /// the path of the socket.
     pub(crate) fn local(&self) -> Option<String> {
-        let socket = || self.socket_path().map(|path| format!("{SOCKET_PREFIX}{}", path.display()));
-        self.addresses.local.clone().or_else(socket)
+        let Some(url) = &self.addresses.local else {
+            return self.socket_path().map(|path| format!("{SOCKET_PREFIX}{}", path.display()));
+        };
+        Some(match &self.tls_files {
+            Some(files) => format!("{url}\n{}", files.certificate().display()),
+            None => url.clone(),
+        })
     }
 
     pub(crate) fn socket_path(&self) -> Option<&Path> {

@@ -139,7 +139,7 @@ impl Client {
             let name = if is_old { "x-a2a-extensions" } else { "a2a-extensions" };
             headers.insert(name, settings.extensions.join(", ").parse().map_err(|_| invalid_header())?);
         }
-        let http = http::client(&interface.url)?;
+        let http = http::client(&interface.url, &settings)?;
         let grpc = match interface.binding {
             Binding::Grpc => Some(grpc::Service::new(&interface, settings.limits.event)?),
             Binding::JsonRpc | Binding::Rest => None,

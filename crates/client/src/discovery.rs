@@ -85,7 +85,7 @@ impl Discovery {
     }
 
     async fn try_each(&self, url: &Url, settings: &Settings) -> Result<(Discovered, Option<HeaderValue>)> {
-        let client = http::client(url)?;
+        let client = http::client(url, settings)?;
         let known = self.known.get(url);
         let mut first_error = None;
         // The place where the card was last time comes first.

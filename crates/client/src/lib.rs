@@ -15,6 +15,7 @@ mod discovery;
 mod error;
 mod grpc;
 mod http;
+mod pinned;
 mod plain;
 mod polling;
 mod push;

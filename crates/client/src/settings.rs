@@ -55,6 +55,9 @@ pub struct Settings {
     pub polling: Option<Polling>,
     pub credential: Option<Credential>,
     pub guard: Option<Guard>,
+    /// The certificate that the server must have, in PEM. Then nothing else is asked of it. `None`: the authorities of the system
+    /// decide. Not for gRPC.
+    pub certificate: Option<String>,
     /// The URIs of extensions to activate. Agents ignore those that they do not know.
     pub extensions: Vec<String>,
     /// The agent treats a message with the id of an earlier one as the same message, so a message may be sent again when the
@@ -82,6 +85,7 @@ impl Default for Settings {
             polling: None,
             credential: None,
             guard: None,
+            certificate: None,
             extensions: Vec::new(),
             resends: false,
             cache: CardCache::default(),

@@ -141,7 +141,8 @@ pub(crate) fn local(plan: &Plan) -> Result<Option<Local>, Failure> {
                         --port too";
             return Err(Failure::new(Code::Unreachable, text));
         }
-        let url = Url::parse(&address).map_err(|_| {
+        let (url, certificate) = address.split_once('\n').unzip();
+        let url = Url::parse(url.unwrap_or(&address)).map_err(|_| {
             Failure::new(Code::Failed, "the address in the data directory is damaged; restart the gateway")
         })?;
         let credential = match &plan.credentials {
@@ -150,10 +151,20 @@ pub(crate) fn local(plan: &Plan) -> Result<Option<Local>, Failure> {
             }
             _ => data_dir::existing_token(place)?.map(Credential::Bearer),
         };
+        let certificate = certificate.map(|file| certificate_in(Path::new(file))).transpose()?;
         let guard = Some(guard(place.clone(), address));
-        return Ok(Some(Local { url, settings: Settings { credential, guard, ..plan.client.clone() } }));
+        return Ok(Some(Local { url, settings: Settings { credential, guard, certificate, ..plan.client.clone() } }));
     }
     Ok(None)
+}
+
+/// The certificate of the gateway. The names in it need not fit the address on this machine, and its authority need not be trusted
+/// here.
+fn certificate_in(file: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(file).map_err(|error| {
+        let text = format!("the certificate of the gateway in {} cannot be read: {error}", file.display());
+        Failure::new(Code::Failed, text)
+    })
 }
 
 /// Lets requests pass as long as the gateway of the data directory has this address. A gateway that is just starting again may get it

@@ -64,7 +64,6 @@ async fn running(plan: &Plan) -> State {
                 "It was started with another configuration. Restart it, or run this command with its environment and flags.",
             ))
         }
-        Err(error) if error.kind() == ErrorKind::Unreachable => State::NotRunning,
         Err(error) => State::Wrong(Finding::problem(
             "gateway",
             format!("the gateway at {url} does not work: {}", error.message()),
