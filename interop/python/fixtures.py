@@ -35,6 +35,6 @@ async def card(gateway):
         return await A2ACardResolver(client, gateway.url).get_agent_card()
 
 
-@pytest.fixture(params=['JSONRPC', 'HTTP+JSON'])
+@pytest.fixture(params=['JSONRPC', 'HTTP+JSON', 'GRPC'])
 def binding(request):
     return request.param

@@ -4,14 +4,17 @@ import asyncio
 import pathlib
 import subprocess
 
+import grpc
 import pytest
 
+from a2a.compat.v0_3 import a2a_v0_3_pb2_grpc
+from a2a.compat.v0_3.grpc_handler import CompatGrpcHandler
 from a2a.helpers import new_task_from_user_message, new_text_message, new_text_part
 from a2a.server.agent_execution import AgentExecutor
-from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.request_handlers import DefaultRequestHandler, GrpcHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import InMemoryPushNotificationConfigStore, InMemoryTaskStore, TaskUpdater
-from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Role
+from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Role, a2a_pb2_grpc
 from starlette.applications import Starlette
 
 from commands import Commands, path
@@ -83,13 +86,15 @@ async def any_url(_url):
     return True
 
 
-@pytest.mark.parametrize(
-    ('binding', 'version'),
-    # The SDK has its gRPC server in packages of its own, which are not installed here; that of JavaScript stands for it.
-    [case for case in matrix(('JSONRPC', '1.0')) if case.values[0] != 'GRPC'],
-)
+@pytest.mark.parametrize(('binding', 'version'), matrix(('JSONRPC', '1.0')))
 def test_every_command_works_with_an_agent_of_the_python_sdk(binding, version, tmp_path):
+    # The loop keeps no reference to its tasks, and nothing else one to the server.
+    running = []
+
     def answer(url):
+        services = grpc.aio.server()
+        if binding == 'GRPC':
+            url = f'127.0.0.1:{services.add_insecure_port("127.0.0.1:0")}'
         described = card(url, binding, version)
         handler = DefaultRequestHandler(
             Agent(),
@@ -100,11 +105,17 @@ def test_every_command_works_with_an_agent_of_the_python_sdk(binding, version, t
             extended_agent_card=card(url, binding, version, 'Repeats what it is told, and more.'),
         )
         is_old = version == '0.3'
-        calls = (
-            create_jsonrpc_routes(handler, '/', enable_v0_3_compat=is_old)
-            if binding == 'JSONRPC'
-            else create_rest_routes(handler, enable_v0_3_compat=is_old)
-        )
+        calls = []
+        if binding == 'JSONRPC':
+            calls = create_jsonrpc_routes(handler, '/', enable_v0_3_compat=is_old)
+        elif binding == 'HTTP+JSON':
+            calls = create_rest_routes(handler, enable_v0_3_compat=is_old)
+        elif is_old:
+            a2a_v0_3_pb2_grpc.add_A2AServiceServicer_to_server(CompatGrpcHandler(handler), services)
+        else:
+            a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(handler), services)
+        if binding == 'GRPC':
+            running.extend([services, asyncio.ensure_future(services.start())])
         return asgi(Starlette(routes=[*create_agent_card_routes(described), *calls]))
 
     server = Server()

@@ -88,7 +88,7 @@ async def test_a_task_is_subscribed_to_and_canceled(connect):
 
 # REST errors of 0.3 have no agreed format. This client looks for the names of its own error classes, and maps any other 404 to
 # MethodNotFoundError.
-UNKNOWN = {'JSONRPC': TaskNotFoundError, 'HTTP+JSON': MethodNotFoundError}
+UNKNOWN = {'JSONRPC': TaskNotFoundError, 'HTTP+JSON': MethodNotFoundError, 'GRPC': TaskNotFoundError}
 
 
 async def test_an_unknown_task_is_refused(connect, binding):

@@ -27,6 +27,7 @@ from a2a.utils.errors import (
     UnsupportedOperationError,
 )
 
+from grpc_channel import channels
 from sdk import ask, fold, gather, send, texts
 
 
@@ -35,7 +36,7 @@ async def test_the_card_names_both_bindings_and_what_opens_them(card):
     assert card.capabilities.streaming
     assert not card.capabilities.push_notifications
     interfaces = {(interface.protocol_binding, interface.protocol_version) for interface in card.supported_interfaces}
-    assert interfaces == {(binding, version) for binding in ('JSONRPC', 'HTTP+JSON') for version in ('1.0', '0.3')}
+    assert interfaces == {(binding, version) for binding in ('JSONRPC', 'HTTP+JSON', 'GRPC') for version in ('1.0', '0.3')}
     assert card.skills and all(skill.id and skill.description and skill.tags for skill in card.skills)
     schemes = [scheme.http_auth_security_scheme.scheme.lower() for scheme in card.security_schemes.values()]
     assert schemes == ['bearer']
@@ -187,11 +188,16 @@ class OneToken(CredentialService):
 
 async def test_the_card_is_enough_to_authenticate(gateway, card, binding):
     async with httpx.AsyncClient(trust_env=False, timeout=60) as http:
-        config = ClientConfig(httpx_client=http, streaming=False, supported_protocol_bindings=[binding])
+        config = ClientConfig(
+            httpx_client=http,
+            grpc_channel_factory=channels(),
+            streaming=False,
+            supported_protocol_bindings=[binding],
+        )
         right = ClientFactory(config).create(card, [AuthInterceptor(OneToken(gateway.token))])
         task = await send(right, ask('scn:text n=1'))
         assert task.status.state == TaskState.TASK_STATE_COMPLETED, task
 
         wrong = ClientFactory(config).create(card, [AuthInterceptor(OneToken('not the token'))])
-        with pytest.raises(A2AClientError, match='401'):
+        with pytest.raises(A2AClientError, match='401|UNAUTHENTICATED'):
             await send(wrong, ask('scn:text n=1'))

@@ -4,10 +4,12 @@ import asyncio
 import json
 import types
 
+import grpc
 import pytest
 
+from a2a.grpc import a2a_pb2_grpc
 from a2a.server.agent_execution import AgentExecutor
-from a2a.server.request_handlers import DefaultRequestHandler, JSONRPCHandler, RESTHandler
+from a2a.server.request_handlers import DefaultRequestHandler, GrpcHandler, JSONRPCHandler, RESTHandler
 from a2a.server.tasks import InMemoryPushNotificationConfigStore, InMemoryTaskStore, TaskUpdater
 from a2a.types import (
     AgentCapabilities,
@@ -218,14 +220,24 @@ def rest(described, requests, longer):
     return reply
 
 
-@pytest.mark.parametrize('binding', [pytest.param('JSONRPC', marks=pytest.mark.long), 'HTTP+JSON'])
+@pytest.mark.parametrize('binding', ['HTTP+JSON', *(pytest.param(name, marks=pytest.mark.long) for name in ('JSONRPC', 'GRPC'))])
 def test_every_command_works_with_an_agent_of_the_old_python_sdk(binding, tmp_path):
+    # The loop keeps no reference to its tasks, and nothing else one to the server.
+    running = []
+
     def answer(url):
-        described = card(url, binding)
-        longer = card(url, binding, 'Repeats what it is told, and more.')
+        services = grpc.aio.server()
+        called = url
+        if binding == 'GRPC':
+            called = f'127.0.0.1:{services.add_insecure_port("127.0.0.1:0")}'
+        described = card(called, binding)
+        longer = card(called, binding, 'Repeats what it is told, and more.')
         webhooks = InMemoryPushNotificationConfigStore()
         requests = DefaultRequestHandler(Agent(), InMemoryTaskStore(), push_config_store=webhooks)
         reply = (jsonrpc if binding == 'JSONRPC' else rest)(described, requests, longer)
+        if binding == 'GRPC':
+            a2a_pb2_grpc.add_A2AServiceServicer_to_server(GrpcHandler(described, requests), services)
+            running.extend([services, asyncio.ensure_future(services.start())])
 
         async def all_of_it(method, path, headers, body):
             if path.startswith('/.well-known/'):
@@ -238,10 +250,13 @@ def test_every_command_works_with_an_agent_of_the_old_python_sdk(binding, tmp_pa
     server = Server()
     url = server.start(answer)
     try:
-        is_rest = binding == 'HTTP+JSON'
+        # Over REST and gRPC the SDK neither lists nor removes webhooks.
+        is_rpc = binding == 'JSONRPC'
+        abilities = {'lists': False, 'lists_webhooks': is_rpc, 'removes_webhooks': is_rpc}
+        # Over gRPC the SDK has one card for everybody.
+        abilities['extends_cards'] = binding != 'GRPC'
         # The SDK does not tell the first stream that its task was canceled, so the command notices it when it looks at the task.
         soon = {'A2A_CLIENT_TIMEOUT_SECONDS': '5'}
-        abilities = {'lists': False, 'lists_webhooks': not is_rest, 'removes_webhooks': not is_rest}
         path(Commands(url, tmp_path, **abilities, variables=soon))
     finally:
         server.stop()

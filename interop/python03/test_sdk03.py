@@ -4,6 +4,7 @@ import asyncio
 import base64
 import uuid
 
+import grpc
 import pytest
 
 from a2a.client import ClientConfig, ClientFactory
@@ -72,8 +73,21 @@ async def stream(events):
     return task, updates
 
 
+# The gRPC status that belongs to a JSON-RPC code.
+STATUS = {
+    -32001: grpc.StatusCode.NOT_FOUND,
+    -32002: grpc.StatusCode.FAILED_PRECONDITION,
+    -32004: grpc.StatusCode.FAILED_PRECONDITION,
+}
+
+
 async def refused(call, *, code, http, binding):
-    """Awaits a call that has to fail with this JSON-RPC code, or this HTTP status."""
+    """Awaits a call that has to fail with this JSON-RPC code, this HTTP status, or the gRPC status that belongs to the code."""
+    if binding == 'GRPC':
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await call
+        assert error.value.code() == STATUS[code]
+        return
     if binding == 'JSONRPC':
         with pytest.raises(A2AClientJSONRPCError) as error:
             await call
@@ -88,7 +102,7 @@ async def test_the_card_names_both_bindings_and_what_opens_them(card):
     assert card.protocol_version.startswith('0.3')
     assert card.preferred_transport == 'HTTP+JSON'
     interfaces = {interface.transport for interface in card.additional_interfaces}
-    assert interfaces | {card.preferred_transport} == {'JSONRPC', 'HTTP+JSON'}
+    assert interfaces | {card.preferred_transport} == {'JSONRPC', 'HTTP+JSON', 'GRPC'}
     assert card.capabilities.streaming
     assert not card.capabilities.push_notifications
     assert card.supports_authenticated_extended_card
@@ -237,6 +251,7 @@ async def test_a_task_that_ended_takes_no_message_and_is_not_canceled(connect, b
 
 async def test_a_wrong_token_is_refused(connect, http):
     http.headers['Authorization'] = 'Bearer not the token'
-    with pytest.raises(A2AClientHTTPError) as error:
+    with pytest.raises((A2AClientHTTPError, grpc.aio.AioRpcError)) as error:
         await send(connect(streaming=False), ask('hello'))
-    assert error.value.status_code == 401
+    status = getattr(error.value, 'status_code', None) or error.value.code()
+    assert status in (401, grpc.StatusCode.UNAUTHENTICATED)

@@ -20,6 +20,8 @@ pub(crate) struct Banner<'a> {
     pub(crate) local_url: Option<&'a str>,
     /// The URL in the card. `None`: the gateway has only the socket, and no other URL was configured.
     pub(crate) public_url: Option<&'a str>,
+    /// The URL of gRPC in the card, if it differs from the other one.
+    pub(crate) grpc_url: Option<&'a str>,
     /// The unix socket on which the gateway listens too.
     pub(crate) socket: Option<&'a Path>,
     /// The token that Longshore generated, if no credential was configured.
@@ -73,6 +75,9 @@ impl Banner<'_> {
         }
         if let Some(local) = self.local_url.filter(|local| Some(*local) != self.public_url) {
             let _ = writeln!(text, "  listener   {local}");
+        }
+        if let Some(grpc) = self.grpc_url.filter(|grpc| Some(*grpc) != self.public_url) {
+            let _ = writeln!(text, "  gRPC       {grpc}");
         }
         if let Some(socket) = self.socket {
             let _ = writeln!(text, "  socket     {}", socket.display());
@@ -136,6 +141,7 @@ mod tests {
             agent: "OpenCode (demo model)",
             local_url: Some("http://127.0.0.1:8000"),
             public_url: Some("https://agent.example.com"),
+            grpc_url: None,
             socket: None,
             token,
             credentials,

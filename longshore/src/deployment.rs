@@ -7,7 +7,7 @@ use crate::config::Plan;
 use crate::config::plan::AgentPlan;
 
 /// The facts of a gateway that clients reach at `public_url`. The edge adds what follows from its credentials.
-pub(crate) fn deployment(plan: &Plan, public_url: &str) -> Deployment {
+pub(crate) fn deployment(plan: &Plan, public_url: &str, grpc_url: Option<&str>) -> Deployment {
     let texts = &plan.card;
     let (agent_name, surface) = match &plan.agent {
         AgentPlan::Acp(agent) => (agent.title(), &AgentSurface::PLAIN),
@@ -21,6 +21,7 @@ pub(crate) fn deployment(plan: &Plan, public_url: &str) -> Deployment {
         surface,
         version: texts.version.clone(),
         public_url: public_url.trim_end_matches('/').to_owned(),
+        grpc_url: grpc_url.map(str::to_owned),
         documentation_url: texts.documentation_url.as_ref().map(ToString::to_string),
         missing_version: plan.missing_version,
         more_input_modes: plan.input.text_types.iter().chain(&plan.input.media_types).cloned().collect(),
@@ -58,7 +59,7 @@ mod tests {
         let directory = directory.path().canonicalize().unwrap();
         let context = ProcessContext { directory: directory.clone(), environment };
         let plan = load(&Flags::new(), None, &context).unwrap().plan;
-        (deployment(&plan, "https://agent.example.com/a/"), directory.to_str().unwrap().to_owned())
+        (deployment(&plan, "https://agent.example.com/a/", None), directory.to_str().unwrap().to_owned())
     }
 
     #[test]

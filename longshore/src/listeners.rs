@@ -40,6 +40,8 @@ pub(crate) struct Addresses {
     pub(crate) local: Option<String>,
     /// The URL in the card.
     pub(crate) public: String,
+    /// The URL of gRPC in the card, without a path. `None`: the card names no gRPC.
+    pub(crate) grpc: Option<String>,
     /// Clients cannot use the URL in the card, because it only stands for the unix socket.
     is_placeholder: bool,
 }
@@ -62,12 +64,17 @@ impl OpenListeners {
             None => None,
         };
         let bound = tcp.as_ref().map(TcpListener::local_addr).transpose()?;
-        if let Some(bound) = bound {
+        let grpc = match listen.grpc.as_ref().and_then(|grpc| grpc.port) {
+            Some(port) => Some(bind(&listen.host, port).await?),
+            None => None,
+        };
+        let grpc_bound = grpc.as_ref().map(TcpListener::local_addr).transpose()?;
+        if let Some(bound) = bound.or(grpc_bound) {
             check_encryption(plan, bound)?;
         }
         let (unix, socket_file) = listen.unix.as_ref().map(unix_socket::bind).transpose()?.unzip();
-        let addresses = addresses(bound, plan);
-        let listeners = Listeners { tcp, tls: tls_files.as_ref().map(TlsFiles::tls), unix };
+        let addresses = addresses(bound, grpc_bound, plan);
+        let listeners = Listeners { tcp, grpc, tls: tls_files.as_ref().map(TlsFiles::tls), unix };
         Ok(Self { noted: None, listeners, addresses, bound, tls_files, socket_file })
     }
 
@@ -130,16 +137,17 @@ fn check_encryption(plan: &Plan, bound: SocketAddr) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn addresses(bound: Option<SocketAddr>, plan: &Plan) -> Addresses {
+fn addresses(bound: Option<SocketAddr>, grpc: Option<SocketAddr>, plan: &Plan) -> Addresses {
     let scheme = if plan.listen.tls.is_some() { "https" } else { "http" };
-    let local = bound.map(|bound| {
+    let url = |bound: SocketAddr| {
         let reachable = match bound.ip() {
             ip if !ip.is_unspecified() => ip,
             IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
             IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
         };
         format!("{scheme}://{}", SocketAddr::new(reachable, bound.port()))
-    });
+    };
+    let local = bound.map(url);
     let configured = plan.listen.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
     if let (None, Some(local)) = (&configured, &local)
         && bound.is_some_and(|bound| bound.ip().is_unspecified())
@@ -150,5 +158,17 @@ fn addresses(bound: Option<SocketAddr>, plan: &Plan) -> Addresses {
     }
     let known = configured.or_else(|| local.clone());
     let is_placeholder = known.is_none();
-    Addresses { local, public: known.unwrap_or_else(|| NAME_WITHOUT_PORT.to_owned()), is_placeholder }
+    let public = known.unwrap_or_else(|| NAME_WITHOUT_PORT.to_owned());
+    let grpc = plan.listen.grpc.as_ref().and_then(|settings| {
+        let configured = settings.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
+        let own = || without_path(&public).filter(|_| !is_placeholder);
+        configured.or_else(|| grpc.map(url)).or_else(own)
+    });
+    Addresses { local, public, grpc, is_placeholder }
+}
+
+/// The address of gRPC at a URL. `None`: the URL has a path, and gRPC has none.
+fn without_path(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("://")?;
+    (!rest.contains('/')).then(|| url.to_owned())
 }

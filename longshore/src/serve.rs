@@ -121,6 +121,7 @@ async fn announce(plan: &Plan, open: &OpenListeners, token: Option<&SecretString
         agent: upstream.description(),
         local_url: open.addresses.local.as_deref(),
         public_url: open.addresses.shown(),
+        grpc_url: open.addresses.grpc.as_deref(),
         socket: open.socket_path(),
         token,
         credentials: plan.credentials.as_deref().unwrap_or_default(),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog};
+use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog, Protobuf};
 use longshore_engine::port::{Clock, NoSpans, Spans, Store, SystemClock};
 use longshore_engine::{
     AlwaysScope, AskConfig, ControlRules, DeadlinePolicy, Engine, EngineConfig, EngineParts, FileRules,
@@ -154,7 +154,10 @@ impl PreparedGateway {
         }
         engine.begin_store_check();
         engine.start_retention();
-        let deployment = deployment::deployment(plan, &self.open.addresses.public);
+        let deployment = {
+            let addresses = &self.open.addresses;
+            deployment::deployment(plan, &addresses.public, addresses.grpc.as_deref())
+        };
         let mut config = EdgeConfig::new(deployment, self.credentials);
         config.max_body_bytes = plan.listen.max_body_bytes;
         config.gzip_minimum = plan.listen.gzip_minimum;
@@ -163,6 +166,7 @@ impl PreparedGateway {
         config.write_timeout = plan.listen.write_timeout;
         config.limits = self.edge_limits;
         config.payload_log = PayloadLog { enabled: plan.log.payloads, body_limit: plan.log.body_limit };
+        config.grpc = plan.listen.grpc.as_ref().map(|_| &longshore_grpc::Messages as &dyn Protobuf);
         config.metrics = self.metrics;
         Ok(Gateway { edge: Edge::new(engine, config, self.tasks), open: self.open, token: self.token })
     }

@@ -26,6 +26,7 @@ pub(crate) struct Connection {
 
 /// A stream as a binding has it.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there is one for each stream, and it is moved once")]
 pub(crate) enum Source {
     Sse { response: Response, decoder: Decoder, frames: VecDeque<Frame> },
     Grpc(grpc::Stream),

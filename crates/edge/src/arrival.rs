@@ -1,7 +1,7 @@
 //! Facts about the connection of a request that the request itself does not contain.
 //!
-//! A request on plain TCP has none. On a TLS connection with a client certificate, and on a unix socket, each request carries them
-//! in its extensions.
+//! A request on plain TCP has none. On a TLS connection with a client certificate, on a unix socket and on a port for gRPC alone, each
+//! request carries them in its extensions.
 
 use std::sync::Arc;
 
@@ -15,6 +15,8 @@ pub(crate) struct Arrival {
     pub(crate) caller: Option<Arc<Caller>>,
     /// The connection is on a unix socket, which no web page and no other machine can reach.
     pub(crate) is_on_unix_socket: bool,
+    /// The listener serves gRPC alone.
+    pub(crate) only_grpc: bool,
 }
 
 impl Arrival {

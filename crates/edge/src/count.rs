@@ -34,6 +34,7 @@ pub(crate) fn count_response(metrics: &Metrics, format: Option<ResponseFormat>, 
             match encoding {
                 Encoding::JsonRpc => Binding::JsonRpc,
                 Encoding::Rest => Binding::Rest,
+                Encoding::Grpc(_) => Binding::Grpc,
             },
         ),
     };

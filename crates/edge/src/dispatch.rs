@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::EdgeConfig;
+use crate::arrival::Arrival;
 use crate::auth::Caller;
 use crate::binding::Bindings;
 use crate::body::BodyLimits;
@@ -34,6 +35,7 @@ use crate::documents::Documents;
 use crate::extensions;
 use crate::file;
 use crate::gate::Gate;
+use crate::grpc::{self, Protobuf};
 use crate::guard::Bound;
 use crate::incoming::{Incoming, verbs};
 use crate::jsonrpc;
@@ -59,6 +61,7 @@ pub(crate) struct Dispatcher {
     page: MetricsPage,
     html: Page,
     documents: Arc<Documents>,
+    grpc: Option<&'static dyn Protobuf>,
     bindings: Bindings,
 }
 
@@ -72,6 +75,9 @@ impl Dispatcher {
     ) -> Self {
         // Methods that the agent does not support are neither documented nor served.
         config.deployment.control = engine.has_control();
+        if config.grpc.is_none() {
+            config.deployment.grpc_url = None;
+        }
         config.metrics.control_calls.set_names(methods::all(&config.deployment).map(|method| method.name));
         let deployment = Arc::new(config.deployment.clone());
         let documents = Arc::new(Documents::new(&config, engine.clone(), closing.clone()));
@@ -100,6 +106,7 @@ impl Dispatcher {
             metrics: Arc::clone(&config.metrics),
             missing_version: config.deployment.missing_version,
             documents,
+            grpc: config.grpc,
             bindings: Bindings {
                 operations,
                 public_extensions: contract::public_extensions(&deployment),
@@ -126,7 +133,9 @@ impl Dispatcher {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let (parts, body) = request.into_parts();
-        let target = route::resolve(parts.uri.path());
+        let grpc = self.grpc.filter(|_| grpc::is_call(&parts));
+        let resolve = if grpc.is_some() { route::resolve_grpc } else { route::resolve };
+        let target = resolve(parts.uri.path());
         let requested = RequestedVersion::read(&parts, target.base, self.missing_version);
         let trace = trace::from_headers(&parts.headers);
         // At the highest level, so that every log line has the span, whatever level is configured.
@@ -138,7 +147,7 @@ impl Dispatcher {
         };
         let line = RequestLine::begin(name, &span);
         let incoming =
-            Incoming { peer, open, trace, span: span.clone(), line, parts: &parts, requested, target };
+            Incoming { peer, open, trace, span: span.clone(), line, parts: &parts, requested, target, grpc };
         let answered = AssertUnwindSafe(self.dispatch(&incoming, body)).catch_unwind().instrument(span).await;
         let mut response = answered.unwrap_or_else(|_| {
             // The panic hook has logged the panic and its location.
@@ -173,6 +182,10 @@ impl Dispatcher {
                 return response;
             }
         };
+        if incoming.grpc.is_none() && Arrival::of(incoming.parts).is_some_and(|arrival| arrival.only_grpc) {
+            let text = "This port serves gRPC only; the card names the other interfaces.";
+            return incoming.refuse(&Error::new(ErrorKind::RouteNotFound, text));
+        }
         if page::is_wanted(incoming.parts) {
             return self.html.answer(&incoming.parts.headers);
         }
@@ -232,7 +245,7 @@ impl Dispatcher {
         }))
     }
 
-    /// Performs an operation of the REST binding.
+    /// Performs an operation of the REST or gRPC binding.
     async fn operation<B>(
         &self,
         caller: Option<&Caller>,
@@ -246,7 +259,12 @@ impl Dispatcher {
         let (version, route) = incoming.served()?;
         incoming.check_verb(route)?;
         let caller = caller.ok_or_else(|| Error::internal("an operation without a caller"))?;
-        rest::answer(&self.bindings, caller, route, incoming, version, body).await
+        match incoming.grpc {
+            Some(protobuf) => {
+                grpc::answer(&self.bindings, protobuf, caller, route, incoming, version, body).await
+            }
+            None => rest::answer(&self.bindings, caller, route, incoming, version, body).await,
+        }
     }
 }
 

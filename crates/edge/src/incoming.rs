@@ -15,6 +15,7 @@ use tracing::Span;
 use crate::auth::Caller;
 use crate::documents::DocumentRequest;
 use crate::gate::RequestHead;
+use crate::grpc::Protobuf;
 use crate::limits::OpenRequest;
 use crate::page;
 use crate::reply::{self, Response};
@@ -37,6 +38,8 @@ pub(crate) struct Incoming<'a> {
     pub(crate) parts: &'a Parts,
     pub(crate) requested: RequestedVersion,
     pub(crate) target: Target,
+    /// Converts the messages of a gRPC call. `None`: the request is no such call.
+    pub(crate) grpc: Option<&'static dyn Protobuf>,
 }
 
 impl Incoming<'_> {
@@ -48,6 +51,9 @@ impl Incoming<'_> {
                 self.requested.response_version_of_unknown(self.target.version)
             }
         };
+        if let Some(protobuf) = self.grpc {
+            return ResponseFormat::grpc(version, protobuf);
+        }
         if self.is_rpc() { ResponseFormat::rpc(version) } else { ResponseFormat::rest(version) }
     }
 

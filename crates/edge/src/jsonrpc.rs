@@ -29,7 +29,7 @@ use crate::version::{self, ProtocolVersion};
 use crate::{count, extensions};
 
 /// How one version decodes the parameters of the operations.
-struct Decoders {
+pub(crate) struct Decoders {
     send: fn(&str) -> Result<SendMessage>,
     get: fn(&str) -> Result<GetTask>,
     list: fn(&str) -> Result<ListTasks>,
@@ -37,7 +37,7 @@ struct Decoders {
     subscribe: fn(&str) -> Result<SubscribeToTask>,
 }
 
-const V1: Decoders = Decoders {
+pub(crate) const V1: Decoders = Decoders {
     send: v1::decode::send_message,
     get: v1::decode::get_task,
     list: v1::decode::list_tasks,
@@ -52,6 +52,10 @@ const V03: Decoders = Decoders {
     cancel: v03::decode::cancel_task,
     subscribe: v03::decode::subscribe,
 };
+
+/// The parameters that a gRPC call of 0.3 is converted to. They have the spelling and the defaults of `ProtoJSON`.
+pub(crate) const V03_GRPC: Decoders =
+    Decoders { send: |params| v03::decode::send_message(Dialect::Rest, params), ..V03 };
 
 /// A call whose method is known or not, with what the head of the request says about it.
 struct Received<'a> {
@@ -182,22 +186,7 @@ impl Received<'_> {
         if let Some(kind) = operation.refused {
             return Err(operation::refused(kind));
         }
-        let decoders = decoders(version);
-        Ok(match operation.method {
-            Method::SendMessage => Command::Send((decoders.send)(params)?),
-            Method::SendStreamingMessage => Command::Stream((decoders.send)(params)?),
-            Method::GetTask => Command::Get((decoders.get)(params)?),
-            Method::ListTasks => Command::List((decoders.list)(params)?),
-            Method::CancelTask => Command::Cancel((decoders.cancel)(params)?),
-            Method::SubscribeToTask => Command::Subscribe((decoders.subscribe)(params)?),
-            Method::CreateTaskPushNotificationConfig
-            | Method::GetTaskPushNotificationConfig
-            | Method::ListTaskPushNotificationConfigs
-            | Method::DeleteTaskPushNotificationConfig => {
-                return Err(operation::refused(ErrorKind::PushNotSupported));
-            }
-            Method::GetExtendedAgentCard => Command::ExtendedCard,
-        })
+        decoders(version).command(operation.method, params)
     }
 
     async fn encode(&self, caller: &Caller, id: &Id, reply: Reply) -> Result<Response> {
@@ -248,6 +237,26 @@ impl Received<'_> {
 
     fn unsupported(&self, method: &str) -> Error {
         contract::unsupported_method(self.format.version, method, &self.bindings.deployment)
+    }
+}
+
+impl Decoders {
+    pub(crate) fn command(&self, operation: Method, params: &str) -> Result<Command> {
+        Ok(match operation {
+            Method::SendMessage => Command::Send((self.send)(params)?),
+            Method::SendStreamingMessage => Command::Stream((self.send)(params)?),
+            Method::GetTask => Command::Get((self.get)(params)?),
+            Method::ListTasks => Command::List((self.list)(params)?),
+            Method::CancelTask => Command::Cancel((self.cancel)(params)?),
+            Method::SubscribeToTask => Command::Subscribe((self.subscribe)(params)?),
+            Method::CreateTaskPushNotificationConfig
+            | Method::GetTaskPushNotificationConfig
+            | Method::ListTaskPushNotificationConfigs
+            | Method::DeleteTaskPushNotificationConfig => {
+                return Err(operation::refused(ErrorKind::PushNotSupported));
+            }
+            Method::GetExtendedAgentCard => Command::ExtendedCard,
+        })
     }
 }
 

@@ -24,6 +24,7 @@ mod documents;
 mod extensions;
 mod file;
 mod gate;
+mod grpc;
 mod guard;
 mod health;
 mod incoming;
@@ -67,6 +68,7 @@ pub use auth::{
     Caller, Capabilities, Capability, CertificateMatch, Credential, Credentials, CredentialsBuilder,
     CredentialsError, Rights,
 };
+pub use grpc::Protobuf;
 pub use limits::{Limits, Rate};
 pub use listen::{ClientAuthority, Listeners, Tls, TlsError, TlsParts};
 pub use longshore_wire::agent::AgentSurface;
@@ -100,6 +102,8 @@ pub struct EdgeConfig {
     pub shutdown_grace: Duration,
     pub limits: Limits,
     pub payload_log: PayloadLog,
+    /// Converts the messages of gRPC. `None`: gRPC is not served.
+    pub grpc: Option<&'static dyn Protobuf>,
     /// The metrics of the whole process. The deployment says whether callers may read them.
     pub metrics: Arc<Metrics>,
 }
@@ -128,6 +132,7 @@ impl EdgeConfig {
             shutdown_grace: Duration::from_secs(10),
             limits: Limits::default(),
             payload_log: PayloadLog::default(),
+            grpc: None,
         }
     }
 }

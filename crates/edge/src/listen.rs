@@ -39,6 +39,7 @@ use crate::limits::{Connection, OpenRequest};
 use crate::reply;
 pub use accept::Listeners;
 pub(crate) use accept::run;
+use accept::Accepted;
 use http2::{Flow, FlowBody, RequestExecutor};
 use protocol::{Protocol, SniffedStream, sniff};
 use raw_socket::RawSocket;
@@ -87,8 +88,7 @@ struct Opened {
 impl Connections {
     async fn serve(
         &self,
-        socket: RawSocket,
-        peer: IpAddr,
+        Accepted { socket, peer, only_grpc }: Accepted,
         dispatcher: Arc<Dispatcher>,
         connection: &Arc<Connection>,
     ) {
@@ -101,7 +101,7 @@ impl Connections {
         // hyper has a timeout for HTTP/1 only, which starts once the protocol is known. Up to 24 bytes must arrive before, and
         // the TLS handshake.
         let opened = tokio::select! {
-            opened = self.open(socket) => opened,
+            opened = self.open(socket, only_grpc) => opened,
             () = tokio::time::sleep(self.idle_timeout) => return,
             () = shutdown.cancelled() => return,
             () = connection.cut.cancelled() => return,
@@ -146,13 +146,15 @@ impl Connections {
     }
 
     /// Does the TLS handshake, if the listener has TLS, and detects the protocol. `None`: the client closed the connection.
-    async fn open(&self, socket: Socket) -> io::Result<Option<Opened>> {
-        let (transport, arrival) = match (&self.tls, socket.raw()) {
+    async fn open(&self, socket: Socket, only_grpc: bool) -> io::Result<Option<Opened>> {
+        let mut is_on_unix_socket = false;
+        let (transport, caller) = match (&self.tls, socket.raw()) {
             (_, RawSocket::Unix(stream)) => {
+                is_on_unix_socket = true;
                 // The user whose process opened the other end.
                 let user = stream.peer_cred().ok().map(|peer| peer.uid());
                 let caller = user.and_then(|user| self.credentials.of_local_user(user));
-                (Transport::Plain(socket), Some(Arrival { caller, is_on_unix_socket: true }))
+                (Transport::Plain(socket), caller)
             }
             (None, RawSocket::Tcp(_)) => (Transport::Plain(socket), None),
             (Some(tls), RawSocket::Tcp(_)) => {
@@ -160,11 +162,11 @@ impl Connections {
                 let stream = Box::pin(tls.accept(socket)).await?;
                 let certificate = tls::client_certificate(&stream);
                 let caller = certificate.and_then(|certificate| self.credentials.of_certificate(certificate));
-                let arrival = caller.map(|caller| Arrival { caller: Some(caller), is_on_unix_socket: false });
-                (Transport::Tls(stream), arrival)
+                (Transport::Tls(stream), caller)
             }
         };
-        let arrival = arrival.map(Arc::new);
+        let has_facts = caller.is_some() || is_on_unix_socket || only_grpc;
+        let arrival = has_facts.then(|| Arc::new(Arrival { caller, is_on_unix_socket, only_grpc }));
         Ok(sniff(transport).await?.map(|(protocol, stream)| Opened { protocol, stream, arrival }))
     }
 

@@ -125,7 +125,7 @@ impl Log {
                     // The task was only needed to find the reader's position, and most readers never need it again.
                     self.folded = None;
                 }
-                let body = frame.map(|json| self.format.own_event(json));
+                let body = frame.map(|json| self.format.own_event(Some(entry.id()), json));
                 return Ok(Event { id: Some(entry.id()), body, state });
             }
         };
@@ -156,7 +156,7 @@ impl Log {
         self.has_last_chunk = true;
         let is_due = v03_stream.has_artifact() == HasArtifact::Yes;
         let json = is_due.then(|| v03_stream.last_chunk(task, context, self.reader.output())).flatten()?;
-        Some(Event { id: None, body: Some(self.format.own_event(json)), state: None })
+        Some(Event { id: None, body: Some(self.format.own_event(None, json)), state: None })
     }
 
     /// The current task, in place of an event that cannot be encoded because earlier events are gone. The snapshot tells the
@@ -167,7 +167,7 @@ impl Log {
         let gap = Gap { requested: Seq(unseen.0 - 1).into(), first: unseen, head: id };
         self.v03_stream = Some(Box::new(Stream::from_snapshot(&now.task, self.view, self.format.dialect())));
         self.snapshot_seq = now.seq;
-        let json = self.format.snapshot(&now.task, self.view, Some(gap));
+        let json = self.format.snapshot(&now.task, id, self.view, Some(gap));
         let state = now.task.status.state;
         let status = TaskStatus { message: None, ..now.task.status };
         self.folded = Some(Box::new(Task { status, history: Vec::new(), ..now.task }));

@@ -310,7 +310,7 @@ fn task_still_running(task: &TaskId) -> Error {
 fn task_frame(now: &Snapshot, format: ResponseFormat, view: View, gap: Option<Gap>) -> Event {
     Event {
         id: Some(now.id()),
-        body: Some(format.snapshot(&now.task, view, gap)),
+        body: Some(format.snapshot(&now.task, now.id(), view, gap)),
         state: Some(now.task.status.state),
     }
 }

@@ -23,6 +23,8 @@ pub(crate) type Response = http::Response<Body>;
 pub(crate) enum Body {
     Full(Bytes),
     Events(BoxStream<'static, Bytes>),
+    /// The messages of a gRPC call, and its trailers.
+    Grpc(BoxStream<'static, Frame<Bytes>>),
     /// Exactly `left` more bytes. If reading fails, the connection is closed in the middle of the response: there is no other
     /// way to withdraw a response that has begun.
     File {
@@ -42,6 +44,7 @@ impl http_body::Body for Body {
             Self::Events(events) => {
                 events.as_mut().poll_next(cx).map(|next| next.map(|bytes| Ok(Frame::data(bytes))))
             }
+            Self::Grpc(frames) => frames.as_mut().poll_next(cx).map(|next| next.map(Ok)),
             Self::File { chunks, left } => chunks.as_mut().poll_next(cx).map_ok(|bytes| {
                 *left = left.saturating_sub(bytes.len() as u64);
                 Frame::data(bytes)
@@ -56,7 +59,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Self::Events(_) => SizeHint::default(),
+            Self::Events(_) | Self::Grpc(_) => SizeHint::default(),
             Self::File { left, .. } => SizeHint::with_exact(*left),
         }
     }
@@ -175,7 +178,7 @@ fn chain(cause: &(dyn std::error::Error + Send + Sync)) -> String {
     text
 }
 
-fn with_status(status: StatusCode, body: Body) -> Response {
+pub(crate) fn with_status(status: StatusCode, body: Body) -> Response {
     let mut response = http::Response::new(body);
     *response.status_mut() = status;
     // A response for one caller must not be cached for another. Caches know `Authorization`, but not the other ways to present

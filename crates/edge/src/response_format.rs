@@ -3,31 +3,36 @@
 use bytes::Bytes;
 use http::HeaderMap;
 use longshore_engine::{EncodedForm, Listing, LogEntry};
-use longshore_model::{Entry, Error, Result, Task};
+use longshore_model::{Entry, Error, EventId, Result, Task};
 use longshore_wire::jsonrpc::Id;
 use longshore_wire::v1::encode::{Gap, View};
 use longshore_wire::v1::extension;
 use longshore_wire::v03::Dialect;
 use longshore_wire::{v1, v03};
 
+use crate::grpc::{self, Protobuf};
 use crate::operation::MethodReply;
 use crate::reply::{self, Response};
 use crate::rules::Rules;
 use crate::version::ProtocolVersion;
 
 /// The protocol version and encoding in which a caller is answered.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseFormat {
     pub(crate) version: ProtocolVersion,
     pub(crate) encoding: Encoding,
 }
 
-/// How a binding writes messages. In 1.0 all of them write the same JSON.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// How a binding writes messages. In 1.0 all of them write the same JSON, which gRPC then converts.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Encoding {
     JsonRpc,
     Rest,
+    Grpc(&'static dyn Protobuf),
 }
+
+/// The forms of an event in gRPC have the numbers of its forms in JSON, from this number on.
+const GRPC_FORMS: u16 = 256;
 
 impl ResponseFormat {
     pub(crate) fn rpc(version: ProtocolVersion) -> Self {
@@ -38,6 +43,10 @@ impl ResponseFormat {
         Self { version, encoding: Encoding::Rest }
     }
 
+    pub(crate) fn grpc(version: ProtocolVersion, protobuf: &'static dyn Protobuf) -> Self {
+        Self { version, encoding: Encoding::Grpc(protobuf) }
+    }
+
     pub(crate) fn rules(self) -> &'static Rules {
         Rules::for_version(self.version)
     }
@@ -46,7 +55,7 @@ impl ResponseFormat {
     pub(crate) fn dialect(self) -> Dialect {
         match self.encoding {
             Encoding::JsonRpc => Dialect::Rpc,
-            Encoding::Rest => Dialect::Rest,
+            Encoding::Rest | Encoding::Grpc(_) => Dialect::Rest,
         }
     }
 
@@ -94,21 +103,31 @@ impl ResponseFormat {
         form: u8,
         encode: impl FnOnce(&Entry) -> Bytes,
     ) -> Bytes {
-        logged.encoded(EncodedForm(form.into()), |entry| self.own_event(encode(entry)))
+        let first = match self.encoding {
+            Encoding::JsonRpc | Encoding::Rest => 0,
+            Encoding::Grpc(_) => GRPC_FORMS,
+        };
+        let form = EncodedForm(first + u16::from(form));
+        logged.encoded(form, |entry| self.own_event(Some(entry.id()), encode(entry)))
     }
 
-    /// An event that one reader gets, from its JSON.
-    #[expect(clippy::unused_self, reason = "the encodings so far are JSON")]
-    pub(crate) fn own_event(self, json: Bytes) -> Bytes {
-        json
+    /// An event that one reader gets, from its JSON. `id`: the position at which a reader resumes after the event, if it has one.
+    pub(crate) fn own_event(self, id: Option<EventId>, json: Bytes) -> Bytes {
+        match self.encoding {
+            Encoding::Grpc(protobuf) if !json.is_empty() => {
+                grpc::event(protobuf, self.version, id, &json)
+            }
+            _ => json,
+        }
     }
 
-    /// A task as an event of a stream.
-    pub(crate) fn snapshot(self, task: &Task, view: View, gap: Option<Gap>) -> Bytes {
-        match self.version {
+    /// A task as an event of a stream. `id`: its newest event.
+    pub(crate) fn snapshot(self, task: &Task, id: EventId, view: View, gap: Option<Gap>) -> Bytes {
+        let json = match self.version {
             ProtocolVersion::V1 => v1::encode::stream_task(task, view, gap),
             ProtocolVersion::V03 => v03::encode::stream_task(task, view, self.dialect(), gap),
-        }
+        };
+        self.own_event(Some(id), json)
     }
 
     /// Logs an error and encodes it for the caller. `id` is the id of a JSON-RPC request.
@@ -122,6 +141,10 @@ impl ResponseFormat {
             Encoding::Rest => {
                 reply::log(error, "REST");
                 reply::rest_error(&rules.errors, error, (rules.media)(headers))
+            }
+            Encoding::Grpc(protobuf) => {
+                reply::log(error, "gRPC");
+                grpc::refusal(protobuf, error)
             }
         };
         reply::note_error(&mut response, error);

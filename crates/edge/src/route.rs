@@ -11,6 +11,7 @@
 
 use http::Method;
 use longshore_wire::surface::{self, Access, Endpoint, OPERATIONS, Operation, ROUTES, Served, Verb};
+use longshore_wire::v1::method::Method as OperationName;
 use percent_encoding::percent_decode_str;
 
 use crate::version::ProtocolVersion;
@@ -29,6 +30,8 @@ enum RouteKind {
     Fixed(&'static surface::Route),
     /// A path of operations, which differ by their verbs.
     Operations(ProtocolVersion, &'static str),
+    /// A call of gRPC.
+    Grpc(OperationName),
 }
 
 /// A resolved path.
@@ -60,12 +63,15 @@ impl Route {
     pub(crate) fn served(&self) -> Option<Served> {
         match self.kind {
             RouteKind::Fixed(row) => Some(row.served),
-            RouteKind::Operations(..) => None,
+            RouteKind::Operations(..) | RouteKind::Grpc(_) => None,
         }
     }
 
     /// The operation that a verb performs here.
     pub(crate) fn operation(&self, verb: &Method) -> Option<&'static Operation> {
+        if let RouteKind::Grpc(name) = self.kind {
+            return (verb == Method::POST).then(|| Operation::of(name));
+        }
         self.operations().find(|(_, own)| own.as_str() == verb.as_str()).map(|(operation, _)| operation)
     }
 
@@ -74,7 +80,7 @@ impl Route {
         let kind = self.kind;
         OPERATIONS.iter().flat_map(move |operation| {
             let endpoints = match kind {
-                RouteKind::Fixed(_) => &[],
+                RouteKind::Fixed(_) | RouteKind::Grpc(_) => &[],
                 RouteKind::Operations(version, _) => operation.rest(version),
             };
             let here = move |endpoint: &&Endpoint| {
@@ -89,6 +95,7 @@ impl Route {
         match self.kind {
             RouteKind::Fixed(row) => row.path,
             RouteKind::Operations(_, path) => path,
+            RouteKind::Grpc(name) => name.as_str(),
         }
     }
 
@@ -97,6 +104,7 @@ impl Route {
         let mut verbs: Vec<Verb> = match self.kind {
             RouteKind::Fixed(row) => row.verbs.to_vec(),
             RouteKind::Operations(..) => self.operations().map(|(_, verb)| verb).collect(),
+            RouteKind::Grpc(_) => vec![Verb::Post],
         };
         verbs.sort_by_key(|verb| *verb as u8);
         verbs.into_iter().map(Verb::as_str).collect()
@@ -112,6 +120,7 @@ impl Route {
             RouteKind::Operations(..) => {
                 self.operations().next().map_or(Access::Credential, |(operation, _)| operation.access)
             }
+            RouteKind::Grpc(name) => Operation::of(name).access,
         }
     }
 
@@ -123,6 +132,7 @@ impl Route {
                 let (operation, _) = self.operations().next()?;
                 operation.rest(ProtocolVersion::V1).first().map(|endpoint| endpoint.path)
             }
+            RouteKind::Grpc(name) => Some(name.as_str()),
         }
     }
 }
@@ -143,6 +153,18 @@ pub(crate) fn logged_name(resolved: &Resolved, verb: &Method) -> Option<&'static
             route.operation(verb).or_else(first)?.method.as_str()
         }
     })
+}
+
+/// The target of a gRPC call.
+pub(crate) fn resolve_grpc(path: &str) -> Target {
+    let (version, resolved) = match Operation::by_grpc(path) {
+        Some((version, operation)) => {
+            let route = Route { kind: RouteKind::Grpc(operation.method), id: String::new() };
+            (Some(version), Resolved::Route(route))
+        }
+        None => (None, Resolved::Unknown),
+    };
+    Target { base: None, version, resolved }
 }
 
 pub(crate) fn resolve(path: &str) -> Target {

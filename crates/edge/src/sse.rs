@@ -36,8 +36,6 @@ const BATCH_BYTES: usize = 8 * 1024;
 /// Written when the gateway shuts down: the client reconnects after this time.
 const RETRY: &[u8] = b"retry: 1000\n\n";
 
-const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
-
 /// One event, ready to be framed.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
@@ -280,7 +278,9 @@ impl<S: Source> EventStream<S> {
             tokio::task::coop::consume_budget().await;
             if self.last_write + self.settings.keep_alive <= now {
                 self.last_write = now;
-                return Next::More(Bytes::from_static(KEEP_ALIVE));
+                if let Some(bytes) = self.envelope.keep_alive() {
+                    return Next::More(bytes);
+                }
             }
             if self.alarm.is_elapsed() {
                 let next = self.settings.alarm(self.opened, self.last_event, self.last_write);

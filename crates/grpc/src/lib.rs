@@ -1,13 +1,20 @@
 //! The messages of A2A over gRPC, in the packages of both protocol versions, and their `ProtoJSON`.
 //!
 //! The types are generated from the descriptors of A2A by `tools/grpc/generate.sh` and committed, so that a build needs no protoc.
-//! Only this crate knows protocol buffers. With the feature `client` the packages have stubs for callers, in `a2a_service_client`, and [`client`] calls agents with JSON.
+//! Only this crate knows protocol buffers. With the feature `client` it calls agents, with JSON, and the packages have stubs in
+//! `a2a_service_client`.
 
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(feature = "server")]
+mod convert;
 #[cfg(feature = "client")]
 pub mod refusal;
+pub mod rpc;
 pub mod well_known;
+
+#[cfg(feature = "server")]
+pub use convert::Messages;
 
 /// `lf.a2a.v1`, the package of A2A 1.0.
 #[expect(clippy::pedantic, clippy::use_self, clippy::allow_attributes, reason = "the code is generated")]

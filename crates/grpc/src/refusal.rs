@@ -6,6 +6,8 @@ use hyper_util::client::legacy;
 use prost::Message as _;
 use tonic::{Code, Status};
 
+use crate::rpc::{self, ErrorInfo, RetryInfo};
+
 /// How a call failed.
 #[derive(Clone, Debug)]
 pub struct Refusal {
@@ -34,14 +36,13 @@ pub enum Cause {
 
 impl Refusal {
     pub(crate) fn of(status: &Status) -> Self {
-        let info = info(status.details());
-        let retry =
-            info.iter().flat_map(|info| &info.metadata).find(|entry| entry.key == "retryAfterSeconds");
+        let details = rpc::Status::decode(status.details()).unwrap_or_default();
+        let retry = details.detail::<RetryInfo>().and_then(|retry| retry.retry_delay);
         Self {
             code: status.code().into(),
             message: innermost(status),
-            retry_after_seconds: retry.and_then(|entry| entry.value.parse().ok()),
-            reason: info.map(|info| info.reason),
+            retry_after_seconds: retry.and_then(|delay| delay.seconds.try_into().ok()),
+            reason: details.detail::<ErrorInfo>().map(|info| info.reason),
             cause: cause(status),
         }
     }
@@ -83,42 +84,4 @@ fn innermost(status: &Status) -> String {
         source = error.source();
     }
     message
-}
-
-/// The first `google.rpc.ErrorInfo` in a `google.rpc.Status`.
-fn info(details: &[u8]) -> Option<ErrorInfo> {
-    let status = Details::decode(details).ok()?;
-    let info = status.details.iter().find(|any| any.type_url.ends_with("/google.rpc.ErrorInfo"))?;
-    ErrorInfo::decode(info.value.as_slice()).ok()
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Details {
-    #[prost(message, repeated, tag = "3")]
-    details: Vec<Any>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct Any {
-    #[prost(string, tag = "1")]
-    type_url: String,
-    #[prost(bytes = "vec", tag = "2")]
-    value: Vec<u8>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct ErrorInfo {
-    #[prost(string, tag = "1")]
-    reason: String,
-    #[prost(message, repeated, tag = "3")]
-    metadata: Vec<Entry>,
-}
-
-/// An entry of a map, as it is on the wire.
-#[derive(Clone, PartialEq, prost::Message)]
-struct Entry {
-    #[prost(string, tag = "1")]
-    key: String,
-    #[prost(string, tag = "2")]
-    value: String,
 }

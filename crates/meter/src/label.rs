@@ -285,6 +285,7 @@ labels! {
     Binding = "binding" {
         JsonRpc = "jsonrpc",
         Rest = "rest",
+        Grpc = "grpc",
         /// The request was refused before its binding was known, or is not an operation.
         None = "none",
     }

@@ -51,6 +51,7 @@ pub struct Interface {
 pub enum Binding {
     JsonRpc,
     Rest,
+    Grpc,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]

@@ -68,10 +68,10 @@ pub(crate) fn encode(card: &Card, versions: CardVersions) -> Bytes {
 }
 
 /// The bindings of a version, the preferred one first. Each version has the order that its first servers had.
-pub(crate) fn bindings(version: ProtocolVersion) -> [Binding; 2] {
+pub(crate) fn bindings(version: ProtocolVersion) -> [Binding; 3] {
     match version {
-        ProtocolVersion::V1 => [Binding::JsonRpc, Binding::Rest],
-        ProtocolVersion::V03 => [Binding::Rest, Binding::JsonRpc],
+        ProtocolVersion::V1 => [Binding::JsonRpc, Binding::Rest, Binding::Grpc],
+        ProtocolVersion::V03 => [Binding::Rest, Binding::JsonRpc, Binding::Grpc],
     }
 }
 
@@ -109,17 +109,27 @@ fn write_interfaces(object: &mut ObjectWriter<'_>, card: &Card, versions: CardVe
         .flat_map(|version| interfaces(card, *version).map(|interface| (interface, version.as_str())));
     object.array("supportedInterfaces", all, |out, (interface, version)| {
         let mut object = ObjectWriter::begin(out);
-        object.text("url", &interface.url);
+        object.text("url", v1_url(interface));
         object.text("protocolBinding", binding_name(interface.binding));
         object.text("protocolVersion", version);
         object.end();
     });
 }
 
+/// The address of an interface in 1.0: for gRPC the host and port alone, which clients hand to their gRPC library as it is. In 0.3
+/// every interface has a URL.
+fn v1_url(interface: &Interface) -> &str {
+    match (interface.binding, interface.url.split_once("://")) {
+        (Binding::Grpc, Some((_, address))) => address,
+        _ => &interface.url,
+    }
+}
+
 fn binding_name(binding: Binding) -> &'static str {
     match binding {
         Binding::JsonRpc => "JSONRPC",
         Binding::Rest => "HTTP+JSON",
+        Binding::Grpc => "GRPC",
     }
 }
 
@@ -283,6 +293,7 @@ pub(crate) mod tests {
             interfaces: vec![
                 Interface { url: "http://127.0.0.1:8000/".to_owned(), binding: Binding::JsonRpc },
                 Interface { url: "http://127.0.0.1:8000".to_owned(), binding: Binding::Rest },
+                Interface { url: "http://127.0.0.1:8000".to_owned(), binding: Binding::Grpc },
             ],
             streaming: true,
             extended: true,

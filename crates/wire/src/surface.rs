@@ -30,6 +30,14 @@ impl ProtocolVersion {
         }
     }
 
+    /// The gRPC service of this version.
+    pub fn grpc_service(self) -> &'static str {
+        match self {
+            Self::V1 => "lf.a2a.v1.A2AService",
+            Self::V03 => "a2a.v1.A2AService",
+        }
+    }
+
     /// The path under which only this version is served.
     pub fn base(self) -> &'static str {
         match self {
@@ -116,7 +124,7 @@ impl Operation {
         }
     }
 
-    /// The name of the call in the gRPC service of a version: `lf.a2a.v1.A2AService` of 1.0, `a2a.v1.A2AService` of 0.3.
+    /// The name of the call in the gRPC service of a version.
     pub fn grpc(&self, version: ProtocolVersion) -> Option<&'static str> {
         match version {
             ProtocolVersion::V1 => Some(self.method.as_str()),
@@ -133,6 +141,14 @@ impl Operation {
     /// The operation with this JSON-RPC method. `None`: the version has no such operation.
     pub fn by_jsonrpc(version: ProtocolVersion, name: &str) -> Option<&'static Self> {
         OPERATIONS.iter().find(|operation| operation.jsonrpc(version) == name)
+    }
+
+    /// The version and operation of a gRPC call, by its path: `/service/call`.
+    pub fn by_grpc(path: &str) -> Option<(ProtocolVersion, &'static Self)> {
+        let (service, call) = path.strip_prefix('/')?.split_once('/')?;
+        let version = ProtocolVersion::ALL.into_iter().find(|version| version.grpc_service() == service)?;
+        let operation = OPERATIONS.iter().find(|operation| operation.grpc(version) == Some(call))?;
+        Some((version, operation))
     }
 
     pub fn rest(&self, version: ProtocolVersion) -> &'static [Endpoint] {

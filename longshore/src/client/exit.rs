@@ -109,7 +109,9 @@ impl From<Error> for Failure {
         // This is for programs.
         let message = error.message().replace("; WWW-Authenticate lists the schemes", "");
         let advice = match error.kind() {
-            ErrorKind::Unreachable => " Check the URL, and that the agent runs; `longshore serve` starts a gateway.",
+            ErrorKind::Unreachable => {
+                " Check the URL, and that the agent runs; `longshore serve` starts a gateway."
+            }
             ErrorKind::Unauthenticated => {
                 " Give the credential of this agent in A2A_CLIENT_BEARER_TOKEN, A2A_CLIENT_BASIC_AUTH or A2A_CLIENT_API_KEY, or \
                  its token with --token-file."
@@ -151,7 +153,10 @@ mod tests {
     fn a_refused_option_is_named_as_its_flag() {
         let refused = Error::new(ErrorKind::InvalidRequest, "metadata.shared.model: There is no such model.");
         let failure = Failure::from(refused);
-        assert_eq!((failure.code(), failure.to_string().as_str()), (Code::Usage, "--model: There is no such model."));
+        assert_eq!(
+            (failure.code(), failure.to_string().as_str()),
+            (Code::Usage, "--model: There is no such model.")
+        );
     }
 
     #[test]

@@ -19,8 +19,13 @@ const MAX_ASKS: u32 = 100;
 /// `longshore tasks list`.
 pub(crate) async fn tasks(options: &ListTasks) -> Result<Code, Failure> {
     let agent = target::find(&options.target, None).await?;
-    let listing =
-        Listing { context_id: options.context.clone(), page_size: Some(options.limit), history: Some(1), state: None, page_token: None };
+    let listing = Listing {
+        context_id: options.context.clone(),
+        page_size: Some(options.limit),
+        history: Some(1),
+        state: None,
+        page_token: None,
+    };
     let page = agent.client.list(&listing).await?;
     match options.output {
         OutputFormat::Json => print_json(&page.tasks),

@@ -20,6 +20,8 @@ pub struct Listen {
     /// The gateway does not start without TLS if other machines can reach it.
     pub requires_tls: bool,
     pub unix: Option<UnixPlan>,
+    /// `None`: gRPC is not served.
+    pub grpc: Option<GrpcPlan>,
     /// `None`: the address of the listener.
     pub public_url: Option<Url>,
     /// Sites whose pages may call, in the form that browsers use.
@@ -55,6 +57,14 @@ pub struct ClientCertificates {
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
+pub struct GrpcPlan {
+    /// A port that serves gRPC alone. `None`: gRPC is only on the other listeners.
+    pub port: Option<u16>,
+    /// Where clients reach the gateway over gRPC. `None`: where they reach it otherwise.
+    pub public_url: Option<Url>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnixPlan {
     /// Absolute.
     pub path: PathBuf,
@@ -77,6 +87,7 @@ pub(super) fn read(reader: &mut Reader<'_>, here: &Path) -> Option<Listen> {
     let tls = tls(reader, here);
     let requires_tls = reader.switch(&table::REQUIRE_TLS);
     let unix = unix(reader, here);
+    let grpc = grpc(reader);
     if let (Some(Port::Off), None, Some(written)) = (port, &unix, reader.written(&table::PORT)) {
         let reason =
             format!("without a port the gateway needs a unix socket; set {}", table::UNIX_SOCKET.key);
@@ -110,6 +121,7 @@ pub(super) fn read(reader: &mut Reader<'_>, here: &Path) -> Option<Listen> {
         tls,
         requires_tls,
         unix,
+        grpc,
         public_url,
         allowed_origins,
         allowed_hosts,
@@ -143,6 +155,23 @@ fn unix(reader: &mut Reader<'_>, here: &Path) -> Option<UnixPlan> {
         needs(reader, setting, &table::UNIX_SOCKET, path.is_some());
     }
     Some(UnixPlan { path: path?, mode: mode?, principal })
+}
+
+fn grpc(reader: &mut Reader<'_>) -> Option<GrpcPlan> {
+    let is_on = reader.switch(&table::GRPC);
+    let port = reader.port(&table::GRPC_PORT);
+    let public_url = reader.url(&table::GRPC_PUBLIC_URL);
+    if public_url.as_ref().is_some_and(|url| !url.path().trim_matches('/').is_empty())
+        && let Some(written) = reader.written(&table::GRPC_PUBLIC_URL)
+    {
+        let reason = "has a path, which gRPC does not use; leave the path out".to_owned();
+        reader.problem(Problem::rule(&written.source, &table::GRPC_PUBLIC_URL, reason));
+    }
+    let port = match port? {
+        Port::Number(port) => Some(port),
+        Port::Off => None,
+    };
+    is_on.then_some(GrpcPlan { port, public_url })
 }
 
 /// A setting that has no effect without another one is a problem.

@@ -30,7 +30,7 @@ impl Setting {
     /// The heading of the setting, by the section of its key.
     pub fn group(&self) -> Group {
         match self.key.split_once('.').map_or(self.key, |(section, _)| section) {
-            "serve" | "protocol" => Group::Listener,
+            "serve" | "grpc" | "protocol" => Group::Listener,
             "auth" => Group::Auth,
             "agents" => Group::Agent,
             "opencode" => Group::OpenCode,

@@ -5,6 +5,7 @@ mod client;
 mod content;
 mod control;
 mod environment;
+mod grpc;
 mod limits;
 mod listener;
 mod opencode;
@@ -16,6 +17,7 @@ pub use client::*;
 pub use content::*;
 pub use control::*;
 pub use environment::*;
+pub use grpc::*;
 pub use limits::*;
 pub use listener::*;
 pub use opencode::*;
@@ -45,6 +47,9 @@ pub const ALL: &[&Setting] = &[
     &GZIP_MINIMUM,
     &SHUTDOWN_GRACE,
     &THREADS,
+    &GRPC,
+    &GRPC_PORT,
+    &GRPC_PUBLIC_URL,
     &MISSING_VERSION,
     &REQUIRED_EXTENSIONS,
     &BEARER_TOKEN,

@@ -80,7 +80,8 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
         (usize::from(first), rest)
     } else {
         let (bytes, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
-        let length = bytes.iter().try_fold(0_usize, |sum, byte| sum.checked_mul(256)?.checked_add((*byte).into()))?;
+        let length =
+            bytes.iter().try_fold(0_usize, |sum, byte| sum.checked_mul(256)?.checked_add((*byte).into()))?;
         (length, rest)
     };
     let (content, rest) = rest.split_at_checked(length)?;

@@ -28,7 +28,9 @@ const ADDRESS_OF_UNIX_CLIENTS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 #[derive(Debug, Default)]
 pub struct Listeners {
     pub tcp: Option<TcpListener>,
-    /// Encrypts the connections of `tcp`.
+    /// Serves gRPC alone.
+    pub grpc: Option<TcpListener>,
+    /// Encrypts the connections of both.
     pub tls: Option<Tls>,
     pub unix: Option<UnixListener>,
 }
@@ -41,28 +43,39 @@ impl From<TcpListener> for Listeners {
 
 impl Listeners {
     /// The next connection, and the address of its client.
-    async fn accept(&self) -> io::Result<(RawSocket, IpAddr)> {
-        let tcp = async {
-            let Some(listener) = &self.tcp else { return pending().await };
+    async fn accept(&self) -> io::Result<Accepted> {
+        let on_tcp = async |listener: &Option<TcpListener>, only_grpc| {
+            let Some(listener) = listener else { return pending().await };
             let (stream, peer) = listener.accept().await?;
             // On a dual-stack socket an IPv4 client has a mapped IPv6 address.
-            Ok((RawSocket::Tcp(stream), peer.ip().to_canonical()))
+            Ok(Accepted { socket: RawSocket::Tcp(stream), peer: peer.ip().to_canonical(), only_grpc })
         };
         let unix = async {
             let Some(listener) = &self.unix else { return pending().await };
             let (stream, _) = listener.accept().await?;
-            Ok((RawSocket::Unix(stream), ADDRESS_OF_UNIX_CLIENTS))
+            let (socket, peer) = (RawSocket::Unix(stream), ADDRESS_OF_UNIX_CLIENTS);
+            Ok(Accepted { socket, peer, only_grpc: false })
         };
         tokio::select! {
-            accepted = tcp => accepted,
+            accepted = on_tcp(&self.tcp, false) => accepted,
+            accepted = on_tcp(&self.grpc, true) => accepted,
             accepted = unix => accepted,
         }
     }
 
     fn bound(&self) -> io::Result<Bound> {
-        let address = self.tcp.as_ref().map(TcpListener::local_addr).transpose()?;
+        let address = self.tcp.as_ref().or(self.grpc.as_ref()).map(TcpListener::local_addr).transpose()?;
         Ok(Bound { address, has_tls: self.tls.is_some() })
     }
+}
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub(super) struct Accepted {
+    pub(super) socket: RawSocket,
+    pub(super) peer: IpAddr,
+    /// The listener serves gRPC alone.
+    pub(super) only_grpc: bool,
 }
 
 pub(crate) async fn run(edge: Edge, listeners: Listeners, shutdown: CancellationToken) -> io::Result<()> {
@@ -90,7 +103,7 @@ pub(crate) async fn run(edge: Edge, listeners: Listeners, shutdown: Cancellation
             () = shutdown.cancelled() => break,
             accepted = listeners.accept() => accepted,
         };
-        let (socket, peer) = match accepted {
+        let accepted = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 if !affects_one_connection_only(&error) {
@@ -103,13 +116,13 @@ pub(crate) async fn run(edge: Edge, listeners: Listeners, shutdown: Cancellation
         let place = tokio::select! {
             biased;
             () = shutdown.cancelled() => break,
-            place = places.take(peer, &cut) => place,
+            place = places.take(accepted.peer, &cut) => place,
         };
         let Some(place) = place else { continue };
         let (connections, dispatcher) = (Arc::clone(&connections), Arc::clone(&dispatcher));
         // In a box, because the spawned task would otherwise hold this large future twice: as an argument, and while it runs.
         let connection = Box::pin(async move {
-            connections.serve(socket, peer, dispatcher, &place.connection).await;
+            connections.serve(accepted, dispatcher, &place.connection).await;
             drop(place);
         });
         tasks.spawn("connection", connection);

@@ -115,7 +115,7 @@ impl FlowBody {
     /// The body of the response to the request that the current task serves.
     pub(super) fn new(body: AnswerBody, clients: &SlowClients) -> Self {
         let flow = FLOW.with(Arc::clone);
-        if let (reply::Body::Events(_), Some(deadline)) = (&body.body, clients.stream_deadline()) {
+        if let (reply::Body::Events(_) | reply::Body::Grpc(_), Some(deadline)) = (&body.body, clients.stream_deadline()) {
             let _ = flow.deadline.set(deadline);
         }
         Self { body, flow }

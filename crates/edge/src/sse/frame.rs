@@ -20,12 +20,16 @@ pub(crate) struct Envelope {
 #[derive(Clone, Debug)]
 enum Wrapper {
     None,
+    /// The events have their frames already.
+    Framed,
     Rpc { id: Id, before: Bytes, after: Bytes },
 }
 
 const ID: &str = "id: ";
 const DATA: &[u8] = b"data: ";
 const END: &[u8] = b"\n\n";
+
+const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
 
 impl Envelope {
     pub(crate) fn bare(version: ProtocolVersion) -> Self {
@@ -39,11 +43,25 @@ impl Envelope {
         Self { errors: &Rules::for_version(version).errors, wrapper: Wrapper::Rpc { id, before, after } }
     }
 
+    /// For events that have their frames already.
+    pub(crate) fn framed(version: ProtocolVersion) -> Self {
+        Self { errors: &Rules::for_version(version).errors, wrapper: Wrapper::Framed }
+    }
+
+    /// Shows the client that the connection lives. HTTP/2, which carries framed events, has pings of its own.
+    pub(super) fn keep_alive(&self) -> Option<Bytes> {
+        (!self.is_framed()).then(|| Bytes::from_static(KEEP_ALIVE))
+    }
+
+    fn is_framed(&self) -> bool {
+        matches!(self.wrapper, Wrapper::Framed)
+    }
+
     /// The last event of a stream that fails. It has no id, so a reconnecting client resumes after the event before.
     pub(super) fn failure(&self, error: &Error) -> Bytes {
         reply::log(error, "stream");
         let (event, json) = match &self.wrapper {
-            Wrapper::None => (&b"event: error\n"[..], (self.errors.rest)(error)),
+            Wrapper::None | Wrapper::Framed => (&b"event: error\n"[..], (self.errors.rest)(error)),
             Wrapper::Rpc { id, .. } => (&b""[..], (self.errors.rpc)(id, error)),
         };
         debug_assert!(is_one_line(&json), "{json:?}");
@@ -52,6 +70,9 @@ impl Envelope {
 
     /// The length of an event's frame without its JSON.
     pub(super) fn overhead(&self, id: Option<EventId>) -> usize {
+        if self.is_framed() {
+            return 0;
+        }
         let (before, after) = self.wrapper();
         let id = id.map_or(0, |EventId { seq, epoch }| {
             ID.len() + decimals(seq.0) + epoch.map_or(0, |epoch| 1 + decimals(epoch.0)) + 1
@@ -61,6 +82,9 @@ impl Envelope {
 
     /// Writes everything before the JSON of an event.
     pub(super) fn begin(&self, buffer: &mut BytesMut, id: Option<EventId>, json: &[u8]) {
+        if self.is_framed() {
+            return;
+        }
         debug_assert!(is_one_line(json), "{:?}", String::from_utf8_lossy(json));
         if let Some(id) = id {
             writeln!(buffer, "{ID}{id}").expect("writing to memory cannot fail");
@@ -70,13 +94,16 @@ impl Envelope {
     }
 
     pub(super) fn end(&self, buffer: &mut BytesMut) {
+        if self.is_framed() {
+            return;
+        }
         buffer.put_slice(self.wrapper().1);
         buffer.put_slice(END);
     }
 
     fn wrapper(&self) -> (&[u8], &[u8]) {
         match &self.wrapper {
-            Wrapper::None => (b"", b""),
+            Wrapper::None | Wrapper::Framed => (b"", b""),
             Wrapper::Rpc { before, after, .. } => (before, after),
         }
     }

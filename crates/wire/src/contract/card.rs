@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-use longshore_model::card::{Card, CardExtension, Interface, OUTPUT_MODES};
+use longshore_model::card::{Binding, Card, CardExtension, Interface, OUTPUT_MODES};
 use longshore_model::{Json, Offers};
 
 use super::deployment::Deployment;
@@ -62,12 +62,18 @@ fn card_of(
         Base::Versioned => version.base(),
     };
     let url = format!("{}{path}", deployment.url());
+    // The address of gRPC has no path.
+    let url_of = |binding| match binding {
+        Binding::Grpc => deployment.grpc_url.clone(),
+        Binding::JsonRpc | Binding::Rest => Some(url.clone()),
+    };
+    let interface = |binding| Some(Interface { url: url_of(binding)?, binding });
     Card {
         name: deployment.title.clone(),
         description: description(deployment, audience),
         version: deployment.version.clone(),
         documentation_url: deployment.documentation_url.clone(),
-        interfaces: bindings(version).map(|binding| Interface { url: url.clone(), binding }).to_vec(),
+        interfaces: bindings(version).into_iter().filter_map(interface).collect(),
         streaming: true,
         extended: true,
         extensions: extensions_with(deployment, version, audience, base, offers),

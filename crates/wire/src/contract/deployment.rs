@@ -24,6 +24,8 @@ pub struct Deployment {
     pub version: String,
     /// Where clients reach the gateway, without a slash at the end.
     pub public_url: String,
+    /// Where clients reach the gateway over gRPC: a URL without a path. `None`: gRPC is not served.
+    pub grpc_url: Option<String>,
     pub documentation_url: Option<String>,
     pub missing_version: MissingVersion,
     /// The accepted kinds of credentials, in any order and possibly repeated.
@@ -122,6 +124,7 @@ impl Default for Deployment {
             surface: &AgentSurface::PLAIN,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             public_url: "http://127.0.0.1:8000".to_owned(),
+            grpc_url: None,
             documentation_url: None,
             missing_version: MissingVersion::default(),
             schemes: vec![AuthScheme::Bearer],

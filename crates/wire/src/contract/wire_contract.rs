@@ -16,7 +16,11 @@ use crate::methods::{self, Switch};
 use crate::surface::{self, ProtocolVersion};
 
 pub fn wire_contract(deployment: &Deployment, version: ProtocolVersion, base: Base) -> Value {
-    let [preferred, additional @ ..] = bindings(version).map(|binding| transport(version, binding));
+    let is_served = |binding: &Binding| *binding != Binding::Grpc || deployment.grpc_url.is_some();
+    let mut transports =
+        bindings(version).into_iter().filter(is_served).map(|binding| transport(version, binding));
+    let preferred = transports.next();
+    let additional: Vec<_> = transports.collect();
     let declared = declared_extensions(deployment);
     let uris: Vec<_> = declared
         .into_iter()
@@ -49,6 +53,7 @@ fn transport(version: ProtocolVersion, binding: Binding) -> &'static str {
         (Binding::JsonRpc, ProtocolVersion::V1) => "JSONRPC",
         (Binding::JsonRpc, ProtocolVersion::V03) => "JSON-RPC",
         (Binding::Rest, _) => "HTTP+JSON",
+        (Binding::Grpc, _) => "GRPC",
     }
 }
 

@@ -44,7 +44,7 @@ mod tests {
             .iter()
             .map(|interface| (interface.protocol_binding.as_str(), interface.protocol_version.as_str()))
             .collect();
-        assert_eq!(interfaces, [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0")]);
+        assert_eq!(interfaces, [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("GRPC", "1.0")]);
         let capabilities = theirs.capabilities.unwrap();
         assert_eq!(capabilities.streaming, Some(true));
         assert_eq!(capabilities.extended_agent_card, Some(true));

@@ -1,0 +1,114 @@
+//! The status of a call: a number, a text and the details of an error, in the trailers.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use longshore_model::{Error, ErrorKind};
+use longshore_wire::v1::error as codes;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+
+use super::{CONTENT, Protobuf};
+use crate::reply::{self, Response};
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+
+/// Clients that send compressed messages read here that they must not.
+const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
+
+/// In the text of a status, only printable ASCII is written as it is.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
+
+/// The number of the status of a call that reached its deadline.
+const DEADLINE_EXCEEDED: i32 = 4;
+
+/// The names of statuses in the table of errors, and their numbers.
+const NUMBERS: [(&str, i32); 10] = [
+    ("UNKNOWN", 2),
+    ("INVALID_ARGUMENT", 3),
+    ("NOT_FOUND", 5),
+    ("PERMISSION_DENIED", 7),
+    ("RESOURCE_EXHAUSTED", 8),
+    ("FAILED_PRECONDITION", 9),
+    ("ABORTED", 10),
+    ("INTERNAL", 13),
+    ("UNAVAILABLE", 14),
+    ("UNAUTHENTICATED", 16),
+];
+
+const UNIMPLEMENTED: i32 = 12;
+
+/// The trailers of a complete reply.
+pub(super) fn complete() -> HeaderMap {
+    HeaderMap::from_iter([(STATUS, HeaderValue::from_static("0"))])
+}
+
+/// The trailers of a reply that fails.
+pub(super) fn failed(protobuf: &dyn Protobuf, error: &Error) -> HeaderMap {
+    let code = number(error.kind());
+    let mut trailers = of(code, error.message());
+    let details = STANDARD_NO_PAD.encode(protobuf.status(code, error));
+    trailers.insert(DETAILS, HeaderValue::try_from(details).expect("base64 is a header value"));
+    trailers
+}
+
+/// The trailers of a call whose deadline has passed. Its client has given up already.
+pub(super) fn late() -> HeaderMap {
+    of(DEADLINE_EXCEEDED, "The deadline of the call has passed; a task that it sent or follows goes on.")
+}
+
+/// A response that consists of an error. Its head is its trailers, too.
+pub(crate) fn refusal(protobuf: &dyn Protobuf, error: &Error) -> Response {
+    without_message(failed(protobuf, error))
+}
+
+/// A response without a message.
+pub(super) fn without_message(trailers: HeaderMap) -> Response {
+    let mut response = reply::empty(StatusCode::OK);
+    let headers = response.headers_mut();
+    headers.extend(trailers);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(CONTENT));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    response
+}
+
+fn of(code: i32, text: &str) -> HeaderMap {
+    let text = utf8_percent_encode(text, ESCAPED).to_string();
+    HeaderMap::from_iter([
+        (STATUS, HeaderValue::from(code)),
+        (MESSAGE, HeaderValue::try_from(text).expect("the text is escaped")),
+    ])
+}
+
+/// Both versions have the numbers of 1.0: 0.3 defines none.
+fn number(kind: ErrorKind) -> i32 {
+    match kind {
+        // Calls that no service has. To a client of gRPC this is no missing thing but a missing feature.
+        ErrorKind::RouteNotFound | ErrorKind::MethodNotFound | ErrorKind::VerbNotAllowed => UNIMPLEMENTED,
+        _ => {
+            let name = codes::row(kind).status;
+            NUMBERS.iter().find(|(own, _)| *own == name).map_or(UNIMPLEMENTED, |(_, number)| *number)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_status_of_the_table_has_a_number() {
+        for kind in ErrorKind::ALL {
+            let name = codes::row(kind).status;
+            let is_known = NUMBERS.iter().any(|(own, _)| *own == name);
+            assert!(is_known || number(kind) == UNIMPLEMENTED && name == "UNIMPLEMENTED", "{kind:?} {name}");
+        }
+    }
+
+    #[test]
+    fn a_text_is_escaped() {
+        assert_eq!(of(5, "100 % ü\n")[MESSAGE], "100 %25 %C3%BC%0A");
+    }
+}
