@@ -249,7 +249,7 @@ impl Shown for String {
 }
 
 fn fact(name: &str, value: impl std::fmt::Display) {
-    output::print(format_args!("  {name:<11} {value}"));
+    output::print(format_args!("  {name:<11} {}", output::harmless(&value.to_string())));
 }
 
 fn sessions(can: Capabilities) -> String {

@@ -1,7 +1,7 @@
 //! Locks and reads the data directory. One gateway at a time uses it, and only the owner can read its files.
 
 use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Seek as _, Write as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +22,9 @@ use crate::output;
 /// How often the lock is tried. The kernel does not notify when a lock becomes free.
 const RETRY_EVERY: Duration = Duration::from_millis(100);
 
+/// The shortest wait for a lock: another command may only be looking whether it is free.
+const GLANCE: Duration = Duration::from_millis(300);
+
 /// The length of a generated token. 43 characters out of an alphabet of 62 hold 256 bits.
 const TOKEN_LENGTH: usize = 43;
 
@@ -31,7 +34,7 @@ const TOKEN: &str = "token";
 /// The file with the keys that seal the secrets in the store.
 const KEYS: &str = "keys";
 
-/// The file with the URL at which this machine reaches the gateway that serves the directory, or last served it.
+/// The file with the address at which this machine reaches the gateway. Only a gateway that runs holds a lock on it.
 const ADDRESS: &str = "address";
 
 /// The content of the file `kind` of a demo.
@@ -56,9 +59,23 @@ impl DataDir {
     /// Creates the directory if necessary, and locks it for the workspace of the plan. If another process holds the lock, waits as
     /// long as the plan says. Fails if the directory was made for another workspace or another agent: see [`Self::check_owner`].
     pub(crate) async fn take_for(plan: &Plan) -> anyhow::Result<Self> {
-        let (path, patience) = (&plan.data_dir, plan.lock_wait);
+        let path = &plan.data_dir;
+        let data_dir = Self::take_within(path, plan.lock_wait).await?.check_owner(&kind(&plan.agent), &plan.workspace)?;
+        if plan.agent_reaches_data_dir {
+            // With this file, git and OpenCode's snapshots leave out everything in the directory, the file itself included.
+            let ignore = path.join(".gitignore");
+            // A `.gitignore` of the project stays as it is.
+            if !ignore.exists() && *path != plan.workspace && !plan.allowed_roots.contains(path) {
+                write_private(&ignore, "*").with_context(|| cannot_write(&ignore))?;
+            }
+        }
+        Ok(data_dir)
+    }
+
+    /// Creates the directory if necessary, and locks it. Fails if another process still holds the lock after this time.
+    async fn take_within(path: &Path, patience: Duration) -> anyhow::Result<Self> {
         let lock = lock_file(path)?;
-        if !try_lock(&lock, path)? {
+        if !try_lock(&lock, path)? && !lock_within(GLANCE, &lock, path).await? {
             if patience.is_zero() {
                 bail!(
                     "a gateway{} already uses the data directory {}; end it first, let this one wait for it with \
@@ -80,16 +97,7 @@ impl DataDir {
                 );
             }
         }
-        let data_dir = Self::locked(lock, path).check_owner(&kind(&plan.agent), &plan.workspace)?;
-        if plan.agent_reaches_data_dir {
-            // With this file, git and OpenCode's snapshots leave out everything in the directory, the file itself included.
-            let ignore = path.join(".gitignore");
-            // A `.gitignore` of the project stays as it is.
-            if !ignore.exists() && *path != plan.workspace && !plan.allowed_roots.contains(path) {
-                write_private(&ignore, "*").with_context(|| cannot_write(&ignore))?;
-            }
-        }
-        Ok(data_dir)
+        Ok(Self::locked(lock, path))
     }
 
     /// Fails if a demo made the directory and this gateway is not a demo, or the other way round: a demo has its sessions in
@@ -209,17 +217,42 @@ impl DataDir {
         }
     }
 
-    /// Writes down the URL of the gateway, for commands that call it. A failure does not prevent the start: the disk may be full,
-    /// and these commands take a URL too.
-    pub(crate) fn note_address(&self, url: &str) {
-        if let Err(error) = write_private(&self.path.join(ADDRESS), url) {
-            tracing::warn!(%error, "could not note the address of the gateway in the data directory");
+    /// Writes down the address of the gateway, for commands that call it. A failure does not prevent the start: the disk may be
+    /// full, and these commands take a URL too.
+    pub(crate) fn note_address(&self, address: &str) -> Option<NotedAddress> {
+        let path = self.path.join(ADDRESS);
+        let noted = write_private_with(&path, address, |file| {
+            Ok(flock(file, FlockOperation::NonBlockingLockExclusive)?)
+        });
+        match noted {
+            Ok(file) => Some(NotedAddress { path, _lock: file }),
+            Err(error) => {
+                tracing::warn!(%error, "could not note the address of the gateway in the data directory");
+                None
+            }
         }
     }
 
     /// The path of the store. It is relative if the store is in the data directory, because the directory may be moved.
     fn store_name<'a>(&self, store: &'a Path) -> std::borrow::Cow<'a, str> {
         store.strip_prefix(&self.path).unwrap_or(store).to_string_lossy()
+    }
+}
+
+/// The address of this gateway, in its data directory. Dropped before the gateway closes its listeners: afterwards another program
+/// can listen there, and must not get the token.
+#[derive(Debug)]
+pub(crate) struct NotedAddress {
+    path: PathBuf,
+    /// The locked file. The kernel releases the lock when the process is killed.
+    _lock: File,
+}
+
+impl Drop for NotedAddress {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_file(&self.path) {
+            tracing::warn!(%error, "could not remove the address of the gateway from the data directory");
+        }
     }
 }
 
@@ -262,9 +295,23 @@ impl KeyStorage for KeyFile {
     }
 }
 
-/// The URL of the gateway that serves a data directory, or last served it. `None`: it was never served.
+/// The address of the gateway that serves a data directory now. `None`: none does.
 pub(crate) fn address(path: &Path) -> anyhow::Result<Option<String>> {
-    read(&path.join(ADDRESS))
+    let path = path.join(ADDRESS);
+    let cannot_read = || format!("cannot read {}", path.display());
+    let mut file = match File::open(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file.with_context(cannot_read)?,
+    };
+    match flock(&file, FlockOperation::NonBlockingLockShared) {
+        Err(rustix::io::Errno::WOULDBLOCK) => {}
+        // A gateway that was killed left the file behind.
+        Ok(()) => return Ok(None),
+        Err(error) => return Err(error).with_context(cannot_read),
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).with_context(cannot_read)?;
+    Ok(Some(text.strip_suffix('\n').unwrap_or(&text).to_owned()))
 }
 
 /// The default data directory of the same workspace with `--demo`, or without it if `path` is that of a demo. `None`: it was
@@ -344,6 +391,15 @@ fn read(file: &Path) -> anyhow::Result<Option<String>> {
 
 /// Writes the file atomically, readable by the owner only.
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
+    write_private_with(path, text, |_| Ok(())).map(drop)
+}
+
+/// The same, and returns the open file. `prepare` gets it before it has its name.
+fn write_private_with(
+    path: &Path,
+    text: &str,
+    prepare: impl FnOnce(&File) -> io::Result<()>,
+) -> io::Result<File> {
     let draft = path.with_extension("new");
     // A draft that a crash left behind may have other permissions.
     match std::fs::remove_file(&draft) {
@@ -353,7 +409,9 @@ fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     writeln!(file, "{text}")?;
     file.sync_all()?;
-    std::fs::rename(draft, path)
+    prepare(&file)?;
+    std::fs::rename(draft, path)?;
+    Ok(file)
 }
 
 /// Opens the file that is locked. Creates it and its directory if necessary.
@@ -421,6 +479,39 @@ mod tests {
         assert!(refused.starts_with(&expected), "{refused}");
         drop(first);
         DataDir::take(&path).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_start_waits_for_a_command_that_only_looks_at_the_lock() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let looking = DataDir::take(&path).unwrap();
+        let (taken, ()) = tokio::join!(DataDir::take_within(&path, Duration::ZERO), async { drop(looking) });
+        let serving = taken.unwrap();
+        let refused = DataDir::take_within(&path, Duration::ZERO).await.unwrap_err().to_string();
+        assert!(refused.contains("already uses the data directory"), "{refused}");
+        drop(serving);
+    }
+
+    #[test]
+    fn only_the_address_of_a_gateway_that_runs_is_known() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let known = || address(&path).unwrap();
+        assert_eq!(known(), None);
+        let data_dir = DataDir::take(&path).unwrap();
+        let noted = data_dir.note_address("http://127.0.0.1:1").unwrap();
+        for _ in 0..2 {
+            assert_eq!(known().as_deref(), Some("http://127.0.0.1:1"), "asking changes nothing");
+        }
+        assert_eq!(mode(&path.join(ADDRESS)), 0o600);
+        drop(noted);
+        assert!(!path.join(ADDRESS).exists());
+        // As a killed gateway, and one of an earlier version, leave it. Another command holds the lock of the directory.
+        write_private(&path.join(ADDRESS), "http://127.0.0.1:2").unwrap();
+        assert_eq!(known(), None);
+        let _noted = data_dir.note_address("http://127.0.0.1:3").unwrap();
+        assert_eq!(known().as_deref(), Some("http://127.0.0.1:3"));
     }
 
     #[test]

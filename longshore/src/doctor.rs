@@ -48,7 +48,8 @@ impl Finding {
             Verdict::Warning => "warning",
             Verdict::Problem => "problem",
         };
-        output::print(format_args!("{verdict:8} {:13} {}", self.what, self.text));
+        // The text can contain words of an agent.
+        output::print(format_args!("{verdict:8} {:13} {}", self.what, output::harmless(&self.text)));
         if let Some(advice) = &self.advice {
             output::print(format_args!("{:22} {advice}", ""));
         }

@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 
 use crate::config::Plan;
 use crate::config::table;
+use crate::data_dir::NotedAddress;
 use crate::output;
 use crate::tls::TlsFiles;
 use crate::unix_socket::{self, SocketFile};
@@ -16,9 +17,14 @@ use crate::unix_socket::{self, SocketFile};
 /// The name of a gateway that listens on no port. Clients of a unix socket may use any.
 const NAME_WITHOUT_PORT: &str = "http://localhost";
 
+/// How the address of a gateway that listens on no port begins.
+pub(crate) const SOCKET_PREFIX: &str = "unix:";
+
 /// The open listeners, with what must live as long as they do.
 #[derive(Debug)]
 pub(crate) struct OpenListeners {
+    /// For the commands that call the gateway. The first field, so that it is dropped before the listeners.
+    pub(crate) noted: Option<NotedAddress>,
     pub(crate) listeners: Listeners,
     pub(crate) addresses: Addresses,
     /// The address of the TCP listener.
@@ -76,12 +82,24 @@ impl OpenListeners {
         let (unix, socket_file) = listen.unix.as_ref().map(unix_socket::bind).transpose()?.unzip();
         let addresses = addresses(bound, grpc_bound, plan);
         let listeners = Listeners { tcp, grpc, tls: tls_files.as_ref().map(TlsFiles::tls), unix };
-        Ok(Self { listeners, addresses, bound, tls_files, socket_file })
+        Ok(Self { noted: None, listeners, addresses, bound, tls_files, socket_file })
     }
 
     /// The address that decides about limits: on a unix socket all clients are on this machine.
     pub(crate) fn address(&self) -> IpAddr {
         self.bound.map_or(Ipv4Addr::LOCALHOST.into(), |bound| bound.ip())
+    }
+
+    /// The address for commands on this machine: a URL, with TLS followed by a line with the file of the certificate; or `unix:` and
+    /// the path of the socket.
+    pub(crate) fn local(&self) -> Option<String> {
+        let Some(url) = &self.addresses.local else {
+            return self.socket_path().map(|path| format!("{SOCKET_PREFIX}{}", path.display()));
+        };
+        Some(match &self.tls_files {
+            Some(files) => format!("{url}\n{}", files.certificate().display()),
+            None => url.clone(),
+        })
     }
 
     pub(crate) fn socket_path(&self) -> Option<&Path> {

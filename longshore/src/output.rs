@@ -14,6 +14,8 @@ pub(crate) fn reserve_stdout() {
     IS_RESERVED.store(true, Ordering::Relaxed);
 }
 
+use longshore_client::is_plain;
+
 /// Prints a result. A closed standard output does not stop the program.
 pub(crate) fn print(line: impl Display) {
     if IS_RESERVED.load(Ordering::Relaxed) {
@@ -60,7 +62,17 @@ pub(crate) fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Prints why the program ends.
+/// Prints why the program ends. The reason can contain words of an agent.
 pub(crate) fn fail(line: impl Display) {
-    eprintln!("error: {line}");
+    eprintln!("error: {}", harmless(&line.to_string()));
+}
+
+/// The text without the characters that control a terminal: they could change what a person sees of other text.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars().filter(|c| is_plain(*c) || matches!(c, '\n' | '\t')).collect()
+}
+
+/// The same in one line.
+pub(crate) fn harmless_line(text: &str) -> String {
+    text.chars().filter(|c| is_plain(*c)).collect()
 }

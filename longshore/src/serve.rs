@@ -108,6 +108,7 @@ async fn run(
         }
         () = announcing => return Ok(Ended::BySystem),
     };
+    drop(open.noted.take());
     shutdown.cancel();
     let stopped = async {
         serving.await.context("the listener failed")?;

@@ -56,6 +56,11 @@ impl TlsFiles {
         Ok(Self { plan: plan.clone(), tls, seen })
     }
 
+    /// The file with the certificate of the gateway.
+    pub(crate) fn certificate(&self) -> &Path {
+        &self.plan.certificate
+    }
+
     pub(crate) fn tls(&self) -> Tls {
         self.tls.clone()
     }

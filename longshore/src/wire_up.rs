@@ -73,9 +73,7 @@ pub(crate) async fn prepare(
         Front::Listeners => OpenListeners::open(plan).await?,
         Front::Stdio => OpenListeners::none(),
     };
-    if let Some(local) = &open.addresses.local {
-        data_dir.note_address(local);
-    }
+    open.noted = open.local().and_then(|local| data_dir.note_address(&local));
     let (connections, lowered) = limits::connections(plan.limits.connections, limits::open_files());
     let edge_limits = limited::edge_limits(plan, open.address(), connections);
     let warnings = open.bound.map(|bound| edge_limits.warnings(&open.addresses.public, bound));

@@ -4,6 +4,7 @@ use longshore_wire::surface::ProtocolVersion;
 use serde_json::Value;
 use url::Url;
 
+use crate::plain::is_plain;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
 
@@ -127,7 +128,7 @@ impl Card {
                 ErrorKind::NoInterface,
                 format!(
                     "The agent {} offers no interface that can be used here. It offers: {}. Can be used: {} of A2A {}.",
-                    self.name,
+                    shown(&self.name),
                     self.offers.join(", "),
                     wanted.join(", "),
                     settings.version.map_or("1.0 and 0.3", ProtocolVersion::as_str)
@@ -175,7 +176,7 @@ fn grpc_url(address: &str, card: &Url) -> Option<Url> {
 
 /// A word of the card for a message, in a length that a message can have.
 fn shown(word: &str) -> String {
-    word.chars().filter(|c| !c.is_control()).take(40).collect()
+    word.chars().filter(|c| is_plain(*c)).take(40).collect()
 }
 
 /// The interfaces of 1.0, then those of 0.3. A card can have both.

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use longshore_model::TaskState;
 
 use crate::value::{
-    Artifact, ArtifactUpdate, Content, Event, Metadata, Part, Role, Status, StatusUpdate, Task,
+    Artifact, ArtifactUpdate, Content, Event, Message, Metadata, Part, Role, Status, StatusUpdate, Task,
+    weight_of_entry, weight_of_metadata,
 };
 
 impl Task {
@@ -21,35 +22,49 @@ impl Task {
         }
     }
 
-    pub(crate) fn apply_status(&mut self, update: &StatusUpdate) {
+    /// Returns the new weight of the task, which was `weight`.
+    pub(crate) fn apply_status(&mut self, update: &StatusUpdate, mut weight: usize) -> usize {
         let old = std::mem::replace(&mut self.status, update.status.clone());
         let is_shown_still =
-            |message: &crate::Message| self.status.message.as_ref().is_some_and(|now| now == message);
-        if let Some(message) = old.message.filter(|message| !is_shown_still(message)) {
+            |message: &Message| self.status.message.as_ref().is_some_and(|now| now == message);
+        let is_new = !old.message.as_ref().is_some_and(is_shown_still);
+        if let Some(message) = self.status.message.as_ref().filter(|_| is_new) {
+            weight += message.weight();
+        }
+        if let Some(message) = old.message.filter(|_| is_new) {
             self.history.push(message);
         }
         for (name, value) in &update.metadata {
-            self.metadata.insert(name.clone(), value.clone());
+            weight += weight_of_entry(name, value);
+            if let Some(old) = self.metadata.insert(name.clone(), value.clone()) {
+                weight = weight.saturating_sub(weight_of_entry(name, &old));
+            }
         }
+        weight
     }
 
-    /// Returns how many content bytes the task has lost by it.
-    pub(crate) fn apply_artifact(&mut self, update: &ArtifactUpdate) -> usize {
+    /// Returns the new weight of the task, which was `weight`.
+    pub(crate) fn apply_artifact(&mut self, update: &ArtifactUpdate, weight: usize) -> usize {
         let artifact = &update.artifact;
         let Some(known) =
             self.artifacts.iter_mut().rev().find(|known| known.artifact_id == artifact.artifact_id)
         else {
             self.artifacts.push(artifact.clone());
-            return 0;
+            return weight + artifact.weight();
         };
         if !update.append {
-            let lost = weight(&known.parts);
+            let lost = known.weight();
             known.clone_from(artifact);
-            return lost;
+            return weight.saturating_sub(lost) + artifact.weight();
         }
-        known.parts.extend(artifact.parts.iter().cloned());
-        join_texts(&mut known.parts);
-        0
+        // Only the last part can be continued, so the work does not grow with the artifact.
+        let mut added: Vec<Part> = known.parts.pop().into_iter().collect();
+        let lost = parts_weight(&added);
+        added.extend(artifact.parts.iter().cloned());
+        join_texts(&mut added);
+        let gained = parts_weight(&added);
+        known.parts.append(&mut added);
+        weight.saturating_sub(lost) + gained
     }
 
     /// Takes over the artifacts that only the older state has: some agents leave them out of a task in a stream.
@@ -62,15 +77,15 @@ impl Task {
         self.artifacts = artifacts;
     }
 
-    /// The number of content bytes.
+    /// About how many bytes the task takes.
     pub(crate) fn weight(&self) -> usize {
-        let messages = self.history.iter().chain(&self.status.message).map(|message| &message.parts);
-        let artifacts = self.artifacts.iter().map(|artifact| &artifact.parts);
-        messages.chain(artifacts).map(|parts| weight(parts)).sum()
+        let messages = self.history.iter().chain(&self.status.message).map(Message::weight);
+        let artifacts = self.artifacts.iter().map(Artifact::weight);
+        messages.chain(artifacts).sum::<usize>() + weight_of_metadata(&self.metadata)
     }
 }
 
-pub(crate) fn weight(parts: &[Part]) -> usize {
+fn parts_weight(parts: &[Part]) -> usize {
     parts.iter().map(Part::weight).sum()
 }
 
@@ -80,7 +95,7 @@ pub(crate) fn changes(old: &Task, new: &Task) -> Vec<Event> {
     let mut events = Vec::new();
     let seen: HashSet<&str> =
         old.history.iter().chain(&old.status.message).map(|message| message.message_id.as_str()).collect();
-    let is_missed = |message: &&crate::Message| {
+    let is_missed = |message: &&Message| {
         message.role == Role::Agent
             && !message.message_id.is_empty()
             && !seen.contains(message.message_id.as_str())
@@ -174,7 +189,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::Message;
 
     fn task(artifacts: &[(&str, &[&str])]) -> Task {
         let artifacts = artifacts.iter().map(|(id, texts)| Artifact {
@@ -254,12 +268,13 @@ mod tests {
         };
         let mut old = task(&[]);
         for (id, text) in [("1", "one"), ("2", "two")] {
-            old.apply_status(&StatusUpdate {
+            let update = StatusUpdate {
                 task_id: "t".to_owned(),
                 context_id: "c".to_owned(),
                 status: status(message(id, text)),
                 metadata: Metadata::new(),
-            });
+            };
+            old.apply_status(&update, 0);
         }
         let mut new = task(&[]);
         new.history = vec![message("1", "one"), message("2", "two"), message("3", "three")];

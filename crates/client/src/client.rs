@@ -139,7 +139,7 @@ impl Client {
             let name = if is_old { "x-a2a-extensions" } else { "a2a-extensions" };
             headers.insert(name, settings.extensions.join(", ").parse().map_err(|_| invalid_header())?);
         }
-        let http = http::client(&interface.url)?;
+        let http = http::client(&interface.url, &settings)?;
         let grpc = match interface.binding {
             Binding::Grpc => Some(grpc::Service::new(&interface, settings.limits.event)?),
             Binding::JsonRpc | Binding::Rest => None,
@@ -268,6 +268,7 @@ impl Client {
             if let Some(id) = last_event_id.and_then(|id| id.parse().ok()) {
                 headers.insert("last-event-id", id);
             }
+            self.0.settings.check_guard()?;
             return grpc.stream(call, &headers, self.0.settings.timeout).await.map(Source::Grpc);
         }
         let with_stream = |request: RequestBuilder| {
@@ -288,6 +289,7 @@ impl Client {
 
     pub(crate) async fn call(&self, call: Call<'_>) -> Result<Value> {
         if let Some(grpc) = &self.0.grpc {
+            self.0.settings.check_guard()?;
             return grpc.call(call, &self.0.headers, self.0.settings.timeout).await;
         }
         let has_result = call.method != Method::DeleteTaskPushNotificationConfig;
@@ -391,6 +393,7 @@ impl Client {
     }
 
     async fn send_request(&self, request: RequestBuilder) -> Result<Response> {
+        self.0.settings.check_guard()?;
         http::send(request.headers(self.0.headers.clone()), self.0.settings.timeout).await
     }
 

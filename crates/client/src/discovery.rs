@@ -85,7 +85,7 @@ impl Discovery {
     }
 
     async fn try_each(&self, url: &Url, settings: &Settings) -> Result<(Discovered, Option<HeaderValue>)> {
-        let client = http::client(url)?;
+        let client = http::client(url, settings)?;
         let known = self.known.get(url);
         let mut first_error = None;
         // The place where the card was last time comes first.
@@ -121,6 +121,7 @@ async fn read(
             request = request.header(IF_NONE_MATCH, tag);
         }
         let ok = |error| (StatusCode::OK, error);
+        settings.check_guard().map_err(ok)?;
         let response = http::send(request, settings.card_timeout).await.map_err(ok)?;
         let status = response.status();
         if let (StatusCode::NOT_MODIFIED, Some(known)) = (status, known) {

@@ -12,8 +12,9 @@ use serde_json::Value;
 use url::{Host, Url};
 
 use crate::error::{Error, ErrorKind};
-use crate::settings::Credential;
-use crate::{Result, refusal};
+use crate::plain::is_plain;
+use crate::settings::{Credential, Settings};
+use crate::{Result, pinned, refusal};
 
 /// How long a connection attempt may take.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,13 +23,17 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const API_KEY_HEADER: &str = "x-api-key";
 
 /// A client for one address. A proxy of the environment is used, but never for this machine.
-pub(crate) fn client(url: &Url) -> Result<reqwest::Client> {
+pub(crate) fn client(url: &Url, settings: &Settings) -> Result<reqwest::Client> {
     let builder = reqwest::Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
         .user_agent(concat!("longshore/", env!("CARGO_PKG_VERSION")));
     let builder = if is_loopback(url) { builder.no_proxy() } else { builder };
+    let builder = match &settings.certificate {
+        Some(certificate) => builder.tls_backend_preconfigured(pinned::tls(certificate)?),
+        None => builder,
+    };
     builder
         .build()
         .map_err(|error| Error::new(ErrorKind::Input, format!("Cannot set up HTTP: {}.", innermost(&error))))
@@ -98,6 +103,9 @@ fn innermost(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     let mut source = error.source();
     while let Some(inner) = source {
+        if let Some(words) = pinned::explain(inner) {
+            return words.to_owned();
+        }
         cause = inner;
         source = inner.source();
     }
@@ -163,7 +171,7 @@ pub(crate) async fn json(response: Response, limit: usize, timeout: Duration) ->
 pub(crate) fn redirected(response: &Response) -> Error {
     let target =
         response.headers().get("location").and_then(|value| value.to_str().ok()).unwrap_or("nowhere");
-    let target: String = target.chars().filter(|c| !c.is_control()).take(200).collect();
+    let target: String = target.chars().filter(|c| is_plain(*c)).take(200).collect();
     Error::invalid_response(format!(
         "{} redirects to {target}, and redirects to other servers are not followed. If you trust that address, call it directly.",
         shown(response.url())

@@ -15,6 +15,8 @@ mod discovery;
 mod error;
 mod grpc;
 mod http;
+mod pinned;
+mod plain;
 mod polling;
 mod push;
 mod read;
@@ -31,9 +33,10 @@ pub use discovery::{Discovered, Discovery};
 pub use error::{Error, ErrorKind, Origin, Retry};
 pub use longshore_model::TaskState;
 pub use longshore_wire::surface::ProtocolVersion;
+pub use plain::is_plain;
 pub use push::{PushAuthentication, PushConfig};
 pub use request::{Outgoing, new_message_id};
-pub use settings::{CardCache, Credential, Limits, Polling, Settings};
+pub use settings::{CardCache, Credential, Guard, Limits, Polling, Settings};
 pub use task_stream::TaskStream;
 pub use value::{
     Artifact, ArtifactUpdate, Content, Event, Message, Metadata, Part, Role, Status, StatusUpdate, Task,

@@ -1,10 +1,13 @@
 //! What a client is told: timeouts, limits, the order of transports, and its credential.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_wire::surface::ProtocolVersion;
 use secrecy::SecretString;
 
+use crate::Result;
 use crate::card::Binding;
 
 /// What a caller sends to prove who it is.
@@ -17,6 +20,23 @@ pub enum Credential {
     },
     /// Sent in the header that the card names, or else in `X-API-Key`.
     ApiKey(SecretString),
+}
+
+/// Decides before each request whether the server may still get it: another program can take over an address.
+#[derive(Clone)]
+pub struct Guard(Arc<dyn Fn() -> Result<()> + Send + Sync>);
+
+impl Guard {
+    /// `check`: an error refuses the request. If its kind is passing, the request is tried again like one that failed.
+    pub fn new(check: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(check))
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Guard")
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -34,6 +54,10 @@ pub struct Settings {
     /// Asks for a task again and again if the response to a message is an unfinished task. `None`: off.
     pub polling: Option<Polling>,
     pub credential: Option<Credential>,
+    pub guard: Option<Guard>,
+    /// The certificate that the server must have, in PEM. Then nothing else is asked of it. `None`: the authorities of the system
+    /// decide. Not for gRPC.
+    pub certificate: Option<String>,
     /// The URIs of extensions to activate. Agents ignore those that they do not know.
     pub extensions: Vec<String>,
     /// The agent treats a message with the id of an earlier one as the same message, so a message may be sent again when the
@@ -41,6 +65,13 @@ pub struct Settings {
     pub resends: bool,
     pub cache: CardCache,
     pub limits: Limits,
+}
+
+impl Settings {
+    /// Fails if no request may be sent now.
+    pub(crate) fn check_guard(&self) -> Result<()> {
+        self.guard.as_ref().map_or(Ok(()), |guard| (guard.0)())
+    }
 }
 
 impl Default for Settings {
@@ -53,6 +84,8 @@ impl Default for Settings {
             version: None,
             polling: None,
             credential: None,
+            guard: None,
+            certificate: None,
             extensions: Vec::new(),
             resends: false,
             cache: CardCache::default(),
@@ -105,7 +138,8 @@ pub struct Limits {
     pub response: usize,
     /// One event of a stream.
     pub event: usize,
-    /// All that one task says, as far as it is kept to continue after a broken connection.
+    /// All that one task says, as far as it is kept to continue after a broken connection. Each part, message and artifact counts
+    /// for 256 bytes more than it has.
     pub task: usize,
 }
 

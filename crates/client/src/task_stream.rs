@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use longshore_model::TaskState;
 
-use crate::changes::{changes, weight};
+use crate::changes::changes;
 use crate::client::Client;
 use crate::connection::{Begin, Connection, Ended, Received};
 use crate::error::{Error, ErrorKind, Retry};
@@ -49,7 +49,7 @@ pub struct TaskStream {
     ready: VecDeque<Event>,
     /// All that was returned so far, folded.
     task: Option<Task>,
-    /// The content bytes of the task, about.
+    /// About how many bytes the task takes.
     weight: usize,
     /// The id of the last event.
     cursor: Option<String>,
@@ -362,8 +362,7 @@ impl TaskStream {
                 if task.id != update.task_id {
                     return Ok(());
                 }
-                self.weight += update.status.message.as_ref().map_or(0, |message| weight(&message.parts));
-                task.apply_status(&update);
+                self.weight = task.apply_status(&update, self.weight);
                 self.is_over |= task.is_over();
                 self.ready.push_back(Event::StatusUpdate(update));
             }
@@ -373,8 +372,7 @@ impl TaskStream {
                 if task.id != update.task_id {
                     return Ok(());
                 }
-                let lost = task.apply_artifact(&update);
-                self.weight = self.weight.saturating_sub(lost) + weight(&update.artifact.parts);
+                self.weight = task.apply_artifact(&update, self.weight);
                 self.ready.push_back(Event::ArtifactUpdate(update));
             }
         }

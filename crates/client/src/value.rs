@@ -150,14 +150,27 @@ impl Part {
         }
     }
 
-    /// The number of content bytes.
+    /// About how many bytes the part takes.
     pub(crate) fn weight(&self) -> usize {
-        match &self.content {
+        let content = match &self.content {
             Content::Text(text) | Content::Raw(text) | Content::Url(text) => text.len(),
             // Close enough for a limit, without writing the value.
             Content::Data(data) => weight_of(data),
-        }
+        };
+        let names = [&self.filename, &self.media_type].into_iter().flatten().map(String::len).sum::<usize>();
+        ITEM + content + names + weight_of_metadata(&self.metadata)
     }
+}
+
+/// What a part, a message or an artifact weighs without its bytes, so that their number has a limit too.
+const ITEM: usize = 256;
+
+pub(crate) fn weight_of_metadata(metadata: &Metadata) -> usize {
+    metadata.iter().map(|(name, value)| weight_of_entry(name, value)).sum()
+}
+
+pub(crate) fn weight_of_entry(name: &str, value: &Value) -> usize {
+    name.len() + 4 + weight_of(value)
 }
 
 fn weight_of(value: &Value) -> usize {
@@ -165,7 +178,7 @@ fn weight_of(value: &Value) -> usize {
         Value::String(text) => text.len() + 2,
         Value::Array(items) => items.iter().map(|item| weight_of(item) + 1).sum::<usize>() + 2,
         Value::Object(fields) => {
-            fields.iter().map(|(key, value)| key.len() + 4 + weight_of(value)).sum::<usize>() + 2
+            fields.iter().map(|(key, value)| weight_of_entry(key, value)).sum::<usize>() + 2
         }
         _ => 8,
     }
@@ -175,6 +188,19 @@ impl Message {
     /// All text of the message.
     pub fn text(&self) -> String {
         self.parts.iter().filter_map(Part::as_text).collect::<Vec<_>>().join("\n")
+    }
+
+    pub(crate) fn weight(&self) -> usize {
+        let ids = self.message_id.len() + self.context_id.len() + self.task_id.len();
+        ITEM + ids + self.parts.iter().map(Part::weight).sum::<usize>() + weight_of_metadata(&self.metadata)
+    }
+}
+
+impl Artifact {
+    pub(crate) fn weight(&self) -> usize {
+        let names = [&self.name, &self.description].into_iter().flatten().map(String::len).sum::<usize>();
+        let parts = self.parts.iter().map(Part::weight).sum::<usize>();
+        ITEM + self.artifact_id.len() + names + parts + weight_of_metadata(&self.metadata)
     }
 }
 

@@ -2,12 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use longshore_client::{
-    Binding, CardCache, Client, Credential, Discovery, ErrorKind, Event, Limits, Outgoing, Part, Polling,
-    Settings, TaskState, TaskStream,
+    Binding, CardCache, Client, Credential, Discovery, Error, ErrorKind, Event, Guard, Limits, Outgoing,
+    Part, Polling, Settings, TaskState, TaskStream,
 };
 use longshore_testkit::stub_agent::{Reply, Request, StubAgent};
 use serde_json::{Value, json};
@@ -445,4 +446,97 @@ async fn rest_uses_the_paths_of_its_version_and_tries_the_other_verb() {
         assert_eq!(client.get("t/1").await.unwrap().id, "t");
         assert_eq!(client.cancel("t/1").await.unwrap_err().kind(), ErrorKind::TaskNotCancelable);
     }
+}
+
+/// Another program can take over an address.
+#[tokio::test]
+async fn no_request_is_sent_that_the_guard_refuses() {
+    let stub = agent(|_, count| match count {
+        0 => Reply::stream(&[(Some("1.1"), json!({"task": task("TASK_STATE_WORKING", "")}))]).broken(),
+        _ => Reply::stream(&[(Some("2.1"), status("TASK_STATE_COMPLETED"))]),
+    });
+    let allowed = Arc::new(AtomicUsize::new(2));
+    let left = Arc::clone(&allowed);
+    let guard = Guard::new(move || {
+        let take = |left: usize| left.checked_sub(1);
+        let taken = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
+        taken.map(drop).map_err(|_| Error::new(ErrorKind::Forbidden, "Not now."))
+    });
+    let settings = Settings {
+        credential: Some(Credential::Bearer("s3cret".into())),
+        guard: Some(guard),
+        ..Settings::default()
+    };
+    // One request for the card, and one for the message.
+    let client = connect(&stub, settings).await;
+    let mut stream = client.stream(message()).await.unwrap();
+    assert!(matches!(stream.next().await, Ok(Some(Event::Task(_)))));
+    let sent = stub.requests().len();
+    // The connection breaks, and the stream would resume.
+    assert_eq!(stream.next().await.unwrap_err().kind(), ErrorKind::Forbidden);
+    assert_eq!(client.get("t").await.unwrap_err().kind(), ErrorKind::Forbidden);
+    assert_eq!(stub.requests().len(), sent);
+}
+
+/// What a task keeps has a limit, whatever its bytes are called.
+#[tokio::test]
+async fn a_task_cannot_grow_without_content() {
+    type Event = fn(usize) -> Value;
+    let artifact = |artifact: Value| {
+        json!({"artifactUpdate": {"taskId": "t", "contextId": "c", "append": true, "artifact": artifact}})
+    };
+    let growing: [(&str, Event); 6] = [
+        ("metadata", |at| {
+            json!({"statusUpdate": {"taskId": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"},
+                "metadata": {format!("key{at}"): "x".repeat(100)}}})
+        }),
+        ("messages", |at| {
+            let message = json!({"messageId": format!("m{at}"), "role": "ROLE_AGENT", "parts": []});
+            json!({"statusUpdate": {"taskId": "t", "contextId": "c",
+                "status": {"state": "TASK_STATE_WORKING", "message": message}}})
+        }),
+        ("artifacts", |at| json!({"artifactId": format!("a{at}"), "parts": []})),
+        ("parts", |_| json!({"artifactId": "a", "parts": [{"url": ""}]})),
+        ("names", |at| json!({"artifactId": format!("a{at}"), "name": "x".repeat(5000), "parts": []})),
+        ("metadata of parts", |at| {
+            json!({"artifactId": "a", "parts": [{"text": "", "metadata": {format!("key{at}"): "x".repeat(100)}}]})
+        }),
+    ];
+    for (name, event) in growing {
+        let agent = agent(move |_, _| {
+            let mut events = vec![(None, json!({"task": task("TASK_STATE_WORKING", "")}))];
+            events.extend((0..1000).map(|at| {
+                let event = event(at);
+                (None, if event["artifactId"].is_string() { artifact(event) } else { event })
+            }));
+            events.push((None, status("TASK_STATE_COMPLETED")));
+            Reply::stream(&events)
+        });
+        let limits = Limits { task: 50_000, ..Limits::default() };
+        let client = connect(&agent, Settings { limits, ..Settings::default() }).await;
+        let mut stream = client.stream(message()).await.unwrap();
+        let error = loop {
+            match stream.next().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("{name}: the task grew without a limit"),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), ErrorKind::TooLarge, "{name}: {error}");
+    }
+}
+
+/// A text in many small pieces is one part, so it weighs no more than its bytes.
+#[tokio::test]
+async fn a_text_in_many_pieces_stays_below_the_limit() {
+    let agent = agent(|_, _| {
+        let mut events = vec![(None, json!({"task": task("TASK_STATE_WORKING", "")}))];
+        events.extend((0..2000).map(|_| (None, chunk("word ", true))));
+        events.push((None, status("TASK_STATE_COMPLETED")));
+        Reply::stream(&events)
+    });
+    let limits = Limits { task: 20_000, ..Limits::default() };
+    let client = connect(&agent, Settings { limits, ..Settings::default() }).await;
+    let (text, state) = read(client.stream(message()).await.unwrap()).await;
+    assert_eq!((text, state), ("word ".repeat(2000), Some(TaskState::Completed)));
 }

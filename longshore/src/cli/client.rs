@@ -200,6 +200,9 @@ pub struct AnswerAsk {
     pub task: String,
     /// `once`, `always`, `reject` or an option of a permission request; for a question an option or your own words.
     pub answer: String,
+    /// Answer only the ask with this id, which the list of asks names. The agent may ask something else by now.
+    #[arg(long, value_name = "ID")]
+    pub ask: Option<String>,
     #[command(flatten)]
     pub following: Following,
     #[command(flatten)]

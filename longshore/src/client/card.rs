@@ -83,6 +83,5 @@ fn interfaces(card: &Value) -> Vec<String> {
 }
 
 fn text(value: &Value) -> String {
-    let text = value.as_str().unwrap_or_default();
-    text.chars().filter(|c| !c.is_control()).collect()
+    output::harmless_line(value.as_str().unwrap_or_default())
 }

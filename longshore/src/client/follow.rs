@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use longshore_client::{Client, ErrorKind, Event, Outgoing, Task, TaskState, TaskStream};
+use longshore_client::{Client, ErrorKind, Event, Message, Outgoing, Task, TaskState, TaskStream};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::answer::Ask;
@@ -38,6 +38,15 @@ pub(crate) async fn answer(options: &AnswerAsk) -> Result<Code, Failure> {
     })?;
     let message = ask.answered(&task, &options.answer);
     let mut follower = Follower::new(&agent, &options.following)?;
+    match &options.ask {
+        Some(wanted) if !ask.is(wanted) => {
+            let text = format!("The ask {wanted} is not open any more, and was not answered. The agent asks now:");
+            follower.renderer.printer.line(Style::Bad, &text);
+            return Ok(follower.unanswered(&task, &ask));
+        }
+        Some(_) => {}
+        None => follower.renderer.printer.line(Style::Ask, &ask.text),
+    }
     follower.answered.insert(ask.key.clone());
     follower.run(agent.client.stream(message)).await
 }
@@ -137,7 +146,7 @@ impl<'a> Follower<'a> {
                 }
                 Some(TaskState::AuthRequired) => {
                     let message = stream.task().and_then(|task| task.status.message.as_ref());
-                    let text = message.map(words::question).filter(|text| !text.is_empty());
+                    let text = message.map(Message::text).filter(|text| !text.is_empty());
                     let text = text.as_deref().unwrap_or("The agent waits for credentials.");
                     self.renderer.printer.line(Style::Bad, text);
                     return Ok(Code::Auth);
@@ -252,9 +261,7 @@ impl<'a> Follower<'a> {
     fn unanswered(&mut self, task: &Task, ask: &Ask) -> Code {
         let printer = &mut self.renderer.printer;
         printer.line(Style::Ask, &ask.text);
-        let answer = ask.options.first().map_or("ANSWER", |(id, _)| id.as_str());
-        let words = [task.id.as_str(), answer].map(output::shell_word).join(" ");
-        let command = format!("longshore asks answer {words}{}", self.agent.flags);
+        let command = ask.command(task, &self.agent.flags);
         printer.line(Style::Plain, &format!("To answer later: {command}"));
         Code::InputRequired
     }

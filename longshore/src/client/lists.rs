@@ -8,6 +8,7 @@ use super::printer::{Printer, Style};
 use super::render::{Renderer, print_json};
 use super::target;
 use crate::cli::client::{ListAsks, ListTasks, OneTask, OutputFormat};
+use crate::output;
 
 /// The longest text of a task in a list, in characters.
 const MAX_SUMMARY: usize = 60;
@@ -94,14 +95,11 @@ pub(crate) async fn asks(options: &ListAsks) -> Result<Code, Failure> {
             }
             for (task, ask) in tasks.iter().filter_map(|task| Some((task, Ask::of(task)?))) {
                 let options: Vec<&str> = ask.options.iter().map(|(id, _)| id.as_str()).collect();
-                printer.answer(&format!("{}  {}\n", task.id, ask.text.replace('\n', " ")));
+                printer.answer(&format!("{}  {}\n", task.id, ask.text.replace('\n', "\n    ")));
                 if !options.is_empty() {
                     printer.answer(&format!("  answers: {}\n", options.join(", ")));
                 }
-            }
-            if !tasks.is_empty() {
-                let text = format!("To answer: longshore asks answer TASK ANSWER{}", agent.flags);
-                printer.line(Style::Dim, &text);
+                printer.answer(&format!("  to answer: {}\n", ask.command(task, &agent.flags)));
             }
         }
     }
@@ -128,8 +126,8 @@ fn show(task: &Task, format: OutputFormat) {
 /// The message that a task waits with, or that it began with, on one short line.
 fn summary(task: &Task) -> String {
     let message = task.status.message.as_ref().or(task.history.first());
-    let text = message.map(super::words::question).unwrap_or_default();
+    let text = message.map(longshore_client::Message::text).unwrap_or_default();
+    let text = super::words::without_advice(&text);
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let plain = line.chars().filter(|c| !c.is_control());
-    plain.take(MAX_SUMMARY).collect()
+    output::harmless_line(&line).chars().take(MAX_SUMMARY).collect()
 }

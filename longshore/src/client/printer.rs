@@ -72,7 +72,7 @@ impl Printer {
             self.end_err();
         }
         if self.out_is_terminal {
-            output::write(&harmless(text));
+            output::write(&output::harmless(text));
         } else {
             output::write(text);
         }
@@ -124,6 +124,7 @@ impl Printer {
         if !self.err_is_terminal || self.err_is_open || (self.out_is_open && self.out_is_terminal) {
             return;
         }
+        let text = output::harmless_line(text);
         let (dim, end) = if self.has_colours { (Style::Dim.code(), "\x1b[0m") } else { ("", "") };
         output::write_aside(&format!("\r\x1b[K{dim}{text}{end}"));
         self.has_status = true;
@@ -153,16 +154,11 @@ impl Printer {
     }
 
     fn write_err(&self, style: Style, text: &str) {
-        let text = harmless(text);
+        let text = output::harmless(text);
         if self.has_colours && style != Style::Plain {
             output::write_aside(&format!("{}{text}\x1b[0m", style.code()));
         } else {
             output::write_aside(&text);
         }
     }
-}
-
-/// The text without control characters: they could change what a person sees of other text.
-fn harmless(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control() || matches!(c, '\n' | '\t')).collect()
 }

@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use longshore_client::{Artifact, ArtifactUpdate, Content, Event, Part, Status, Task, TaskState};
+use longshore_client::{
+    Artifact, ArtifactUpdate, Content, Event, Part, Status, Task, TaskState, is_plain,
+};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
@@ -12,6 +14,13 @@ use super::printer::{Printer, Style};
 use super::words::{cut, grouped, title, word};
 use crate::cli::client::OutputFormat;
 use crate::output;
+
+/// How much of the end of the answer is kept, in bytes: as much as one event can repeat.
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
+
+/// How many messages and tool calls are remembered. An agent that names more, or gives one a longer id, may see some shown twice.
+const MAX_REMEMBERED: usize = 10_000;
+const MAX_ID: usize = 256;
 
 /// The kind of a block of output. Agents other than Longshore do not tell.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -33,7 +42,7 @@ pub(crate) struct Renderer {
     calls: HashMap<String, Call>,
     /// Messages that were shown, by id.
     messages: HashSet<String>,
-    /// The whole answer. Some agents repeat it in their last status.
+    /// The end of the answer. Some agents repeat it in their last status.
     answer: String,
     started: Instant,
     tokens: Option<u64>,
@@ -170,7 +179,11 @@ impl Renderer {
 
     fn status(&mut self, status: &Status, metadata: &Map<String, Value>) {
         let Some(message) = &status.message else { return };
-        if !message.message_id.is_empty() && !self.messages.insert(message.message_id.clone()) {
+        if self.messages.len() >= MAX_REMEMBERED {
+            self.messages.clear();
+        }
+        let id = &message.message_id;
+        if (1..=MAX_ID).contains(&id.len()) && !self.messages.insert(id.clone()) {
             return;
         }
         let text = message.text();
@@ -261,7 +274,10 @@ impl Renderer {
             self.leave_block();
             self.current = Some(key.clone());
         }
-        self.shown.entry(key).or_default().push_str(text);
+        // Texts of tool calls are never shown again.
+        if kind != Kind::Tool {
+            self.shown.entry(key).or_default().push_str(text);
+        }
         match kind {
             Kind::Text => self.write_answer(text),
             Kind::Reasoning if self.printer.is_watched() => self.printer.aside(Style::Dim, text),
@@ -272,6 +288,10 @@ impl Renderer {
 
     fn write_answer(&mut self, text: &str) {
         self.answer.push_str(text);
+        if self.answer.len() > 2 * MAX_ANSWER {
+            let start = self.answer.ceil_char_boundary(self.answer.len() - MAX_ANSWER);
+            self.answer.drain(..start);
+        }
         self.printer.answer(text);
     }
 
@@ -289,9 +309,13 @@ impl Renderer {
     fn tool(&mut self, id: &str, call: &Value) {
         let text = |name: &str| call[name].as_str().unwrap_or_default();
         let id = Some(text("call_id")).filter(|id| !id.is_empty()).unwrap_or(id);
+        let id = &id[..id.floor_char_boundary(MAX_ID)];
+        if self.calls.len() >= MAX_REMEMBERED {
+            self.calls.clear();
+        }
         let known = self.calls.entry(id.to_owned()).or_insert_with(|| Call {
             began: Instant::now(),
-            name: text("tool").to_owned(),
+            name: cut(text("tool")),
             is_over: false,
         });
         let (sign, style) = match text("status") {
@@ -323,7 +347,20 @@ impl Renderer {
 }
 
 pub(crate) fn print_json(value: &impl serde::Serialize) {
-    output::print(serde_json::to_string(value).unwrap_or_default());
+    output::print(escaped(&serde_json::to_string(value).unwrap_or_default()));
+}
+
+/// The same JSON, without characters that control a terminal. They can only be in its strings.
+fn escaped(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        if is_plain(c) {
+            escaped.push(c);
+        } else {
+            let _ = write!(escaped, "\\u{:04x}", u32::from(c));
+        }
+    }
+    escaped
 }
 
 fn kind_of_artifact(artifact: &Artifact) -> Kind {

@@ -1,8 +1,10 @@
 //! Finds the agent that a command calls: the one at a URL, or the gateway of this directory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use longshore_client::{Binding, Client, Credential, Interface, ProtocolVersion, Settings};
+use longshore_client::{
+    Binding, Client, Credential, Error, ErrorKind, Guard, Interface, ProtocolVersion, Settings,
+};
 use secrecy::SecretString;
 use url::Url;
 
@@ -10,6 +12,7 @@ use super::exit::{Code, Failure};
 use crate::cli::client::Target;
 use crate::config::credentials::Login;
 use crate::config::{self, Plan};
+use crate::listeners::SOCKET_PREFIX;
 use crate::{data_dir, output};
 
 /// The extensions that add what the commands show: kinds of blocks, usage, asks; and those that options need. Other agents ignore
@@ -82,24 +85,24 @@ pub(crate) fn secret_in(file: &Path) -> Result<SecretString, Failure> {
 /// The gateway of this directory. Its address and its token are in its data directory.
 fn own(target: &Target) -> Result<Agent, Failure> {
     let plan = crate::plan(&target.settings.0, &target.config)?;
-    let local = local(&plan)?;
-    let credential = match &target.token_file {
-        Some(file) => Some(Credential::Bearer(secret_in(file)?)),
-        None => local.credential,
-    };
-    let settings = Settings {
-        credential,
-        extensions: EXTENSIONS.map(str::to_owned).to_vec(),
-        resends: true,
-        ..plan.client
-    };
+    let Local { url, mut settings } = local(&plan)?.ok_or_else(|| {
+        Failure::new(
+            Code::Unreachable,
+            format!(
+                "no gateway runs for {}. Start one with `longshore serve`, name the served directory with --workspace or its data \
+                 directory with --data-dir, or give the URL of an agent.",
+                plan.workspace.display()
+            ),
+        )
+    })?;
+    if let Some(file) = &target.token_file {
+        settings.credential = Some(Credential::Bearer(secret_in(file)?));
+    }
+    settings.extensions = EXTENSIONS.map(str::to_owned).to_vec();
+    settings.resends = true;
     let flags = flags(target);
-    let interface = Interface {
-        url: local.url,
-        binding: Binding::JsonRpc,
-        version: ProtocolVersion::V1,
-        tenant: String::new(),
-    };
+    let interface =
+        Interface { url, binding: Binding::JsonRpc, version: ProtocolVersion::V1, tenant: String::new() };
     Ok(Agent { client: Client::at(interface, settings)?, flags, is_local: true })
 }
 
@@ -122,16 +125,24 @@ fn flags(target: &Target) -> String {
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) url: Url,
-    pub(crate) credential: Option<Credential>,
+    /// With its credential, which is sent only as long as this gateway runs.
+    pub(crate) settings: Settings,
 }
 
-/// The gateway that serves, or last served, the directory of the plan: without the demo if the directory was served so.
-pub(crate) fn local(plan: &Plan) -> Result<Local, Failure> {
+/// The gateway that serves the directory of the plan now, without the demo if none serves it with the demo, and the other way
+/// round. `None`: none does.
+pub(crate) fn local(plan: &Plan) -> Result<Option<Local>, Failure> {
     let other = data_dir::of_other_kind(&plan.data_dir);
     let places = std::iter::once(&plan.data_dir).chain(&other);
     for (index, place) in places.enumerate() {
-        let Some(url) = data_dir::address(place)? else { continue };
-        let url = Url::parse(&url).map_err(|_| {
+        let Some(address) = data_dir::address(place)? else { continue };
+        if address.starts_with(SOCKET_PREFIX) {
+            let text = "the gateway of this directory listens on a unix socket only, and these commands need a port: serve with \
+                        --port too";
+            return Err(Failure::new(Code::Unreachable, text));
+        }
+        let (url, certificate) = address.split_once('\n').unzip();
+        let url = Url::parse(url.unwrap_or(&address)).map_err(|_| {
             Failure::new(Code::Failed, "the address in the data directory is damaged; restart the gateway")
         })?;
         let credential = match &plan.credentials {
@@ -140,16 +151,29 @@ pub(crate) fn local(plan: &Plan) -> Result<Local, Failure> {
             }
             _ => data_dir::existing_token(place)?.map(Credential::Bearer),
         };
-        return Ok(Local { url, credential });
+        let certificate = certificate.map(|file| certificate_in(Path::new(file))).transpose()?;
+        let guard = Some(guard(place.clone(), address));
+        return Ok(Some(Local { url, settings: Settings { credential, guard, certificate, ..plan.client.clone() } }));
     }
-    Err(Failure::new(
-        Code::Unreachable,
-        format!(
-            "no gateway has served {}. Start one with `longshore serve`, name the served directory with --workspace or its data \
-             directory with --data-dir, or give the URL of an agent.",
-            plan.workspace.display()
-        ),
-    ))
+    Ok(None)
+}
+
+/// The certificate of the gateway. The names in it need not fit the address on this machine, and its authority need not be trusted
+/// here.
+fn certificate_in(file: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(file).map_err(|error| {
+        let text = format!("the certificate of the gateway in {} cannot be read: {error}", file.display());
+        Failure::new(Code::Failed, text)
+    })
+}
+
+/// Lets requests pass as long as the gateway of the data directory has this address. A gateway that is just starting again may get it
+/// back, so the client tries again.
+fn guard(data_dir: PathBuf, address: String) -> Guard {
+    Guard::new(move || match data_dir::address(&data_dir) {
+        Ok(Some(now)) if now == address => Ok(()),
+        _ => Err(Error::new(ErrorKind::Unreachable, "The gateway has ended, or it has another address now.")),
+    })
 }
 
 /// `None`: a client certificate, which these commands cannot present.

@@ -1,6 +1,6 @@
 //! Short texts for people.
 
-use longshore_client::{Message, TaskState};
+use longshore_client::TaskState;
 use serde_json::Value;
 
 /// The longest title of a tool call that is shown, in characters.
@@ -43,11 +43,14 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// The text of a message without the advice for programs, which the commands replace by their own.
-pub(super) fn question(message: &Message) -> String {
-    let text = message.text();
-    let lines = text.lines().filter(|line| !line.starts_with("Answer with a message on this task"));
-    lines.collect::<Vec<_>>().join("\n")
+/// The text of an ask without the advice for programs, which the commands replace by their own. Only the last line can be the
+/// advice, which the gateway appends: a command that the agent wants to run can have any lines before it.
+pub(super) fn without_advice(text: &str) -> &str {
+    let is_advice = |line: &str| {
+        let rest = line.strip_prefix("Answer with a message on this task");
+        rest.is_some_and(|rest| rest.starts_with([':', ',']))
+    };
+    text.rsplit_once('\n').filter(|(_, last)| is_advice(last)).map_or(text, |(asked, _)| asked)
 }
 
 #[cfg(test)]

@@ -1,17 +1,17 @@
 //! Checks the gateway of the directory: whether it runs, accepts its own credential, and is reachable at its public URL.
 
-use std::net::TcpListener;
+use std::io;
 use std::time::{Duration, SystemTime};
 
 use longshore_client::{
-    Binding, Client, Credential, Discovered, Discovery, ErrorKind, Interface, Listing, ProtocolVersion,
-    Settings,
+    Binding, Client, Discovered, Discovery, ErrorKind, Interface, Listing, ProtocolVersion, Settings,
 };
 use longshore_engine::port::{Clock as _, SystemClock};
+use tokio::net::{TcpSocket, ToSocketAddrs};
 use url::Url;
 
 use super::Finding;
-use crate::client::target;
+use crate::client::target::{self, Local};
 use crate::config::Plan;
 use crate::config::table;
 
@@ -30,7 +30,7 @@ pub(super) async fn check(plan: &Plan) -> Vec<Finding> {
         State::Wrong(finding) => findings.push(finding),
         State::NotRunning => {
             findings.push(Finding::fine("gateway", "does not run now; `longshore serve` starts it"));
-            findings.extend(port(plan));
+            findings.extend(port(plan).await);
         }
     }
     if let Some(url) = &plan.listen.public_url {
@@ -46,41 +46,47 @@ enum State {
 }
 
 async fn running(plan: &Plan) -> State {
-    let Ok(local) = target::local(plan) else { return State::NotRunning };
-    let has_credential = local.credential.is_some();
-    match ask(local.url.clone(), local.credential, plan).await {
-        Ok(()) => State::Running(local.url),
+    let Local { url, settings } = match target::local(plan) {
+        Ok(Some(local)) => local,
+        Ok(None) => return State::NotRunning,
+        Err(failure) => {
+            let advice = "So this check could not ask the gateway whether it works.";
+            return State::Wrong(Finding::warning("gateway", failure.to_string(), advice));
+        }
+    };
+    let has_credential = settings.credential.is_some();
+    match ask(url.clone(), settings).await {
+        Ok(()) => State::Running(url),
         Err(error) if error.kind() == ErrorKind::Unauthenticated && has_credential => {
             State::Wrong(Finding::problem(
                 "gateway",
-                format!("the gateway at {} refuses the configured credential", local.url),
+                format!("the gateway at {url} refuses the configured credential"),
                 "It was started with another configuration. Restart it, or run this command with its environment and flags.",
             ))
         }
-        Err(error) if error.kind() == ErrorKind::Unreachable => State::NotRunning,
         Err(error) => State::Wrong(Finding::problem(
             "gateway",
-            format!("the gateway at {} does not work: {}", local.url, error.message()),
+            format!("the gateway at {url} does not work: {}", error.message()),
             "Look at its log, and restart it.",
         )),
     }
 }
 
-async fn ask(url: Url, credential: Option<Credential>, plan: &Plan) -> longshore_client::Result<()> {
+async fn ask(url: Url, settings: Settings) -> longshore_client::Result<()> {
     let interface =
         Interface { url, binding: Binding::JsonRpc, version: ProtocolVersion::V1, tenant: String::new() };
-    let client = Client::at(interface, Settings { credential, ..plan.client.clone() })?;
+    let client = Client::at(interface, settings)?;
     client.list(&Listing { page_size: Some(1), ..Listing::default() }).await.map(drop)
 }
 
 /// Whether the port is free. Checked only while no gateway of this directory runs. `None`: it is free, or the gateway uses no port.
-fn port(plan: &Plan) -> Option<Finding> {
+async fn port(plan: &Plan) -> Option<Finding> {
     let (host, port) = (plan.listen.host.as_str(), plan.listen.port?);
-    match TcpListener::bind((host, port)) {
+    match reserve((host, port)).await {
         Ok(_) => None,
         Err(error) => {
             let why = match error.kind() {
-                std::io::ErrorKind::AddrInUse => "another program uses this port".to_owned(),
+                io::ErrorKind::AddrInUse => "another program uses this port".to_owned(),
                 _ => error.to_string(),
             };
             Some(Finding::problem(
@@ -90,6 +96,20 @@ fn port(plan: &Plan) -> Option<Finding> {
             ))
         }
     }
+}
+
+/// Takes the first free address without listening on it, so that a gateway that starts meanwhile gets it all the same.
+async fn reserve(place: impl ToSocketAddrs) -> io::Result<TcpSocket> {
+    let mut refused = io::ErrorKind::AddrNotAvailable.into();
+    for address in tokio::net::lookup_host(place).await? {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+        socket.set_reuseaddr(true)?;
+        match socket.bind(address) {
+            Ok(()) => return Ok(socket),
+            Err(error) => refused = error,
+        }
+    }
+    Err(refused)
 }
 
 async fn public_url(url: &Url, is_running: bool, settings: &Settings) -> Vec<Finding> {
@@ -151,4 +171,19 @@ fn skew(date: &str) -> Option<Finding> {
             "Keep both right with NTP.",
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_gateway_can_start_while_the_doctor_looks_at_its_port() {
+        let looking = reserve("127.0.0.1:0").await.unwrap();
+        let address = looking.local_addr().unwrap();
+        let gateway = tokio::net::TcpListener::bind(address).await.unwrap();
+        let taken = reserve(address).await.unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        drop(gateway);
+    }
 }

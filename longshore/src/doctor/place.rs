@@ -1,7 +1,10 @@
 //! Checks the data directory, the store, the disk, and the limits of the system.
 
+use std::fmt::Display;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+
+use longshore_store::Damage;
 
 use super::Finding;
 use crate::config::Plan;
@@ -90,11 +93,25 @@ fn store(plan: &Plan) -> Finding {
     if !plan.data_dir.is_dir() {
         return Finding::fine(what, format!("{shown} will be created by the first start"));
     }
+    checked(&plan.data_dir, path, longshore_store::find_damage)
+}
+
+/// Checks a store that no gateway uses.
+fn checked<E: Display>(
+    data_dir: &Path,
+    path: &Path,
+    find_damage: impl FnOnce(&Path) -> Result<Damage, E>,
+) -> Finding {
+    let what = "store";
+    let shown = path.display();
     // While a gateway runs, the store is its business, and it reports what is wrong with it.
-    let Ok(data_dir) = DataDir::take(&plan.data_dir) else {
+    let Ok(locked) = DataDir::take(data_dir) else {
         return Finding::fine(what, format!("{shown} is in use by a running gateway"));
     };
-    if let Err(error) = data_dir.check_store(path) {
+    let noted = locked.check_store(path);
+    // The check takes long and only reads, so a gateway can start meanwhile.
+    drop(locked);
+    if let Err(error) = noted {
         return Finding::problem(
             what,
             format!("{error:#}"),
@@ -104,7 +121,7 @@ fn store(plan: &Plan) -> Finding {
     if !path.exists() {
         return Finding::fine(what, format!("{shown} will be created by the first start"));
     }
-    match longshore_store::find_damage(path) {
+    match find_damage(path) {
         Ok(damage) if damage.is_none() => Finding::fine(what, format!("{shown} is whole")),
         Ok(damage) => Finding::problem(
             what,
@@ -152,5 +169,24 @@ fn open_files(plan: &Plan) -> Finding {
         (connections, None) => {
             Finding::fine("limits", format!("{connections} connections are possible at once"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_can_start_while_the_doctor_reads_the_store() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path().join("longshore.db");
+        std::fs::write(&store, "tasks").unwrap();
+        let mut could_start = false;
+        let finding = checked(directory.path(), &store, |_| {
+            could_start = DataDir::take(directory.path()).is_ok();
+            Ok::<_, String>(Damage::default())
+        });
+        assert!(could_start, "the doctor holds the lock of the data directory");
+        assert_eq!(finding, Finding::fine("store", format!("{} is whole", store.display())));
     }
 }

@@ -237,3 +237,51 @@ fn plain_http_off_loopback_is_a_warning_or_refused() {
     assert!(run.stderr.contains("serve.require_tls is set"), "{}", run.stderr);
     sandbox.start(&[&ATTACHED[..], &["--require-tls"]].concat()).end(Signal::TERM);
 }
+
+/// The certificate of docs/operating.md, that of an authority for another name, and a file that holds a chain.
+#[test]
+fn the_commands_and_the_doctor_call_a_gateway_with_tls_whatever_its_certificate() {
+    let (by_authority, authority) = sandbox();
+    let self_signed = Sandbox::new();
+    let made = run(
+        &self_signed,
+        "openssl",
+        &[
+            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30",
+            "-subj", "/CN=agent.example", "-keyout", "server.key", "-out", "server.pem",
+        ],
+    );
+    assert!(made.status.success(), "{made:?}");
+    set_mode(&self_signed, "server.key", 0o600);
+    for (what, sandbox) in [("of an authority", &by_authority), ("self-signed", &self_signed)] {
+        let gateway = sandbox.start(&WITH_TLS);
+        let listed = sandbox.run(&["tasks", "list"]);
+        assert_eq!((listed.code, listed.stderr.as_str()), (Some(0), "There are no tasks.\n"), "{what}");
+        let doctor = sandbox.run(&["doctor", "--opencode-url", "http://127.0.0.1:9"]);
+        let runs = format!("runs at {}", gateway.value("url"));
+        assert!(doctor.stdout.contains(&runs), "{what}: {}", doctor.stdout);
+        assert!(!doctor.stdout.contains("another program"), "{what}: {}", doctor.stdout);
+
+        // Another certificate than that of the gateway is refused, and the doctor does not take this for a gateway that is gone.
+        std::fs::write(sandbox.workspace().join("server.pem"), authority.server().certificate).unwrap();
+        std::fs::write(sandbox.workspace().join("server.key"), "not the key of it").unwrap();
+        let refused = sandbox.run(&["tasks", "list"]);
+        assert_eq!(refused.code, Some(7), "{what}: {}", refused.stderr);
+        assert!(refused.stderr.contains("another certificate than that in the file"), "{what}: {}", refused.stderr);
+        let doctor = sandbox.run(&["doctor", "--opencode-url", "http://127.0.0.1:9"]);
+        assert!(doctor.stdout.contains("another certificate than that in the file"), "{what}: {}", doctor.stdout);
+        gateway.end(Signal::TERM);
+    }
+}
+
+#[test]
+fn a_gateway_that_requires_client_certificates_is_named_as_the_reason() {
+    let (sandbox, _authority) = sandbox();
+    sandbox.write("clients.pem", &Authority::new("clients").certificate);
+    let flags = ["--tls-client-ca", "clients.pem", "--tls-client-certificates", "required"];
+    let gateway = sandbox.start(&[&WITH_TLS[..], &flags].concat());
+    let refused = sandbox.run(&["tasks", "list"]);
+    assert_eq!(refused.code, Some(7), "{}", refused.stderr);
+    assert!(refused.stderr.contains("requires a client certificate"), "{}", refused.stderr);
+    gateway.end(Signal::TERM);
+}

@@ -5,6 +5,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
+use longshore_testkit::stub_agent::{Reply, StubAgent};
 use rustix::process::Signal;
 
 use super::ATTACHED;
@@ -77,4 +78,21 @@ fn a_socket_left_behind_is_replaced_and_one_in_use_is_not() {
     let refused = sandbox.run(&ON_SOCKET);
     assert!(refused.stderr.contains("there is another file with this name"), "{}", refused.stderr);
     assert!(sandbox.workspace().join(SOCKET).is_file());
+}
+
+#[test]
+fn the_commands_do_not_call_the_port_of_an_earlier_run() {
+    let sandbox = Sandbox::new();
+    let thief = StubAgent::start(|_, url| Reply::json(&StubAgent::card(url)));
+    sandbox.start(&ATTACHED).end(Signal::KILL);
+    let data = std::fs::read_dir(sandbox.data()).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(data.join("address"), thief.url()).unwrap();
+    let gateway = sandbox.start(&ON_SOCKET);
+    let run = sandbox.run(&["call", "hello"]);
+    assert_eq!(run.code, Some(7), "{}", run.stderr);
+    assert!(run.stderr.contains("listens on a unix socket only"), "{}", run.stderr);
+    let doctor = sandbox.run(&["doctor"]);
+    assert!(doctor.stdout.contains("listens on a unix socket only"), "{}", doctor.stdout);
+    assert!(thief.requests().is_empty(), "{:?}", thief.requests());
+    gateway.end(Signal::TERM);
 }
