@@ -5,10 +5,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// First address, prefix length, and the kind of the range.
 type Range<A> = (A, u8, &'static str);
 
+/// The first range that contains an address counts, so a metadata address stands before the wider range around it.
 const V4: &[Range<[u8; 4]>] = &[
     ([0, 0, 0, 0], 8, "unspecified"),
     ([10, 0, 0, 0], 8, "private"),
-    // Also the metadata address of Alibaba Cloud, 100.100.100.200.
+    // Alibaba Cloud.
+    ([100, 100, 100, 200], 32, "metadata"),
     ([100, 64, 0, 0], 10, "carrier-grade NAT"),
     ([127, 0, 0, 0], 8, "loopback"),
     // Also the metadata address of most clouds, 169.254.169.254.
@@ -49,6 +51,9 @@ const V6: &[Range<[u16; 8]>] = &[
     ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16, "6to4"),
     ([0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 0], 48, "AS112"),
     ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, "documentation"),
+    // AWS, and Google Cloud.
+    ([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0], 32, "metadata"),
+    ([0xfd20, 0xce, 0, 0, 0, 0, 0, 0], 32, "metadata"),
     ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7, "private"),
     ([0xfe80, 0, 0, 0, 0, 0, 0, 0], 10, "link-local"),
     ([0xfec0, 0, 0, 0, 0, 0, 0, 0], 10, "site-local"),
@@ -105,6 +110,8 @@ mod tests {
             ("100.64.0.0", Some("carrier-grade NAT")),
             ("100.127.255.255", Some("carrier-grade NAT")),
             ("100.128.0.0", None),
+            ("100.100.100.200", Some("metadata")),
+            ("100.100.100.201", Some("carrier-grade NAT")),
             ("126.255.255.255", None),
             ("127.255.255.255", Some("loopback")),
             ("128.0.0.0", None),
@@ -144,6 +151,12 @@ mod tests {
             ("::ffff:8.8.8.8", Some("IPv4-mapped")),
             ("::ffff:0:8.8.8.8", Some("IPv4-translated")),
             ("64:ff9b::808:808", Some("NAT64")),
+            ("fd00:ec1:ffff::", Some("private")),
+            ("fd00:ec2::23", Some("metadata")),
+            ("fd00:ec2::254", Some("metadata")),
+            ("fd00:ec3::", Some("private")),
+            ("fd20:ce::254", Some("metadata")),
+            ("fd20:cf::", Some("private")),
             ("fdff::1", Some("private")),
             ("fe80::1", Some("link-local")),
             ("fec0::1", Some("site-local")),

@@ -17,8 +17,8 @@ impl RetryAfter {
     pub(crate) fn read(headers: &HeaderMap) -> Option<Self> {
         let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-            // A number that is too large for the type is a long time all the same.
-            return Some(Self::Wait(Duration::from_secs(text.parse().unwrap_or(u64::from(u32::MAX)))));
+            // A number that is too large for the type is a long time all the same, and one that can be added to any time.
+            return Some(Self::Wait(Duration::from_secs(text.parse::<u32>().unwrap_or(u32::MAX).into())));
         }
         httpdate::parse_http_date(text).ok().map(Self::At)
     }
@@ -42,6 +42,7 @@ mod tests {
         let cases = [
             ("0", Some(0)),
             (" 120 ", Some(120)),
+            ("18446744073709551615", Some(u64::from(u32::MAX))),
             ("99999999999999999999999", Some(u64::from(u32::MAX))),
             ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30)),
             ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),

@@ -44,8 +44,13 @@ pub struct Rotation {
 impl Sealer {
     /// Makes a new key, unless the operator keeps the keys, and seals all values with the active key. After a crash at any point, all
     /// values can be opened, and the next rotation completes the work.
+    ///
+    /// Only the process that holds the lock of the store may call this: another one would go on sealing with a key that is removed
+    /// here. Other uses of this sealer wait until the rotation is over.
     pub fn rotate(&self, values: &mut dyn SealedValues) -> Result<Rotation, StoreFailure> {
         let mut slot = self.lock();
+        // A rotation that fails may have replaced the keys in the storage, so the next use reads them again.
+        *slot = None;
         let is_writable = self.storage().is_writable();
         let mut ring = match self.load()? {
             Some(mut ring) => {
@@ -91,10 +96,14 @@ impl Sealer {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use secrecy::SecretString;
 
     use super::*;
     use crate::sealer::Error;
-    use crate::storage::{KeysFromEnvironment, KeysInMemory};
+    use crate::storage::{KeyStorage, KeysFromEnvironment, KeysInMemory};
 
     #[derive(Debug, Default)]
     struct Rows {
@@ -129,6 +138,22 @@ mod tests {
                 }
             }
             Ok(())
+        }
+    }
+
+    /// Replaces the keys, and reports a failure all the same from the second time on, as when the directory cannot be synced.
+    #[derive(Clone, Debug, Default)]
+    struct FailsAfterSaving(Arc<KeysInMemory>, Arc<AtomicUsize>);
+
+    impl KeyStorage for FailsAfterSaving {
+        fn load(&self) -> Result<Option<SecretString>, String> {
+            self.0.load()
+        }
+
+        fn save(&self, text: &SecretString) -> Result<(), String> {
+            self.0.save(text)?;
+            let saved = self.1.fetch_add(1, Ordering::Relaxed);
+            if saved < 2 { Ok(()) } else { Err("the directory cannot be synced".to_owned()) }
         }
     }
 
@@ -170,6 +195,16 @@ mod tests {
         let rotation = sealer.rotate(&mut rows).unwrap();
         assert_eq!((rotation.resealed, rotation.unused.len(), keys(&sealer)), (3, 2, 1));
         rows.check(&sealer);
+    }
+
+    #[test]
+    fn a_value_that_is_sealed_after_a_rotation_failed_at_its_end_survives_a_restart() {
+        let storage = FailsAfterSaving::default();
+        let (sealer, mut rows) = (Sealer::new(storage.clone()), Rows::default());
+        rows.put(&sealer, "a");
+        assert!(sealer.rotate(&mut rows).unwrap_err().to_string().contains("the directory cannot be synced"));
+        rows.put(&sealer, "b");
+        rows.check(&Sealer::new(storage));
     }
 
     #[test]

@@ -97,12 +97,11 @@ impl Terminals {
         directory: &Path,
         new: NewTerminal,
     ) -> Result<(String, Follower), Refusal> {
-        let program = new.command.split_whitespace().next().unwrap_or_default();
-        let program = Path::new(program).file_name().unwrap_or_default().to_owned();
+        let program = program_of(&new.command).map(str::to_owned);
         let started = self.start(config, session, directory, new).await;
         let terminal = started.as_ref().ok().map(|(id, _)| id.as_str());
         let outcome = if terminal.is_some() { "success" } else { "refused" };
-        tracing::info!(target: AUDIT, session, terminal, ?program, outcome, "the agent ran a command");
+        tracing::info!(target: AUDIT, session, terminal, program, outcome, "the agent ran a command");
         started
     }
 
@@ -263,6 +262,16 @@ async fn until_stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
+/// The name of the program, for the log. `None`: the line of a shell begins with something else, which can be a secret, such as a
+/// part of a variable's value.
+fn program_of(command: &str) -> Option<&str> {
+    let is_plain =
+        |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./+-".contains(&byte));
+    let is_variable = |word: &&str| word.split_once('=').is_some_and(|(_, value)| is_plain(value));
+    let program = command.split_whitespace().find(|word| !is_variable(word)).filter(|word| is_plain(word))?;
+    Path::new(program).file_name()?.to_str()
+}
+
 fn command_line(config: &ClientConfig, directory: &Path, new: NewTerminal) -> Result<CommandLine, Refusal> {
     let NewTerminal { command, args, env, cwd, .. } = new;
     let variables = env.iter().map(|variable| variable.name.len() + variable.value.len());
@@ -302,4 +311,34 @@ fn place(config: &ClientConfig, directory: &Path, requested: Option<&str>) -> Re
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_audit_log_names_programs_and_no_secrets_of_shell_lines() {
+        let cases = [
+            ("git", Some("git")),
+            ("/usr/bin/g++-14 -O2 a.cc", Some("g++-14")),
+            ("  npm test\nrm -r build", Some("npm")),
+            ("CI=1 RUST_LOG=info cargo test", Some("cargo")),
+            ("GITHUB_TOKEN=ghp_secret gh pr list", Some("gh")),
+            ("GITHUB_TOKEN=ghp_secret", None),
+            ("TOKEN='a secret b' gh pr list", None),
+            ("TOKEN=\"a secret\" gh pr list", None),
+            ("TOKEN=a\\ secret gh pr list", None),
+            ("TOKEN=$(echo secret) gh pr list", None),
+            ("TOKEN=secret;gh pr list", None),
+            ("https://user:secret@example.org/x", None),
+            ("<<<secret cat", None),
+            ("a\u{1b}[2J", None),
+            ("/", None),
+            ("", None),
+        ];
+        for (command, expected) in cases {
+            assert_eq!(program_of(command), expected, "{command}");
+        }
+    }
 }
