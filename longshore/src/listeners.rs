@@ -58,7 +58,14 @@ impl OpenListeners {
     pub(crate) fn none() -> Self {
         let public = NAME_WITHOUT_PORT.to_owned();
         let addresses = Addresses { local: None, public, grpc: None, is_placeholder: true };
-        Self { listeners: Listeners::default(), addresses, bound: None, tls_files: None, socket_file: None }
+        Self {
+            listeners: Listeners::default(),
+            addresses,
+            bound: None,
+            tls_files: None,
+            socket_file: None,
+            noted: None,
+        }
     }
 
     /// From here on connections wait in the kernel's queue, so a client that connects while the agent starts waits instead of
