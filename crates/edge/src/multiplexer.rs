@@ -81,7 +81,7 @@ impl MessageHead {
         for (name, value) in multiplex::service_parameters(given)? {
             let field = || format!("serviceParameters.{name}");
             let value = HeaderValue::try_from(&*value)
-                .map_err(|_| Error::invalid(&field(), "must be the text of a header"))?;
+                .map_err(|_| Error::invalid(field(), "must be the text of a header"))?;
             set(&mut parts.headers, name, value);
         }
         Ok(Some(parts))

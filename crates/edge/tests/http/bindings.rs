@@ -57,8 +57,8 @@ async fn events_until_text(events: &mut BindingEvents, text: &str) -> Vec<(Strin
 async fn a_task_is_streamed_read_listed_and_resumed_in_other_bindings_than_it_was_made_in() {
     let (mut gateway, bindings, _directory) = gateway(|_| {}).await;
     for (index, maker) in bindings.iter().enumerate() {
-        let [reader, joiner, resumer] = [1, 3, 5].map(|steps| after(&bindings, index, steps));
-        let about = format!("{} / {} / {} / {}", maker.name, reader.name, joiner.name, resumer.name);
+        let [for_get, for_join, for_resume] = [1, 3, 5].map(|steps| after(&bindings, index, steps));
+        let about = format!("{} / {} / {} / {}", maker.name, for_get.name, for_join.name, for_resume.name);
         let mut whole = maker.stream(&gateway, ADA, &format!("m{index}")).await;
         let turn = gateway.turns.recv().await.unwrap();
         let id = turn.request.task.to_string();
@@ -66,12 +66,12 @@ async fn a_task_is_streamed_read_listed_and_resumed_in_other_bindings_than_it_wa
         let begun = events_until_text(&mut whole, "words. ").await;
         let cut = begun.last().unwrap().0.clone();
         let known = fold(None, begun.clone());
-        let read = reader.get(&gateway, ADA, &id).await.unwrap();
+        let read = for_get.get(&gateway, ADA, &id).await.unwrap();
         assert_eq!(ClientView::of(&read), ClientView::of(&known), "{about}");
 
-        let before = resumer.get(&gateway, ADA, &id).await.unwrap();
-        let mut joined = joiner.subscribe(&gateway, ADA, &id, "").await;
-        let mut resumed = resumer.subscribe(&gateway, ADA, &id, &cut).await;
+        let before = for_resume.get(&gateway, ADA, &id).await.unwrap();
+        let mut joined = for_join.subscribe(&gateway, ADA, &id, "").await;
+        let mut resumed = for_resume.subscribe(&gateway, ADA, &id, &cut).await;
         let snapshot = joined.next().await.unwrap();
         assert_eq!(snapshot.0, cut, "{about}");
         second_half(turn).await;
@@ -85,14 +85,14 @@ async fn a_task_is_streamed_read_listed_and_resumed_in_other_bindings_than_it_wa
         assert_eq!(ClientView::of(&fold(None, seen)), end, "{about}");
         let missed = resumed.rest().await;
         assert!(!missed.is_empty(), "{about}");
-        if resumer.version == maker.version {
+        if for_resume.version == maker.version {
             let of_missed: Vec<&String> = missed.iter().map(|(cursor, _)| cursor).collect();
             let expected: Vec<&String> =
                 cursors.iter().skip_while(|cursor| **cursor != cut).skip(1).collect();
             assert_eq!(of_missed, expected, "{about}");
         }
         assert_eq!(ClientView::of(&fold(Some(before), missed)), end, "{about}");
-        let listed = reader.list(&gateway, ADA).await.unwrap();
+        let listed = for_get.list(&gateway, ADA).await.unwrap();
         assert!(listed.iter().any(|task| task.id.as_str() == id), "{about}");
     }
     gateway.stop().await;
@@ -102,24 +102,24 @@ async fn a_task_is_streamed_read_listed_and_resumed_in_other_bindings_than_it_wa
 async fn a_task_is_canceled_in_another_binding_than_it_was_sent_in() {
     let (mut gateway, bindings, _directory) = gateway(|_| {}).await;
     for (index, maker) in bindings.iter().enumerate() {
-        let [streamer, canceler] = [2, 4].map(|steps| after(&bindings, index, steps));
-        let about = format!("{} / {} / {}", maker.name, streamer.name, canceler.name);
+        let [for_stream, for_cancel] = [2, 4].map(|steps| after(&bindings, index, steps));
+        let about = format!("{} / {} / {}", maker.name, for_stream.name, for_cancel.name);
         let sent = maker.send(&gateway, ADA, &format!("m{index}"), false).await.unwrap();
         let turn = gateway.turns.recv().await.unwrap();
         let id = sent.id.to_string();
-        let mut events = streamer.subscribe(&gateway, ADA, &id, "").await;
+        let mut events = for_stream.subscribe(&gateway, ADA, &id, "").await;
         let first = events.next().await.unwrap();
-        let canceled = canceler.cancel(&gateway, ADA, &id).await.unwrap();
+        let canceled = for_cancel.cancel(&gateway, ADA, &id).await.unwrap();
         assert_eq!(canceled.status.state, TaskState::Canceled, "{about}");
         let mut seen = vec![first];
         seen.extend(events.rest().await);
         assert_eq!(fold(None, seen).status.state, TaskState::Canceled, "{about}");
         drop(turn);
         // What every version refuses, in each binding with the same reason.
-        let unknown = canceler.get(&gateway, ADA, "nonsense").await.unwrap_err();
+        let unknown = for_cancel.get(&gateway, ADA, "nonsense").await.unwrap_err();
         assert_eq!(unknown, "TASK_NOT_FOUND", "{about}");
-        let again = canceler.cancel(&gateway, ADA, &id).await;
-        match canceler.version {
+        let again = for_cancel.cancel(&gateway, ADA, &id).await;
+        match for_cancel.version {
             ProtocolVersion::V1 => assert_eq!(again.unwrap_err(), "TASK_NOT_CANCELABLE", "{about}"),
             ProtocolVersion::V03 => assert_eq!(again.unwrap().id, sent.id, "{about}"),
         }

@@ -42,7 +42,7 @@ pub fn service_parameters(raw: &RawValue) -> Result<Vec<(&'static str, Cow<'_, s
         .map(|(name, value)| {
             let text = text_of(value.get());
             let field = || format!("serviceParameters.{name}");
-            text.map(|text| (name, text)).ok_or_else(|| Error::invalid(&field(), "must be a string"))
+            text.map(|text| (name, text)).ok_or_else(|| Error::invalid(field(), "must be a string"))
         })
         .collect()
 }
