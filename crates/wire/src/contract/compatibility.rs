@@ -38,9 +38,9 @@ pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolV
         let (features, gaps) = features_and_gaps(version);
         let (mut features, mut gaps) = (features.to_vec(), gaps.to_vec());
         if deployment.grpc_url.is_some() {
-            features.push(GRPC)
+            features.push(GRPC);
         } else {
-            gaps.push(NO_GRPC)
+            gaps.push(NO_GRPC);
         }
         let value = json!({
             "enabled": true,
