@@ -56,7 +56,9 @@ impl DataDir {
     /// long as the plan says. Fails if the directory was made for another workspace or another agent: see [`Self::check_owner`].
     pub(crate) async fn take_for(plan: &Plan) -> anyhow::Result<Self> {
         let path = &plan.data_dir;
-        let data_dir = Self::take_within(path, plan.lock_wait).await?.check_owner(&kind(&plan.agent), &plan.workspace)?;
+        let data_dir = Self::take_within(path, plan.lock_wait)
+            .await?
+            .check_owner(&kind(&plan.agent), &plan.workspace)?;
         if plan.agent_reaches_data_dir {
             // With this file, git and OpenCode's snapshots leave out everything in the directory, the file itself included.
             let ignore = path.join(".gitignore");

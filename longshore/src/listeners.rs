@@ -160,7 +160,8 @@ fn addresses(bound: Option<SocketAddr>, grpc: Option<SocketAddr>, plan: &Plan) -
     let is_placeholder = known.is_none();
     let public = known.unwrap_or_else(|| NAME_WITHOUT_PORT.to_owned());
     let grpc = plan.listen.grpc.as_ref().and_then(|settings| {
-        let configured = settings.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
+        let configured =
+            settings.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
         let own = || without_path(&public).filter(|_| !is_placeholder);
         configured.or_else(|| grpc.map(url)).or_else(own)
     });

@@ -12,18 +12,24 @@ use tokio_rustls::rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error as TlsError, SignatureScheme,
 };
 
-use crate::error::{Error, ErrorKind};
 use crate::Result;
+use crate::error::{Error, ErrorKind};
 
 /// The TLS of a client that calls only the server with this certificate. Its names, its authority and its end do not matter: the
 /// server proves that it has the key.
 pub(crate) fn tls(pem: &str) -> Result<ClientConfig> {
-    let unusable = || Error::new(ErrorKind::Input, "The file with the certificate of the server holds no certificate in PEM.");
+    let unusable = || {
+        Error::new(
+            ErrorKind::Input,
+            "The file with the certificate of the server holds no certificate in PEM.",
+        )
+    };
     let certificate = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|_| unusable())?;
     let provider = Arc::new(aws_lc_rs::default_provider());
     let verifier = Pinned { certificate, provider: Arc::clone(&provider) };
     let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = config.map_err(|error| Error::new(ErrorKind::Input, format!("Cannot set up TLS: {error}.")))?;
+    let config =
+        config.map_err(|error| Error::new(ErrorKind::Input, format!("Cannot set up TLS: {error}.")))?;
     Ok(config.dangerous().with_custom_certificate_verifier(Arc::new(verifier)).with_no_client_auth())
 }
 

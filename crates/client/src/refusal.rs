@@ -215,7 +215,9 @@ mod tests {
 
     #[test]
     fn an_error_text_cannot_change_a_terminal_and_is_cut() {
-        let error = of_jsonrpc(&json!({"code": 1, "message": format!("\u{1b}\u{9b}\u{202e}\u{2066}{}", "x".repeat(5000))}));
+        let error = of_jsonrpc(
+            &json!({"code": 1, "message": format!("\u{1b}\u{9b}\u{202e}\u{2066}{}", "x".repeat(5000))}),
+        );
         assert_eq!(error.message(), "x".repeat(MAX_MESSAGE));
     }
 }

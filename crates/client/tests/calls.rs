@@ -482,9 +482,7 @@ async fn no_request_is_sent_that_the_guard_refuses() {
 #[tokio::test]
 async fn a_task_cannot_grow_without_content() {
     type Event = fn(usize) -> Value;
-    let artifact = |artifact: Value| {
-        json!({"artifactUpdate": {"taskId": "t", "contextId": "c", "append": true, "artifact": artifact}})
-    };
+    let artifact = |artifact: Value| json!({"artifactUpdate": {"taskId": "t", "contextId": "c", "append": true, "artifact": artifact}});
     let growing: [(&str, Event); 6] = [
         ("metadata", |at| {
             json!({"statusUpdate": {"taskId": "t", "contextId": "c", "status": {"state": "TASK_STATE_WORKING"},
@@ -498,9 +496,10 @@ async fn a_task_cannot_grow_without_content() {
         ("artifacts", |at| json!({"artifactId": format!("a{at}"), "parts": []})),
         ("parts", |_| json!({"artifactId": "a", "parts": [{"url": ""}]})),
         ("names", |at| json!({"artifactId": format!("a{at}"), "name": "x".repeat(5000), "parts": []})),
-        ("metadata of parts", |at| {
-            json!({"artifactId": "a", "parts": [{"text": "", "metadata": {format!("key{at}"): "x".repeat(100)}}]})
-        }),
+        (
+            "metadata of parts",
+            |at| json!({"artifactId": "a", "parts": [{"text": "", "metadata": {format!("key{at}"): "x".repeat(100)}}]}),
+        ),
     ];
     for (name, event) in growing {
         let agent = agent(move |_, _| {

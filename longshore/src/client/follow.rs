@@ -40,7 +40,8 @@ pub(crate) async fn answer(options: &AnswerAsk) -> Result<Code, Failure> {
     let mut follower = Follower::new(&agent, &options.following)?;
     match &options.ask {
         Some(wanted) if !ask.is(wanted) => {
-            let text = format!("The ask {wanted} is not open any more, and was not answered. The agent asks now:");
+            let text =
+                format!("The ask {wanted} is not open any more, and was not answered. The agent asks now:");
             follower.renderer.printer.line(Style::Bad, &text);
             return Ok(follower.unanswered(&task, &ask));
         }

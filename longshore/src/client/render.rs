@@ -3,9 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use longshore_client::{
-    Artifact, ArtifactUpdate, Content, Event, Part, Status, Task, TaskState, is_plain,
-};
+use longshore_client::{Artifact, ArtifactUpdate, Content, Event, Part, Status, Task, TaskState, is_plain};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 

@@ -153,7 +153,10 @@ pub(crate) fn local(plan: &Plan) -> Result<Option<Local>, Failure> {
         };
         let certificate = certificate.map(|file| certificate_in(Path::new(file))).transpose()?;
         let guard = Some(guard(place.clone(), address));
-        return Ok(Some(Local { url, settings: Settings { credential, guard, certificate, ..plan.client.clone() } }));
+        return Ok(Some(Local {
+            url,
+            settings: Settings { credential, guard, certificate, ..plan.client.clone() },
+        }));
     }
     Ok(None)
 }

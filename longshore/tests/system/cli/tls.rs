@@ -247,8 +247,21 @@ fn the_commands_and_the_doctor_call_a_gateway_with_tls_whatever_its_certificate(
         &self_signed,
         "openssl",
         &[
-            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "30",
-            "-subj", "/CN=agent.example", "-keyout", "server.key", "-out", "server.pem",
+            "req",
+            "-x509",
+            "-newkey",
+            "ec",
+            "-pkeyopt",
+            "ec_paramgen_curve:prime256v1",
+            "-nodes",
+            "-days",
+            "30",
+            "-subj",
+            "/CN=agent.example",
+            "-keyout",
+            "server.key",
+            "-out",
+            "server.pem",
         ],
     );
     assert!(made.status.success(), "{made:?}");
@@ -267,9 +280,17 @@ fn the_commands_and_the_doctor_call_a_gateway_with_tls_whatever_its_certificate(
         std::fs::write(sandbox.workspace().join("server.key"), "not the key of it").unwrap();
         let refused = sandbox.run(&["tasks", "list"]);
         assert_eq!(refused.code, Some(7), "{what}: {}", refused.stderr);
-        assert!(refused.stderr.contains("another certificate than that in the file"), "{what}: {}", refused.stderr);
+        assert!(
+            refused.stderr.contains("another certificate than that in the file"),
+            "{what}: {}",
+            refused.stderr
+        );
         let doctor = sandbox.run(&["doctor", "--opencode-url", "http://127.0.0.1:9"]);
-        assert!(doctor.stdout.contains("another certificate than that in the file"), "{what}: {}", doctor.stdout);
+        assert!(
+            doctor.stdout.contains("another certificate than that in the file"),
+            "{what}: {}",
+            doctor.stdout
+        );
         gateway.end(Signal::TERM);
     }
 }

@@ -84,5 +84,8 @@ async fn an_answer_to_an_ask_that_is_over_does_not_answer_the_next_one() {
     // Without the id of the ask, the answer counts for what is asked now, which is shown.
     let answered = fixture.run(&["asks", "answer", first[2], "once"]).await;
     assert_eq!(answered.code, Some(0), "{answered:?}");
-    assert!(answered.stderr.starts_with("The agent asks for permission to run: rm -rf build\n"), "{answered:?}");
+    assert!(
+        answered.stderr.starts_with("The agent asks for permission to run: rm -rf build\n"),
+        "{answered:?}"
+    );
 }

@@ -35,12 +35,13 @@ async fn no_text_of_an_agent_in_a_message_or_in_json_controls_the_terminal() {
         ("the id of a task", None, Reply::stream(&[(None, task(HOSTILE, "WORKING")), (None, json!(7))])),
         ("the id of a task that asks", None, Reply::stream(&[(None, task(HOSTILE, "INPUT_REQUIRED"))])),
     ] {
-        let stub = StubAgent::start(move |request, url| match (request.method.as_str(), request.rpc(), card) {
-            ("GET", _, Some(card)) => Reply::json(&card(url)),
-            ("GET", _, None) => Reply::json(&StubAgent::card(url)),
-            (_, "SendStreamingMessage", _) => reply.clone(),
-            _ => Reply::error(-32001, "No."),
-        });
+        let stub =
+            StubAgent::start(move |request, url| match (request.method.as_str(), request.rpc(), card) {
+                ("GET", _, Some(card)) => Reply::json(&card(url)),
+                ("GET", _, None) => Reply::json(&StubAgent::card(url)),
+                (_, "SendStreamingMessage", _) => reply.clone(),
+                _ => Reply::error(-32001, "No."),
+            });
         let run = finish(command(home.path(), &["call", &stub.url(), "hi"])).await;
         assert!(run.stderr.contains('X'), "{what}: {run:?}");
         assert!(is_harmless(&run.stderr), "{what}: {run:?}");
@@ -69,7 +70,8 @@ async fn the_name_of_a_tool_does_not_control_the_terminal() {
         }
         _ => {
             shown.lock().unwrap().recv().unwrap();
-            let update = json!({"taskId": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}});
+            let update =
+                json!({"taskId": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}});
             Reply::stream(&[(Some("3.1"), json!({"statusUpdate": update}))])
         }
     });
