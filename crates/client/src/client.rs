@@ -269,7 +269,9 @@ impl Client {
                 headers.insert("last-event-id", id);
             }
             self.0.settings.check_guard()?;
-            return grpc.stream(call, &headers, self.0.settings.timeout).await.map(Source::Grpc);
+            // The futures of gRPC are large, and are here in those of every caller.
+            let opening = Box::pin(grpc.stream(call, &headers, self.0.settings.timeout));
+            return opening.await.map(Source::Grpc);
         }
         let with_stream = |request: RequestBuilder| {
             let request = request.header(ACCEPT, "text/event-stream");
@@ -290,7 +292,7 @@ impl Client {
     pub(crate) async fn call(&self, call: Call<'_>) -> Result<Value> {
         if let Some(grpc) = &self.0.grpc {
             self.0.settings.check_guard()?;
-            return grpc.call(call, &self.0.headers, self.0.settings.timeout).await;
+            return Box::pin(grpc.call(call, &self.0.headers, self.0.settings.timeout)).await;
         }
         let has_result = call.method != Method::DeleteTaskPushNotificationConfig;
         let response = self.perform(call, |request| request.header(ACCEPT, "application/json")).await?;

@@ -1,7 +1,5 @@
 //! The commands against the gateway as any other agent, over each binding and version that its card offers.
 
-#![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
-
 use longshore_testkit::fake_opencode::{Tool, Turn};
 
 use super::fixture::{Fixture, Run, command, finish};

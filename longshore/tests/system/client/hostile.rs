@@ -1,7 +1,5 @@
 //! Agents that try to control the terminal of the person who calls them.
 
-#![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
-
 use std::sync::{Mutex, mpsc};
 
 use longshore_testkit::stub_agent::{Reply, StubAgent};
@@ -57,7 +55,7 @@ async fn no_text_of_an_agent_in_a_message_or_in_json_controls_the_terminal() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_name_of_a_tool_does_not_control_the_terminal() {
     let home = tempfile::tempdir().unwrap();
-    let (go_on, shown) = mpsc::channel();
+    let (go_on, shown) = mpsc::sync_channel(1);
     let shown = Mutex::new(shown);
     let stub = StubAgent::start(move |request, url| match request.rpc() {
         "" => Reply::json(&StubAgent::card(url)),

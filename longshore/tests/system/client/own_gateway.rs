@@ -1,7 +1,5 @@
 //! The commands call the gateway of the directory, and no other program that has its address.
 
-#![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
-
 use longshore_testkit::stub_agent::{Reply, StubAgent};
 
 use super::fixture::Fixture;
@@ -22,7 +20,6 @@ async fn a_program_at_the_address_of_a_gateway_that_has_ended_gets_no_token() {
     }
     let doctor = fixture.run(&["doctor", "--port", "0"]).await;
     assert!(doctor.stdout.contains("does not run now"), "{doctor:?}");
-    // A command that only looks at the store holds the lock of the directory too.
     assert!(thief.requests().is_empty(), "{:?}", thief.requests());
 
     fixture.gateway.restart().await;
