@@ -154,6 +154,8 @@ enum Pending {
     Unwanted {
         session: Option<String>,
     },
+    /// A session is being closed that nobody waits for any more. Counts against the same bound as its opening.
+    Closing,
 }
 
 /// What the connection knows about a session.
@@ -478,7 +480,7 @@ impl Drop for Forget<'_> {
             }
             _ => return,
         };
-        let is_unwanted = |pending: &&Pending| matches!(pending, Pending::Unwanted { .. });
+        let is_unwanted = |pending: &&Pending| matches!(pending, Pending::Unwanted { .. } | Pending::Closing);
         if state.pending.values().filter(is_unwanted).count() < MAX_UNWANTED {
             state.pending.insert(self.id, Pending::Unwanted { session });
         }

@@ -9,7 +9,7 @@ use longshore_model::Json;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
 use super::backlog::{Loss, TurnEvents};
@@ -103,6 +103,7 @@ impl Connection {
             match id.and_then(|id| state.pending.remove(&id)) {
                 None => return state.count("answer to no request"),
                 Some(Pending::Call(reply)) => return drop(reply.send(outcome)),
+                Some(Pending::Closing) => return,
                 Some(Pending::NewSession { directory, reply }) => {
                     let opened = outcome.and_then(|answer| state.open(&answer, directory));
                     state.drop_early();
@@ -298,7 +299,7 @@ impl State {
                 other != session && self.turn_of(other).is_some_and(|events| events.is_read())
             }
             Pending::Call(_) | Pending::NewSession { .. } | Pending::OldSession { .. } => true,
-            Pending::Unwanted { .. } => false,
+            Pending::Unwanted { .. } | Pending::Closing => false,
         })
     }
 
@@ -363,8 +364,7 @@ impl State {
         if self.sessions.contains_key(&session) || !self.offers("session/close") {
             return;
         }
-        // Nobody reads the answer.
-        let id = self.register(Pending::Call(oneshot::channel().0));
+        let id = self.register(Pending::Closing);
         let line = frame::request(id, "session/close", &json!({"sessionId": session}));
         if let Err(error) = self.send(line) {
             tracing::debug!(session, %error, "a session that nobody waits for could not be closed");
