@@ -292,9 +292,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Forgets the turn that runs in a session, which the agent does not end. Its answer is dropped if it comes after all.
+    /// Forgets the turn that runs in a session, which the agent does not end, and kills its commands. Its answer is dropped if it comes after all.
     pub fn abandon(&self, session: &str) {
         let mut state = self.lock();
+        self.end_commands(session);
         state
             .pending
             .retain(|_, pending| !matches!(pending, Pending::Prompt { session: of } if of == session));

@@ -285,7 +285,7 @@ fn is_request(method: &str) -> bool {
 }
 
 impl State {
-    fn turn_of(&self, session: &str) -> Option<TurnEvents> {
+    pub(super) fn turn_of(&self, session: &str) -> Option<TurnEvents> {
         match &self.sessions.get(session)?.phase {
             Phase::Turn { events, .. } => Some(events.clone()),
             Phase::Idle | Phase::Loading(_) => None,

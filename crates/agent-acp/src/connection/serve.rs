@@ -13,7 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::backlog::TurnEvents;
 use super::dispatch::Fatal;
 use super::{Connection, Outgoing, Phase, TurnEvent};
-use crate::client::{Client, ClientConfig, FileRequest, Kind, Refusal, Report, Request, TerminalRequest};
+use crate::client::{
+    Client, ClientConfig, FileRequest, Kind, NewTerminal, Refusal, Report, Request, Reserved, TerminalRequest,
+};
 use crate::frame::{self, AgentRequestId};
 
 /// The session that asks.
@@ -84,15 +86,14 @@ impl Connection {
         let (connection, worker, id) = (self.clone(), Arc::clone(client), id.clone());
         match kind {
             Kind::Terminal(TerminalRequest::Create(new)) => {
-                let (terminal, follower) =
-                    client.terminals.create(&client.config, &session, &asker.directory, new).await?;
+                let reserved = self.reserve(client, &session, &new)?;
+                let (terminal, follower) = client
+                    .terminals
+                    .create(&client.config, &session, &asker.directory, new, reserved)
+                    .await?;
                 spawn(client, async move {
                     follower.run(|report| Self::show(asker.turn.as_ref(), report)).await;
                 });
-                // A cancel that came meanwhile found no terminal to end.
-                if self.lock().is_cancelled(&session) {
-                    client.terminals.end_session(&session);
-                }
                 return Ok(Some(json!({"terminalId": terminal})));
             }
             Kind::Terminal(TerminalRequest::WaitForExit(terminal)) => {
@@ -159,6 +160,15 @@ impl Connection {
             return Err(Refusal::NO_TURN);
         }
         Ok(Asker { directory: PathBuf::from(&route.facts.directory), turn })
+    }
+
+    /// Takes a terminal under the lock of the turn, so that the end of the turn finds the terminal.
+    fn reserve(&self, client: &Client, session: &str, new: &NewTerminal) -> Result<Reserved, Refusal> {
+        let state = self.lock();
+        if state.turn_of(session).is_none() || state.is_cancelled(session) {
+            return Err(Refusal::NO_TURN);
+        }
+        client.terminals.reserve(session, new)
     }
 
     /// Shows callers the output of a command. The last report waits for room; an earlier one is left out if there is none.

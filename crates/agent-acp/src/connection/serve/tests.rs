@@ -415,7 +415,7 @@ async fn the_output_of_a_terminal_is_shown_in_its_tool_call() {
 
 #[tokio::test]
 async fn commands_end_with_their_turn_and_with_their_agent() {
-    for end in ["cancel", "end", "death"] {
+    for end in ["cancel", "end", "abandon", "death"] {
         let mut world = World::new(FileAccess::Off, true).await;
         let (mut turn, prompt) = world.turn().await;
         let made = world
@@ -448,6 +448,7 @@ async fn commands_end_with_their_turn_and_with_their_agent() {
                 assert_eq!(answers, [(json!(waiting), killed)]);
             }
             "end" => world.peer.end(&prompt, "end_turn").await,
+            "abandon" => world.connection.abandon("s"),
             _ => {
                 let World { peer, tasks, .. } = world;
                 drop(peer);
