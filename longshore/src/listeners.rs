@@ -59,7 +59,11 @@ impl OpenListeners {
         if let Some(bound) = bound {
             check_encryption(plan, bound)?;
         }
-        let (unix, socket_file) = listen.unix.as_ref().map(unix_socket::bind).transpose()?.unzip();
+        let unix = match &listen.unix {
+            Some(unix) => Some(unix_socket::bind(unix).await?),
+            None => None,
+        };
+        let (unix, socket_file) = unix.unzip();
         let addresses = addresses(bound, plan);
         let listeners = Listeners { tcp, tls: tls_files.as_ref().map(TlsFiles::tls), unix };
         Ok(Self { listeners, addresses, bound, tls_files, socket_file })

@@ -3,16 +3,18 @@
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::os::unix::net::{UnixListener as StdListener, UnixStream};
+use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::process::umask;
-use tokio::net::UnixListener;
+use tokio::net::{UnixListener, UnixStream};
 
 use crate::config::listen::UnixPlan;
 use crate::config::table;
+
+const IN_USE: &str = "another process listens on it; end that process, or choose another path";
 
 /// The file of a socket. Removed on drop, unless another file has its name by then.
 #[derive(Debug)]
@@ -23,13 +25,13 @@ pub(crate) struct SocketFile {
 }
 
 /// Listens on the socket. A file that an earlier process left behind is replaced.
-pub(crate) fn bind(plan: &UnixPlan) -> anyhow::Result<(UnixListener, SocketFile)> {
+pub(crate) async fn bind(plan: &UnixPlan) -> anyhow::Result<(UnixListener, SocketFile)> {
     let path = &plan.path;
     let setting = table::UNIX_SOCKET.key;
     let failed = || format!("cannot listen on the unix socket {} ({setting})", path.display());
     // Without the lock, two gateways that start at once could both replace the old file, and one would remove the other's.
     let _lock = lock_directory(path).with_context(failed)?;
-    remove_abandoned(path).with_context(failed)?;
+    remove_abandoned(path).await.with_context(failed)?;
     let listener = bind_with_mode(path, plan.mode).map_err(explained).with_context(failed)?;
     let metadata = std::fs::symlink_metadata(path).with_context(failed)?;
     let file = SocketFile { path: path.clone(), device: metadata.dev(), inode: metadata.ino() };
@@ -51,7 +53,7 @@ fn lock_directory(path: &Path) -> anyhow::Result<File> {
 }
 
 /// Removes the file of a socket on which no process listens any more.
-fn remove_abandoned(path: &Path) -> anyhow::Result<()> {
+async fn remove_abandoned(path: &Path) -> anyhow::Result<()> {
     let metadata = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         found => found?,
@@ -59,8 +61,10 @@ fn remove_abandoned(path: &Path) -> anyhow::Result<()> {
     if !metadata.file_type().is_socket() {
         bail!("there is another file with this name; choose another path, or remove the file");
     }
-    match UnixStream::connect(path) {
-        Ok(_) => bail!("another process listens on it; end that process, or choose another path"),
+    match UnixStream::connect(path).await {
+        Ok(_) => bail!("{IN_USE}"),
+        // The process accepts no connections, and their queue is full.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("{IN_USE}"),
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)
             .context("the socket that an earlier process left behind cannot be removed"),
         Err(error) => {
@@ -101,5 +105,29 @@ impl Drop for SocketFile {
         if is_own && let Err(error) = std::fs::remove_file(&self.path) {
             tracing::warn!(%error, "the unix socket could not be removed; the next start replaces it");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixSocket;
+
+    use super::*;
+
+    fn plan() -> (tempfile::TempDir, UnixPlan) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        (directory, UnixPlan { path, mode: 0o600, principal: None })
+    }
+
+    #[tokio::test]
+    async fn a_socket_whose_listener_is_stuck_is_in_use() {
+        let (_directory, plan) = plan();
+        let socket = UnixSocket::new_stream().unwrap();
+        socket.bind(&plan.path).unwrap();
+        let _stuck = socket.listen(0).unwrap();
+        let _waiting = UnixStream::connect(&plan.path).await.unwrap();
+        let error = bind(&plan).await.unwrap_err();
+        assert!(format!("{error:#}").contains("another process listens on it"), "{error:#}");
     }
 }
