@@ -22,6 +22,8 @@ pub(crate) struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
+    /// When the file was made. Some file systems give a new file the number of the one that was removed before.
+    made: (i64, i64),
 }
 
 /// Listens on the socket. A file that an earlier process left behind is replaced.
@@ -34,7 +36,8 @@ pub(crate) async fn bind(plan: &UnixPlan) -> anyhow::Result<(UnixListener, Socke
     remove_abandoned(path).await.with_context(failed)?;
     let listener = bind_with_mode(path, plan.mode).map_err(explained).with_context(failed)?;
     let metadata = std::fs::symlink_metadata(path).with_context(failed)?;
-    let file = SocketFile { path: path.clone(), device: metadata.dev(), inode: metadata.ino() };
+    let made = (metadata.mtime(), metadata.mtime_nsec());
+    let file = SocketFile { path: path.clone(), device: metadata.dev(), inode: metadata.ino(), made };
     listener.set_nonblocking(true).with_context(failed)?;
     Ok((UnixListener::from_std(listener).with_context(failed)?, file))
 }
@@ -96,6 +99,7 @@ impl SocketFile {
 
     fn is(&self, metadata: &Metadata) -> bool {
         (metadata.dev(), metadata.ino()) == (self.device, self.inode)
+            && (metadata.mtime(), metadata.mtime_nsec()) == self.made
     }
 }
 
@@ -118,6 +122,27 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("s");
         (directory, UnixPlan { path, mode: 0o600, principal: None })
+    }
+
+    #[tokio::test]
+    async fn the_socket_of_a_successor_stays_even_if_it_has_the_number_of_the_old_one() {
+        let (directory, plan) = plan();
+        let (listener, mut file) = bind(&plan).await.unwrap();
+        drop(listener);
+        // The clock of the file system is coarse.
+        let probe = directory.path().join("probe");
+        while {
+            std::fs::write(&probe, "").unwrap();
+            probe.metadata().unwrap().modified().unwrap()
+                <= plan.path.symlink_metadata().unwrap().modified().unwrap()
+        } {}
+        let (_listener, successor) = bind(&plan).await.unwrap();
+        // As ext4 does it.
+        file.inode = successor.inode;
+        drop(file);
+        assert!(plan.path.exists());
+        drop(successor);
+        assert!(!plan.path.exists());
     }
 
     #[tokio::test]
