@@ -5,14 +5,22 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixListener as StdListener;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rustix::fs::{FlockOperation, Mode, flock};
+use rustix::io::Errno;
 use rustix::process::umask;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::time::{Instant, sleep};
 
 use crate::config::listen::UnixPlan;
 use crate::config::table;
+
+/// How long the start waits for the lock of the directory, and how often it tries. The kernel does not notify when a lock becomes
+/// free. After that the start goes on: in a shared directory, another user can hold the lock for ever.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_RETRY: Duration = Duration::from_millis(50);
 
 const IN_USE: &str = "another process listens on it; end that process, or choose another path";
 
@@ -32,7 +40,7 @@ pub(crate) async fn bind(plan: &UnixPlan) -> anyhow::Result<(UnixListener, Socke
     let setting = table::UNIX_SOCKET.key;
     let failed = || format!("cannot listen on the unix socket {} ({setting})", path.display());
     // Without the lock, two gateways that start at once could both replace the old file, and one would remove the other's.
-    let _lock = lock_directory(path).with_context(failed)?;
+    let _lock = lock_directory(path).await.with_context(failed)?;
     remove_abandoned(path).await.with_context(failed)?;
     let listener = bind_with_mode(path, plan.mode).map_err(explained).with_context(failed)?;
     let metadata = std::fs::symlink_metadata(path).with_context(failed)?;
@@ -42,17 +50,18 @@ pub(crate) async fn bind(plan: &UnixPlan) -> anyhow::Result<(UnixListener, Socke
     Ok((UnixListener::from_std(listener).with_context(failed)?, file))
 }
 
-fn lock_directory(path: &Path) -> anyhow::Result<File> {
+async fn lock_directory(path: &Path) -> anyhow::Result<File> {
     let Some(parent) = path.parent() else { bail!("the path names no file; give the path of a file") };
     let directory =
         File::open(parent).context("its directory cannot be opened; create it, or choose another path")?;
-    match flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            bail!("another gateway is just starting in its directory; try again")
-        }
-        // A file system without locks.
-        Ok(()) | Err(_) => Ok(directory),
+    let patience = Instant::now() + LOCK_PATIENCE;
+    // Another error means a file system without locks.
+    while flock(&directory, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
+        && Instant::now() < patience
+    {
+        sleep(LOCK_RETRY).await;
     }
+    Ok(directory)
 }
 
 /// Removes the file of a socket on which no process listens any more.
@@ -154,5 +163,13 @@ mod tests {
         let _waiting = UnixStream::connect(&plan.path).await.unwrap();
         let error = bind(&plan).await.unwrap_err();
         assert!(format!("{error:#}").contains("another process listens on it"), "{error:#}");
+    }
+
+    #[tokio::test]
+    async fn a_lock_that_another_process_holds_does_not_prevent_the_start() {
+        let (directory, plan) = plan();
+        let held = File::open(directory.path()).unwrap();
+        flock(&held, FlockOperation::LockShared).unwrap();
+        bind(&plan).await.unwrap();
     }
 }
