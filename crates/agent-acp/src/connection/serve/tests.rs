@@ -348,6 +348,16 @@ async fn a_command_runs_in_the_session_with_a_clean_environment() {
 }
 
 #[tokio::test]
+async fn a_command_that_is_being_started_does_not_hold_up_other_requests() {
+    let mut world = World::new(FileAccess::Off, true).await;
+    let _turn = world.turn().await;
+    let created = world.ask("terminal/create", json!({"command": "true"})).await;
+    let refused = world.ask("fs/read_text_file", json!({"path": world.path("file")})).await;
+    let answers = [world.peer.get().await, world.peer.get().await];
+    assert_eq!(answers.map(|answer| answer["id"].as_u64().unwrap()), [refused, created]);
+}
+
+#[tokio::test]
 async fn a_released_terminal_is_gone_and_a_killed_one_keeps_its_output() {
     let mut world = World::new(FileAccess::Off, true).await;
     let _turn = world.turn().await;
