@@ -86,7 +86,11 @@ impl OpenListeners {
         if let Some(bound) = bound.or(grpc_bound) {
             check_encryption(plan, bound)?;
         }
-        let (unix, socket_file) = listen.unix.as_ref().map(unix_socket::bind).transpose()?.unzip();
+        let unix = match &listen.unix {
+            Some(unix) => Some(unix_socket::bind(unix).await?),
+            None => None,
+        };
+        let (unix, socket_file) = unix.unzip();
         let addresses = addresses(bound, grpc_bound, plan);
         let listeners = Listeners { tcp, grpc, tls: tls_files.as_ref().map(TlsFiles::tls), unix };
         Ok(Self { noted: None, listeners, addresses, bound, tls_files, socket_file })

@@ -29,7 +29,10 @@ const MAX_FILE_BYTES: u64 = 1024 * 1024;
 pub(crate) struct TlsFiles {
     plan: TlsPlan,
     tls: Tls,
+    /// Empty after files that could not be used: the reason may pass without another change, such as a lack of file descriptors.
     seen: Vec<Option<Version>>,
+    /// The last warning. Each is logged once.
+    warned: Option<String>,
 }
 
 /// Tells whether a file has changed since it was read. The time is that of the last change of content, owner or mode.
@@ -53,7 +56,7 @@ impl TlsFiles {
         let seen = versions(plan);
         let contents = Contents::read(plan)?;
         let tls = Tls::new(&contents.parts(plan)).context("TLS cannot be used")?;
-        Ok(Self { plan: plan.clone(), tls, seen })
+        Ok(Self { plan: plan.clone(), tls, seen, warned: None })
     }
 
     /// The file with the certificate of the gateway.
@@ -88,13 +91,20 @@ impl TlsFiles {
             return;
         }
         self.seen = now;
-        match self.reload() {
-            Ok(()) => tracing::info!("the files for TLS were read again; new connections use them"),
-            Err(error) => tracing::warn!(
-                error = format_args!("{error:#}"),
-                "the changed files for TLS cannot be used; new connections use the previous ones"
-            ),
+        let problem = self.reload().err().map(|error| format!("{error:#}"));
+        match &problem {
+            None => tracing::info!("the files for TLS were read again; new connections use them"),
+            Some(error) => {
+                self.seen.clear();
+                if is_asked || self.warned != problem {
+                    tracing::warn!(
+                        error,
+                        "the changed files for TLS cannot be used; new connections use the previous ones"
+                    );
+                }
+            }
         }
+        self.warned = problem;
     }
 
     fn reload(&self) -> anyhow::Result<()> {
@@ -160,4 +170,35 @@ fn versions(plan: &TlsPlan) -> Vec<Option<Version>> {
         })
     };
     files.map(version).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use longshore_testkit::certificates::Authority;
+
+    use super::*;
+
+    #[test]
+    fn files_that_could_not_be_used_are_read_again_although_they_did_not_change() {
+        let directory = tempfile::tempdir().unwrap();
+        let plan = TlsPlan {
+            certificate: directory.path().join("pem"),
+            key: directory.path().join("key"),
+            clients: None,
+        };
+        let identity = Authority::new("test").server();
+        for (path, text) in [(&plan.certificate, &identity.certificate), (&plan.key, &identity.key)] {
+            std::fs::write(path, text).unwrap();
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        }
+        let mut files = TlsFiles::load(&plan).unwrap();
+        std::fs::write(&plan.certificate, "broken").unwrap();
+        files.check(false);
+        assert_ne!(files.seen, versions(&plan));
+        std::fs::write(&plan.certificate, &identity.certificate).unwrap();
+        files.check(false);
+        assert_eq!(files.seen, versions(&plan));
+    }
 }

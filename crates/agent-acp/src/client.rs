@@ -21,7 +21,7 @@ use tokio::sync::Semaphore;
 
 pub use self::request::{FileRequest, Kind, NewTerminal, Refusal, Request, TerminalRequest, Variable};
 pub use self::terminals::Report;
-pub(crate) use self::terminals::Terminals;
+pub(crate) use self::terminals::{Reserved, Terminals};
 
 /// How many requests of an agent are worked on at once. Further ones are refused.
 const MAX_REQUESTS: usize = 64;

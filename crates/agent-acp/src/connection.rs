@@ -155,6 +155,8 @@ enum Pending {
     Unwanted {
         session: Option<String>,
     },
+    /// A session is being closed that nobody waits for any more. Counts against the same bound as its opening.
+    Closing,
 }
 
 /// What the connection knows about a session.
@@ -292,9 +294,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Forgets the turn that runs in a session, which the agent does not end. Its answer is dropped if it comes after all.
+    /// Forgets the turn that runs in a session, which the agent does not end, and kills its commands. Its answer is dropped if it comes after all.
     pub fn abandon(&self, session: &str) {
         let mut state = self.lock();
+        self.end_commands(session);
         state
             .pending
             .retain(|_, pending| !matches!(pending, Pending::Prompt { session: of } if of == session));
@@ -495,7 +498,7 @@ impl Drop for Forget<'_> {
             }
             _ => return,
         };
-        let is_unwanted = |pending: &&Pending| matches!(pending, Pending::Unwanted { .. });
+        let is_unwanted = |pending: &&Pending| matches!(pending, Pending::Unwanted { .. } | Pending::Closing);
         if state.pending.values().filter(is_unwanted).count() < MAX_UNWANTED {
             state.pending.insert(self.id, Pending::Unwanted { session });
         }

@@ -12,6 +12,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use longshore_model::redact;
 use longshore_processes::{MARKER, memory_bytes, new_marker, process_tree};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -342,9 +343,10 @@ impl Log {
         bytes.drain(..over);
     }
 
+    /// The text, without the keys of model providers and code hosts.
     pub fn text(&self) -> String {
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        String::from_utf8_lossy(bytes.make_contiguous()).trim().to_owned()
+        redact::keys(String::from_utf8_lossy(bytes.make_contiguous()).trim())
     }
 }
 

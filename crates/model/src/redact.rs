@@ -44,6 +44,13 @@ pub fn public(text: &str) -> String {
     cut(out.trim())
 }
 
+/// Masks keys and changes nothing else. For the gateway's own log.
+pub fn keys(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    mask_keys(text, &mut out);
+    out
+}
+
 /// Cuts at [`MAX_CHARS`] characters and changes nothing else.
 pub fn cut(text: &str) -> String {
     cut_at(text, MAX_CHARS)
@@ -90,10 +97,10 @@ fn mask(word: &str, out: &mut String) {
     out.push_str(&word[start + tail.len()..]);
 }
 
-/// Masks the keys in a word, keeping the characters around them: `(key=sk-...)`.
-fn mask_keys(word: &str, out: &mut String) {
+/// Masks the keys in a text, keeping the characters around them: `(key=sk-...)`.
+fn mask_keys(text: &str, out: &mut String) {
     let in_key = |c: char| c.is_ascii_alphanumeric() || "-_.*".contains(c);
-    let mut rest = word;
+    let mut rest = text;
     while let Some(start) = rest.find(in_key) {
         let end = rest[start..].find(|c| !in_key(c)).map_or(rest.len(), |length| start + length);
         // A full stop after a key ends the sentence.

@@ -77,6 +77,15 @@ pub struct Report {
     pub is_last: bool,
 }
 
+/// A terminal whose command is not started yet. If the terminal is ended meanwhile, the command is not started any more.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    terminal: String,
+    output: Arc<Mutex<Output>>,
+    stop: watch::Receiver<bool>,
+    ended: watch::Sender<Option<Exit>>,
+}
+
 /// A command that was started, and must be followed by [`Follower::run`].
 #[derive(Debug)]
 pub(crate) struct Follower {
@@ -89,58 +98,45 @@ pub(crate) struct Follower {
 }
 
 impl Terminals {
-    /// Starts a command. Returns the id of its terminal.
+    /// Takes a terminal for a command that is to be started.
+    pub(crate) fn reserve(&self, session: &str, new: &NewTerminal) -> Result<Reserved, Refusal> {
+        let mut state = self.lock();
+        let of_session = state.all.values().filter(|terminal| terminal.session == session).count();
+        if of_session >= MAX_OF_SESSION || state.all.len() >= MAX_OF_AGENT {
+            return Err(Refusal::failed(
+                "There are too many terminals. Release those that are not needed any more.",
+            ));
+        }
+        state.last += 1;
+        let id = format!("terminal-{}", state.last);
+        let output = Arc::new(Mutex::new(Output::new(new.output_byte_limit)));
+        let (stop, stopped) = watch::channel(false);
+        let (ended, end) = watch::channel(None);
+        let terminal =
+            Terminal { session: session.to_owned(), output: Arc::clone(&output), stop, ended: end };
+        state.all.insert(id.clone(), terminal);
+        Ok(Reserved { terminal: id, output, stop: stopped, ended })
+    }
+
+    /// Starts a command in its terminal. Returns the id of the terminal.
     pub(crate) async fn create(
         &self,
         config: &ClientConfig,
         session: &str,
         directory: &Path,
         new: NewTerminal,
+        reserved: Reserved,
     ) -> Result<(String, Follower), Refusal> {
         let program = program_of(&new.command).map(str::to_owned);
-        let started = self.start(config, session, directory, new).await;
-        let terminal = started.as_ref().ok().map(|(id, _)| id.as_str());
+        let id = reserved.terminal.clone();
+        let started = start(config, directory, new, reserved).await;
+        if started.is_err() {
+            self.lock().all.remove(&id);
+        }
+        let terminal = started.is_ok().then_some(id.as_str());
         let outcome = if terminal.is_some() { "success" } else { "refused" };
         tracing::info!(target: AUDIT, session, terminal, program, outcome, "the agent ran a command");
-        started
-    }
-
-    /// Called for one request at a time, so the terminals are still few enough when the command was started.
-    async fn start(
-        &self,
-        config: &ClientConfig,
-        session: &str,
-        directory: &Path,
-        new: NewTerminal,
-    ) -> Result<(String, Follower), Refusal> {
-        let most = new.output_byte_limit;
-        let line = command_line(config, directory, new)?;
-        if !self.has_room(session) {
-            return Err(Refusal::failed(
-                "There are too many terminals. Release those that are not needed any more.",
-            ));
-        }
-        let (command, pipe) = RunningCommand::start(&line).await.map_err(|error| {
-            tracing::debug!(%error, "a command could not be started");
-            Refusal::failed("The command could not be started. Check that there is such a program.")
-        })?;
-        let mut state = self.lock();
-        state.last += 1;
-        let id = format!("terminal-{}", state.last);
-        let output = Arc::new(Mutex::new(Output::new(most)));
-        let (stop, stopped) = watch::channel(false);
-        let (ended, end) = watch::channel(None);
-        let terminal =
-            Terminal { session: session.to_owned(), output: Arc::clone(&output), stop, ended: end };
-        state.all.insert(id.clone(), terminal);
-        let follower = Follower { terminal: id.clone(), command, pipe, output, stop: stopped, ended };
-        Ok((id, follower))
-    }
-
-    fn has_room(&self, session: &str) -> bool {
-        let state = self.lock();
-        let of_session = state.all.values().filter(|terminal| terminal.session == session).count();
-        of_session < MAX_OF_SESSION && state.all.len() < MAX_OF_AGENT
+        started.map(|follower| (id, follower))
     }
 
     /// The answer to `terminal/output`.
@@ -256,6 +252,27 @@ impl Follower {
     }
 }
 
+async fn start(
+    config: &ClientConfig,
+    directory: &Path,
+    new: NewTerminal,
+    reserved: Reserved,
+) -> Result<Follower, Refusal> {
+    let Reserved { terminal, output, mut stop, ended } = reserved;
+    let line = command_line(config, directory, new)?;
+    let started = tokio::select! {
+        // In this order a command whose turn is over is not even started.
+        biased;
+        () = until_stopped(&mut stop) => return Err(Refusal::NO_TURN),
+        started = RunningCommand::start(&line) => started,
+    };
+    let (command, pipe) = started.map_err(|error| {
+        tracing::debug!(%error, "a command could not be started");
+        Refusal::failed("The command could not be started. Check that there is such a program.")
+    })?;
+    Ok(Follower { terminal, command, pipe, output, stop, ended })
+}
+
 /// Waits until the command is to be killed. Cancel safe.
 async fn until_stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that the terminal was released.
@@ -316,6 +333,27 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_command_whose_turn_is_over_before_it_starts_is_not_run() {
+        let holder = tempfile::tempdir().unwrap();
+        let directory = holder.path().canonicalize().unwrap();
+        let path = ("PATH".into(), std::env::var_os("PATH").unwrap());
+        let config = ClientConfig { environment: [path].into(), ..ClientConfig::default() };
+        let terminals = Terminals::default();
+        let new = NewTerminal {
+            command: "touch ran".to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            cwd: None,
+            output_byte_limit: None,
+        };
+        let reserved = terminals.reserve("s", &new).unwrap();
+        terminals.end_session("s");
+        let refused = terminals.create(&config, "s", &directory, new, reserved).await.unwrap_err();
+        assert_eq!(refused, Refusal::NO_TURN);
+        assert!(!directory.join("ran").exists());
+    }
 
     #[test]
     fn the_audit_log_names_programs_and_no_secrets_of_shell_lines() {

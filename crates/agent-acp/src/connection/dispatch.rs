@@ -10,7 +10,7 @@ use longshore_model::Json;
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 
 use super::backlog::{Loss, TurnEvents};
@@ -106,6 +106,7 @@ impl Connection {
             match id.and_then(|id| state.pending.remove(&id)) {
                 None => return state.count(WhyIgnored::Unexpected, "answer to no request"),
                 Some(Pending::Call(reply)) => return drop(reply.send(outcome)),
+                Some(Pending::Closing) => return,
                 Some(Pending::NewSession { directory, reply }) => {
                     let opened = outcome.and_then(|answer| state.open(&answer, directory));
                     state.drop_early();
@@ -290,7 +291,7 @@ fn is_request(method: &str) -> bool {
 }
 
 impl State {
-    fn turn_of(&self, session: &str) -> Option<TurnEvents> {
+    pub(super) fn turn_of(&self, session: &str) -> Option<TurnEvents> {
         match &self.sessions.get(session)?.phase {
             Phase::Turn { events, .. } => Some(events.clone()),
             Phase::Idle | Phase::Loading(_) => None,
@@ -304,7 +305,7 @@ impl State {
                 other != session && self.turn_of(other).is_some_and(|events| events.is_read())
             }
             Pending::Call(_) | Pending::NewSession { .. } | Pending::OldSession { .. } => true,
-            Pending::Unwanted { .. } => false,
+            Pending::Unwanted { .. } | Pending::Closing => false,
         })
     }
 
@@ -369,8 +370,7 @@ impl State {
         if self.sessions.contains_key(&session) || !self.offers("session/close") {
             return;
         }
-        // Nobody reads the answer.
-        let id = self.register(Pending::Call(oneshot::channel().0));
+        let id = self.register(Pending::Closing);
         let line = frame::request(id, "session/close", &json!({"sessionId": session}));
         if let Err(error) = self.send(line) {
             tracing::debug!(session, %error, "a session that nobody waits for could not be closed");

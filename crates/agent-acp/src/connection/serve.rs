@@ -1,7 +1,7 @@
 //! Serves the requests of the agent that the operator allows: files and commands.
 //!
-//! A command is started at once, while the turn surely runs. All other work is done in background tasks, so that a slow disk or
-//! a long command does not hold up the agent's other messages.
+//! The work is done in background tasks, so that a slow disk or a long command does not hold up the agent's other messages. The
+//! terminal of a command is taken at once, while the turn surely runs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,7 +13,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::backlog::TurnEvents;
 use super::dispatch::Fatal;
 use super::{Connection, Outgoing, Phase, TurnEvent};
-use crate::client::{Client, ClientConfig, FileRequest, Kind, Refusal, Report, Request, TerminalRequest};
+use crate::client::{
+    Client, ClientConfig, FileRequest, Kind, NewTerminal, Refusal, Report, Request, Reserved, TerminalRequest,
+};
 use crate::frame::{self, AgentRequestId};
 
 /// The session that asks.
@@ -65,35 +67,45 @@ impl Connection {
             Err(refusal) => Err(refusal),
         };
         Some(match begun {
-            Ok(None) => Ok(()),
-            Ok(Some(answer)) => self.try_send(frame::result(id, &answer)),
+            Ok(()) => Ok(()),
             Err(refusal) => self.try_send(refused(id, refusal)),
         })
     }
 
-    /// Starts the work. Returns the answer, unless a background task sends it later.
+    /// Starts the work in a background task, which sends the answer.
     async fn begin(
         &self,
         client: &Arc<Client>,
         id: &AgentRequestId,
         request: Request,
         bytes: usize,
-    ) -> Result<Option<Value>, Refusal> {
+    ) -> Result<(), Refusal> {
         let asker = self.asker(&request)?;
         let Request { session, kind } = request;
         let (connection, worker, id) = (self.clone(), Arc::clone(client), id.clone());
         match kind {
             Kind::Terminal(TerminalRequest::Create(new)) => {
-                let (terminal, follower) =
-                    client.terminals.create(&client.config, &session, &asker.directory, new).await?;
+                let held = permit(&client.requests)?;
+                let reserved = self.reserve(client, &session, &new)?;
                 spawn(client, async move {
-                    follower.run(|report| Self::show(asker.turn.as_ref(), report)).await;
+                    let (config, directory) = (&worker.config, &asker.directory);
+                    let created = worker.terminals.create(config, &session, directory, new, reserved).await;
+                    let (answer, follower) = match created {
+                        Ok((terminal, follower)) => (Ok(json!({"terminalId": terminal})), Some(follower)),
+                        Err(refusal) => (Err(refusal), None),
+                    };
+                    let answering = async move {
+                        connection.answer_request(&id, answer, None).await;
+                        drop(held);
+                    };
+                    // At the same time, so that the command can be ended although the agent does not read the answer.
+                    let following = async {
+                        if let Some(follower) = follower {
+                            follower.run(|report| Self::show(asker.turn.as_ref(), report)).await;
+                        }
+                    };
+                    tokio::join!(answering, following);
                 });
-                // A cancel that came meanwhile found no terminal to end.
-                if self.lock().is_cancelled(&session) {
-                    client.terminals.end_session(&session);
-                }
-                return Ok(Some(json!({"terminalId": terminal})));
             }
             Kind::Terminal(TerminalRequest::WaitForExit(terminal)) => {
                 let held = permit(&client.waits)?;
@@ -140,7 +152,7 @@ impl Connection {
                 });
             }
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Fails unless the session may ask for this now.
@@ -159,6 +171,15 @@ impl Connection {
             return Err(Refusal::NO_TURN);
         }
         Ok(Asker { directory: PathBuf::from(&route.facts.directory), turn })
+    }
+
+    /// Takes a terminal under the lock of the turn, so that the end of the turn finds the terminal.
+    fn reserve(&self, client: &Client, session: &str, new: &NewTerminal) -> Result<Reserved, Refusal> {
+        let state = self.lock();
+        if state.turn_of(session).is_none() || state.is_cancelled(session) {
+            return Err(Refusal::NO_TURN);
+        }
+        client.terminals.reserve(session, new)
     }
 
     /// Shows callers the output of a command. The last report waits for room; an earlier one is left out if there is none.

@@ -524,6 +524,30 @@ async fn a_turn_that_is_not_read_keeps_the_others_waiting_only_for_a_while_and_s
     assert!(remark.ends_with("because the gateway could not store it in time."), "{remark}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_close_of_an_unwanted_session_that_is_not_answered_makes_no_turn_lose_events() {
+    let (connection, mut peer, _tasks) = with_little_room().await;
+    let answer = json!({"protocolVersion": 1, "agentCapabilities": {"sessionCapabilities": {"close": {}}}});
+    let _ = tokio::join!(connection.initialize(), peer.answer("initialize", answer));
+    give_up(connection.new_session("/w", &[])).await;
+    peer.answer("session/new", json!({"sessionId": "unwanted"})).await;
+    assert_eq!(peer.get().await["method"], "session/close");
+    let mut turn = turn(&connection, "s");
+    let prompt = peer.get().await;
+    let flood = async {
+        for _ in 0..5000 {
+            peer.text("s", CHUNK).await;
+        }
+        peer.end(&prompt, "end_turn").await;
+    };
+    let reading = async {
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        rest(&mut turn).await
+    };
+    let ((), events) = tokio::join!(flood, reading);
+    assert_eq!(*outcome(&events), Outcome::Completed { remark: None });
+}
+
 #[tokio::test]
 async fn a_turn_that_nobody_reads_any_more_does_not_stop_the_others() {
     let (connection, mut peer, _tasks) = with_session().await;

@@ -118,3 +118,16 @@ async fn only_the_end_of_the_error_output_is_kept() {
     log.clone().fill(pipes.errors, process.group()).await;
     assert_eq!(log.text(), "the end");
 }
+
+#[tokio::test]
+async fn the_log_of_an_agent_holds_no_keys() {
+    let said = "cannot read /etc/x: 401 Incorrect API key provided: sk-proj-0123456789abcdef.";
+    let (process, pipes) =
+        Process::start(&shell(&format!("echo '{said}' >&2; echo 'token=ghp_0123456789abcdef' >&2"))).unwrap();
+    let log = process.log().clone();
+    log.clone().fill(pipes.errors, process.group()).await;
+    assert_eq!(
+        log.text(),
+        "cannot read /etc/x: 401 Incorrect API key provided: <redacted-key>.\ntoken=<redacted-key>"
+    );
+}

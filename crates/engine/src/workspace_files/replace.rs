@@ -53,6 +53,8 @@ impl AllowedDirectories {
         let kept = mode.map_or(Ok(()), |mode| file.set_permissions(Permissions::from_mode(mode)));
         let written = kept
             .and_then(|()| file.write_all(content))
+            // A loss of power could otherwise keep the new name and lose the content.
+            .and_then(|()| file.sync_all())
             .and_then(|()| Ok(renameat(&directory, draft.as_str(), &directory, name)?));
         if written.is_err() {
             // The first error says more than a second one.

@@ -348,6 +348,16 @@ async fn a_command_runs_in_the_session_with_a_clean_environment() {
 }
 
 #[tokio::test]
+async fn a_command_that_is_being_started_does_not_hold_up_other_requests() {
+    let mut world = World::new(FileAccess::Off, true).await;
+    let _turn = world.turn().await;
+    let created = world.ask("terminal/create", json!({"command": "true"})).await;
+    let refused = world.ask("fs/read_text_file", json!({"path": world.path("file")})).await;
+    let answers = [world.peer.get().await, world.peer.get().await];
+    assert_eq!(answers.map(|answer| answer["id"].as_u64().unwrap()), [refused, created]);
+}
+
+#[tokio::test]
 async fn a_released_terminal_is_gone_and_a_killed_one_keeps_its_output() {
     let mut world = World::new(FileAccess::Off, true).await;
     let _turn = world.turn().await;
@@ -415,7 +425,7 @@ async fn the_output_of_a_terminal_is_shown_in_its_tool_call() {
 
 #[tokio::test]
 async fn commands_end_with_their_turn_and_with_their_agent() {
-    for end in ["cancel", "end", "death"] {
+    for end in ["cancel", "end", "abandon", "death"] {
         let mut world = World::new(FileAccess::Off, true).await;
         let (mut turn, prompt) = world.turn().await;
         let made = world
@@ -448,6 +458,7 @@ async fn commands_end_with_their_turn_and_with_their_agent() {
                 assert_eq!(answers, [(json!(waiting), killed)]);
             }
             "end" => world.peer.end(&prompt, "end_turn").await,
+            "abandon" => world.connection.abandon("s"),
             _ => {
                 let World { peer, tasks, .. } = world;
                 drop(peer);
