@@ -23,6 +23,7 @@ Credentials (environment or file only, since other users can see a command line)
   OPENCODE_AUTH_USERNAME       user name for --opencode-url [default: opencode] [file: opencode.auth_username]
   OPENCODE_AUTH_PASSWORD       password for --opencode-url [file: opencode.auth_password]
   OTEL_EXPORTER_OTLP_HEADERS   headers for --otlp-endpoint [file: trace.otlp_headers]
+  LONGSHORE_KEYS               keys that seal the secrets of webhooks [default: a file in the data directory] [file: push.keys]
 
   With no credential set, a bearer token is generated on the first start, kept in the data directory, and shown on a terminal.
 

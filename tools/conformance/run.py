@@ -161,7 +161,15 @@ def gateway(place: pathlib.Path):
         flags = ['--port', '0', '--data-dir', place / 'data', '--workspace', said['directory']]
         # The kits send many messages with the same id, and read only the first artifact.
         flags += ['--idempotency-window', '0', '--thinking-exposure', 'none']
-        settings = {'A2A_BEARER_TOKEN': TOKEN, 'OPENCODE_BASE_URL': said['url'], 'HOME': str(place)}
+        settings = {
+            'A2A_BEARER_TOKEN': TOKEN,
+            'OPENCODE_BASE_URL': said['url'],
+            'HOME': str(place),
+            # The kits receive push notifications on this machine.
+            'LONGSHORE_PUSH_ALLOW_HTTP': 'true',
+            'LONGSHORE_PUSH_INTERNAL_HOSTS': 'localhost',
+            'LONGSHORE_PUSH_INTERNAL_NETWORKS': '127.0.0.1',
+        }
         url = listening(start(stack, [TARGET / 'longshore', 'serve', *flags], settings, place / 'gateway.log'))['url']
         agent.stdin.write(f'{url}\n'.encode())
         agent.stdin.flush()

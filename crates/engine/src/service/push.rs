@@ -12,7 +12,7 @@ use crate::port::{Head, MAX_PUSH_PAGE, NewPushConfig, PushLimit, PushPut};
 use crate::unfinished::LimitReached;
 
 /// How far back the newest status of a task that waits is looked for. Output that came after it is rare.
-const LOOK_BACK: u64 = 64;
+const LOOK_BACK: usize = 64;
 
 /// One page of the configurations of a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -199,8 +199,8 @@ impl Engine {
         if !head.state.is_settled() {
             return Ok(head.seq);
         }
-        let after = Seq(head.seq.0.saturating_sub(LOOK_BACK));
-        let entries = self.ctx.ports.store.read(caller, task, after, LOOK_BACK as usize).await?;
+        let after = Seq(head.seq.0.saturating_sub(LOOK_BACK as u64));
+        let entries = self.ctx.ports.store.read(caller, task, after, LOOK_BACK).await?;
         let is_newest = |event: &TaskEvent| event.status().is_some_and(|status| status.state == head.state);
         let newest = entries.iter().rev().find(|entry| entry.seq <= head.seq && is_newest(&entry.event));
         Ok(newest.map_or(head.seq, |entry| Seq(entry.seq.0 - 1)))

@@ -57,13 +57,12 @@ pub(super) fn calls(deployment: &Deployment) -> Map<String, Value> {
                     json!({"message": text_message(dialect, "msg-1", "Explain what this project does.")})
                 }
                 Params::TaskWithHistory => json!({"id": "task-1", "historyLength": 10}),
-                Params::Task => json!({"id": "task-1"}),
                 Params::List => json!({"pageSize": 20}),
                 Params::NewPushConfig => push_config(dialect),
                 Params::PushConfig if dialect == Dialect::V1 => json!({"taskId": "task-1", "id": "hook-1"}),
                 Params::PushConfig => json!({"id": "task-1", "pushNotificationConfigId": "hook-1"}),
                 Params::PushConfigs if dialect == Dialect::V1 => json!({"taskId": "task-1"}),
-                Params::PushConfigs => json!({"id": "task-1"}),
+                Params::Task | Params::PushConfigs => json!({"id": "task-1"}),
                 Params::Ignored => continue,
             };
             let value = call(operation.jsonrpc(version), &params);

@@ -7,12 +7,12 @@ use super::{list_of, object, reference};
 
 pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
     let (id, text) = (reference("Id"), json!({"type": "string"}));
-    let (scheme, schemes) = match dialect {
+    let (key, kind) = match dialect {
         Dialect::V1 => ("scheme", text.clone()),
         Dialect::V03Rpc | Dialect::V03Rest => ("schemes", list_of(&text)),
     };
     let config = |is_request: bool| {
-        let mut authentication = json!({scheme: schemes});
+        let mut authentication = json!({key: kind});
         let mut fields = json!({
             "id": {"allOf": [id], "description": "Without one, the configuration gets the id of the task."},
             "url": {"type": "string", "format": "uri", "maxLength": 2048},
@@ -21,8 +21,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
             authentication["credentials"] = text.clone();
             fields["token"] = text.clone();
         }
-        fields["authentication"] =
-            json!({"type": "object", "required": [scheme], "properties": authentication});
+        fields["authentication"] = json!({"type": "object", "required": [key], "properties": authentication});
         fields
     };
     let named = |name: &str| dialect.named(name);
@@ -40,10 +39,10 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
         let name = named("TaskPushNotificationConfig");
         object(schemas, &name, about, &["taskId", "id", "url"], with_task(&answer));
     } else {
-        let wrapper = if dialect == Dialect::V03Rpc { "taskId" } else { "name" };
+        let place = if dialect == Dialect::V03Rpc { "taskId" } else { "name" };
         let inner = dialect.reference("PushNotificationConfig");
         object(schemas, &named("PushNotificationConfig"), about, &["url"], request);
-        let wrapped = json!({wrapper: text, "pushNotificationConfig": inner});
+        let wrapped = json!({place: text, "pushNotificationConfig": inner});
         let name = named("TaskPushNotificationConfig");
         object(schemas, &name, about, &["pushNotificationConfig"], wrapped.clone());
         let request = match dialect {

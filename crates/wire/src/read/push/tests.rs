@@ -22,7 +22,7 @@ fn shown(created: Result<CreatePushConfig>) -> String {
     format!("{task}/{id} {url} [{}] [{authentication}] {} at {place:?}", secret(&token), format.as_str())
 }
 
-fn fields(error: Error) -> Vec<String> {
+fn fields(error: &Error) -> Vec<String> {
     assert_eq!(error.kind(), ErrorKind::InvalidParams, "{error}");
     error.violations().iter().map(|violation| violation.field.clone()).collect()
 }
@@ -89,7 +89,7 @@ fn a_bad_configuration_is_named_by_its_field() {
         ),
         (r#"{"taskId":"t1","url":"u","tenant":"acme"}"#, "tenant"),
     ] {
-        assert_eq!(fields(create(json).unwrap_err()), [field], "{json}");
+        assert_eq!(fields(&create(json).unwrap_err()), [field], "{json}");
     }
     for (json, field) in [
         (r#"{"taskId":"t1"}"#, "pushNotificationConfig"),
@@ -99,7 +99,7 @@ fn a_bad_configuration_is_named_by_its_field() {
             "push_notification_config.token",
         ),
     ] {
-        assert_eq!(fields(create_v03(json).unwrap_err()), [field], "{json}");
+        assert_eq!(fields(&create_v03(json).unwrap_err()), [field], "{json}");
     }
     let inner = r#""pushNotificationConfig":{"id":"c1","url":"u"}"#;
     for (json, field) in [
@@ -108,10 +108,10 @@ fn a_bad_configuration_is_named_by_its_field() {
         (format!(r#"{{"configId":"c2",{inner}}}"#), "configId"),
         (r#"{"config":{"pushNotificationConfig":{}}}"#.to_owned(), "config.pushNotificationConfig.url"),
     ] {
-        assert_eq!(fields(create_query_v03("t1", &[], &json).unwrap_err()), [field], "{json}");
+        assert_eq!(fields(&create_query_v03("t1", &[], &json).unwrap_err()), [field], "{json}");
     }
     let other = r#"{"taskId":"t2","url":"u"}"#;
-    assert_eq!(fields(create_query("t1", &[], other).unwrap_err()), ["taskId"]);
+    assert_eq!(fields(&create_query("t1", &[], other).unwrap_err()), ["taskId"]);
     // No error repeats a secret.
     let planted =
         r#"{"taskId":"t1","url":"u","token":"planted\n","authentication":{"credentials":"planted"}}"#;
@@ -162,6 +162,6 @@ fn the_other_requests_name_a_task_and_a_configuration() {
         (list_query("t1", &[pair("pageSize", "-1")]).unwrap_err(), "pageSize"),
         (list_query("", &[]).unwrap_err(), "id"),
     ] {
-        assert_eq!(fields(error), [field]);
+        assert_eq!(fields(&error), [field]);
     }
 }
