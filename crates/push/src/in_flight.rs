@@ -115,6 +115,8 @@ mod tests {
         let changing = in_flight.change(&key, async {}, |()| true);
         tokio::pin!(changing);
         tokio::select! {
+            // The delivery begins first.
+            biased;
             ended = running => assert_eq!(ended, None),
             () = &mut changing => panic!("the delivery runs"),
         }
