@@ -251,7 +251,7 @@ async fn a_refused_configuration_is_named_by_its_field_or_its_limit() {
     let limit = |answer: Answer| {
         let body = answer.json();
         let metadata = &body["error"]["data"][0]["metadata"];
-        metadata["limit"].as_str().map(str::to_owned).unwrap_or_else(|| panic!("{body}"))
+        metadata["limit"].as_str().map_or_else(|| panic!("{body}"), str::to_owned)
     };
     assert_eq!(limit(create_as(&task, "two").send().await), "push_configs_per_task");
     result_of(&create_as(&second, "one").send().await);
