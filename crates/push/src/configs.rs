@@ -17,9 +17,7 @@ impl PushConfigs for DeliveredConfigs {
     fn put(&self, new: NewPushConfig) -> BoxFuture<'_, Result<PushPut>> {
         Box::pin(async move {
             let key = (new.config.task.clone(), new.config.id.clone());
-            let put = self.configs.put(new).await?;
-            self.in_flight.end(&key).await;
-            Ok(put)
+            self.in_flight.change(&key, self.configs.put(new), |put| matches!(put, Ok(PushPut::Stored))).await
         })
     }
 
@@ -49,11 +47,9 @@ impl PushConfigs for DeliveredConfigs {
         id: &'a PushConfigId,
     ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            let deleted = self.configs.delete(owner, task, id).await?;
-            if deleted {
-                self.in_flight.end(&(task.clone(), id.clone())).await;
-            }
-            Ok(deleted)
+            let key = (task.clone(), id.clone());
+            let delete = self.configs.delete(owner, task, id);
+            self.in_flight.change(&key, delete, |deleted| matches!(deleted, Ok(true))).await
         })
     }
 

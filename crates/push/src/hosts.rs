@@ -78,7 +78,7 @@ struct Host {
 pub(crate) struct Hosts {
     calls: usize,
     calls_per_host: usize,
-    hosts: HashMap<Destination, Host>,
+    by_destination: HashMap<Destination, Host>,
     of_owner: HashMap<Principal, usize>,
     running: usize,
     waiting: usize,
@@ -98,7 +98,7 @@ impl Hosts {
         Self {
             calls: rules.calls.max(1),
             calls_per_host: rules.calls_per_host.max(1),
-            hosts: HashMap::new(),
+            by_destination: HashMap::new(),
             of_owner: HashMap::new(),
             running: 0,
             waiting: 0,
@@ -114,7 +114,7 @@ impl Hosts {
     pub(crate) fn admit(&self, destination: &Destination, now: Instant) -> Admission {
         let half = self.calls.div_ceil(2);
         let none = Host::default();
-        let host = self.hosts.get(destination).unwrap_or(&none);
+        let host = self.by_destination.get(destination).unwrap_or(&none);
         if let Some(pause) = host.pause_until.and_then(|until| until.checked_duration_since(now))
             && !pause.is_zero()
         {
@@ -136,12 +136,12 @@ impl Hosts {
 
     pub(crate) fn wait(&mut self, destination: Destination, leased: Waiting) {
         self.waiting += 1;
-        self.hosts.entry(destination).or_default().waiting.push_back(leased);
+        self.by_destination.entry(destination).or_default().waiting.push_back(leased);
     }
 
     /// After [`Admission::Run`].
     pub(crate) fn begin(&mut self, destination: Destination) -> Slot {
-        let host = self.hosts.entry(destination.clone()).or_default();
+        let host = self.by_destination.entry(destination.clone()).or_default();
         host.running += 1;
         let is_suspect = host.failures > 0;
         self.running += 1;
@@ -161,7 +161,7 @@ impl Hosts {
                 self.of_owner.remove(&destination.owner);
             }
         }
-        let Some(host) = self.hosts.get_mut(&destination) else { return VecDeque::new() };
+        let Some(host) = self.by_destination.get_mut(&destination) else { return VecDeque::new() };
         host.running -= 1;
         match health {
             Health::Well => (host.failures, host.pause_until) = (0, None),
@@ -176,9 +176,9 @@ impl Hosts {
         let waiting = std::mem::take(&mut host.waiting);
         self.waiting -= waiting.len();
         if host.running == 0 && host.failures == 0 {
-            self.hosts.remove(&destination);
-        } else if self.hosts.len() > MAX_IDLE_HOSTS {
-            self.hosts.retain(|_, host| host.running > 0 || !host.waiting.is_empty());
+            self.by_destination.remove(&destination);
+        } else if self.by_destination.len() > MAX_IDLE_HOSTS {
+            self.by_destination.retain(|_, host| host.running > 0 || !host.waiting.is_empty());
         }
         waiting
     }
@@ -246,7 +246,7 @@ mod tests {
         let slot = hosts.begin(to("ada", "a"));
         hosts.end(slot, Health::Well, after + longer);
         assert_eq!(hosts.admit(&to("ada", "a"), after + longer), Admission::Run);
-        assert!(hosts.hosts.is_empty());
+        assert!(hosts.by_destination.is_empty());
     }
 
     #[test]

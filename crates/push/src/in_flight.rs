@@ -10,7 +10,7 @@ type Key = (TaskId, PushConfigId);
 
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
-    /// Held from before configurations are leased until they are in `running`.
+    /// Held from before configurations are leased until they are in `running`, and while one is changed.
     pub(crate) leasing: tokio::sync::Mutex<()>,
     running: Mutex<HashMap<Key, Running>>,
 }
@@ -39,16 +39,27 @@ impl InFlight {
         Registration { in_flight: Arc::clone(self), key, running }
     }
 
-    /// Ends the delivery of a configuration whose leases are void, and waits until it has ended.
-    pub(crate) async fn end(&self, key: &Key) {
-        // Whoever leased the configuration before has registered it after this.
-        drop(self.leasing.lock().await);
-        let Some(running) = self.lock().get(key).cloned() else { return };
-        running.cancel.cancel();
-        // One that has not begun will not begin.
-        if running.has_begun.is_cancelled() {
-            running.ended.cancelled().await;
+    /// Runs a change of a configuration. If it has voided the leases, ends the delivery of the configuration, and waits until it has
+    /// ended.
+    pub(crate) async fn change<T>(
+        &self,
+        key: &Key,
+        change: impl Future<Output = T>,
+        voids_leases: impl FnOnce(&T) -> bool,
+    ) -> T {
+        // What is registered when the change is done was leased before.
+        let leasing = self.leasing.lock().await;
+        let done = change.await;
+        let running = self.lock().get(key).cloned().filter(|_| voids_leases(&done));
+        drop(leasing);
+        if let Some(running) = running {
+            running.cancel.cancel();
+            // One that has not begun will not begin.
+            if running.has_begun.is_cancelled() {
+                running.ended.cancelled().await;
+            }
         }
+        done
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Running>> {
@@ -77,5 +88,39 @@ impl Drop for Registration {
         }
         drop(all);
         self.running.ended.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_deliveries_from_before_a_change_are_ended_and_only_by_a_change_that_counts() {
+        let in_flight = Arc::new(InFlight::default());
+        let key = (TaskId::parse("t").unwrap(), PushConfigId::parse("c").unwrap());
+        let old = in_flight.register(key.clone(), 1);
+        in_flight.change(&key, async {}, |()| false).await;
+        assert!(!old.is_canceled());
+        let change = async {
+            // Nothing is leased meanwhile.
+            assert!(in_flight.leasing.try_lock().is_err());
+        };
+        in_flight.change(&key, change, |()| true).await;
+        assert!(old.is_canceled());
+        assert_eq!(old.run(async {}).await, None);
+        let new = in_flight.register(key.clone(), 2);
+        drop(old);
+        let running = new.run(std::future::pending::<()>());
+        let changing = in_flight.change(&key, async {}, |()| true);
+        tokio::pin!(changing);
+        tokio::select! {
+            // The delivery begins first.
+            biased;
+            ended = running => assert_eq!(ended, None),
+            () = &mut changing => panic!("the delivery runs"),
+        }
+        drop(new);
+        changing.await;
     }
 }

@@ -158,7 +158,9 @@ impl Lane<'_> {
         let before = Seq(event.0.saturating_sub(1));
         let found = self.shared.store.read(&leased.owner, &leased.config.task, before, 1).await?;
         match found.into_iter().next().filter(|entry| entry.seq == event) {
-            Some(entry) => drop(self.attempt(leased, bodies, &entry, false).await?),
+            Some(entry) => {
+                self.attempt(leased, bodies, &entry, false).await?;
+            }
             None => {
                 self.bury(leased, event, "the event is no longer kept".to_owned(), None).await?;
             }

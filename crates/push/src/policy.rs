@@ -10,10 +10,10 @@ use crate::transport::Failure;
 
 /// The pause after the first failure. It doubles up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
 /// The longest pause that a receiver can ask for with `Retry-After`. It could keep its events in the queue for ever otherwise.
-const LONGEST_ASKED_PAUSE: Duration = Duration::from_secs(3600);
+const LONGEST_ASKED_PAUSE: Duration = Duration::from_hours(1);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeliveryRules {
@@ -35,7 +35,7 @@ impl Default for DeliveryRules {
     fn default() -> Self {
         Self {
             attempts: 1_500,
-            max_age: Duration::from_secs(24 * 3600),
+            max_age: Duration::from_hours(24),
             calls: 256,
             calls_per_host: 8,
             max_body_bytes: 256 * 1024,
@@ -186,7 +186,7 @@ mod tests {
     fn a_receiver_can_ask_for_a_longer_pause_but_not_for_ever() {
         let now = Timestamp(784_111_777_000);
         let wait = |asked| (retry_at(now, 1, Some(asked)).0 - now.0) / 1000;
-        assert_eq!(wait(RetryAfter::Wait(Duration::from_secs(120))), 120);
+        assert_eq!(wait(RetryAfter::Wait(Duration::from_mins(2))), 120);
         assert_eq!(wait(RetryAfter::Wait(Duration::from_secs(u64::from(u32::MAX)))), 3600);
         let date = std::time::UNIX_EPOCH + Duration::from_secs(784_111_807);
         assert_eq!(wait(RetryAfter::At(date)), 30);

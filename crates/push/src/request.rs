@@ -27,8 +27,8 @@ pub(crate) fn webhook_id(config: &PushConfig, entry: &Entry) -> String {
         hash.update([0]);
     }
     let hash = hash.finalize();
-    let digits: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    format!("evt_{digits}")
+    let (number, _) = hash.split_first_chunk::<16>().expect("the hash has 32 bytes");
+    format!("evt_{:032x}", u128::from_be_bytes(*number))
 }
 
 pub(crate) fn headers(

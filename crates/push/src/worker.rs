@@ -24,7 +24,7 @@ const LEASES: usize = 64;
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The queue is looked at so often even if nothing is due: the clock may have been set.
-const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 
 /// How long calls may go on when the gateway stops. Those that have not ended are repeated after the next start, with the same ids.
 const DRAIN: Duration = Duration::from_secs(3);

@@ -123,9 +123,8 @@ impl Receiver {
                 changed.await;
             }
         };
-        if tokio::time::timeout(limit, waiting).await.is_err() {
-            panic!("within {limit:?} it did not happen that {what}: {:#?}", self.received());
-        }
+        let done = tokio::time::timeout(limit, waiting).await;
+        assert!(done.is_ok(), "within {limit:?} it did not happen that {what}: {:#?}", self.received());
     }
 }
 

@@ -84,7 +84,7 @@ impl Push {
         &mut self,
         task: &TaskId,
         at: Timestamp,
-        events: impl Iterator<Item = &'a TaskEvent> + Clone,
+        events: &(impl Iterator<Item = &'a TaskEvent> + Clone),
     ) {
         if self.configs.is_empty() {
             return;

@@ -276,7 +276,7 @@ impl State {
         }));
         self.asks.change(&append.task, append.asks, append.at);
         let (head, is_over) = (row.seq(), row.state().is_terminal());
-        self.push.note_growth(&append.task, append.at, append.events.iter());
+        self.push.note_growth(&append.task, append.at, &append.events.iter());
         if is_over {
             self.asks.drop_open(&append.task, append.at);
             self.note_end(&append.task);
