@@ -31,12 +31,12 @@ pub(crate) fn push(
         match command {
             PushCommand::Dead(_) => dead(&store).await,
             PushCommand::Replay(letters) => {
-                let done = each(&store, letters, |store, number| store.replay(number)).await?;
+                let done = each(&store, letters, PushQueue::replay).await?;
                 output::print(format_args!("{} will be sent again when the gateway starts.", counted(done)));
                 Ok(())
             }
             PushCommand::Drop(letters) => {
-                let done = each(&store, letters, |store, number| store.drop_dead(number)).await?;
+                let done = each(&store, letters, PushQueue::drop_dead).await?;
                 output::print(format_args!("Dropped {}.", counted(done)));
                 Ok(())
             }
@@ -84,9 +84,10 @@ async fn each<'s, F>(
 where
     F: Future<Output = longshore_model::Result<bool>>,
 {
-    let numbers = match letters.all {
-        true => all(store).await?.iter().map(|letter| letter.number).collect(),
-        false => letters.numbers.clone(),
+    let numbers = if letters.all {
+        all(store).await?.iter().map(|letter| letter.number).collect()
+    } else {
+        letters.numbers.clone()
     };
     let mut done = 0;
     for number in numbers {
