@@ -47,7 +47,10 @@ fn every_shell_completes_every_command() {
 /// The bash that reads them is the judge.
 #[test]
 fn bash_offers_commands_and_values() {
-    let script = Sandbox::new().run(&["completions", "bash"]).stdout;
+    let sandbox = Sandbox::new();
+    // Too long for an argument.
+    let script = sandbox.workspace().join("completions.bash");
+    std::fs::write(&script, sandbox.run(&["completions", "bash"]).stdout).unwrap();
     for (line, expected) in [
         ("longshore ta", "tasks"),
         ("longshore tasks w", "watch"),
@@ -58,8 +61,9 @@ fn bash_offers_commands_and_values() {
         let last = line.split(' ').count() - 1;
         let before = line.rsplit(' ').nth(1).unwrap();
         let ask = format!(
-            "{script}\nCOMP_WORDS=({words}); COMP_CWORD={last}; COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}\n\
-             _longshore longshore \"${{COMP_WORDS[$COMP_CWORD]}}\" '{before}' && printf '%s\\n' \"${{COMPREPLY[@]}}\""
+            "source '{}'\nCOMP_WORDS=({words}); COMP_CWORD={last}; COMP_LINE='{line}'; COMP_POINT=${{#COMP_LINE}}\n\
+             _longshore longshore \"${{COMP_WORDS[$COMP_CWORD]}}\" '{before}' && printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            script.display()
         );
         let output = Command::new("bash").args(["-c", &ask]).stdin(Stdio::null()).output().unwrap();
         let offered = String::from_utf8(output.stdout).unwrap();
