@@ -31,12 +31,13 @@ from grpc_channel import channels
 from sdk import ask, fold, gather, send, texts
 
 
-async def test_the_card_names_both_bindings_and_what_opens_them(card):
+async def test_the_card_names_every_binding_and_what_opens_them(card):
     assert card.name
     assert card.capabilities.streaming
     assert card.capabilities.push_notifications
     interfaces = {(interface.protocol_binding, interface.protocol_version) for interface in card.supported_interfaces}
-    assert interfaces == {(binding, version) for binding in ('JSONRPC', 'HTTP+JSON', 'GRPC') for version in ('1.0', '0.3')}
+    bindings = ('JSONRPC', 'HTTP+JSON', 'GRPC', 'urn:longshore:binding:websocket:v1')
+    assert interfaces == {(binding, version) for binding in bindings for version in ('1.0', '0.3')}
     assert card.skills and all(skill.id and skill.description and skill.tags for skill in card.skills)
     schemes = [scheme.http_auth_security_scheme.scheme.lower() for scheme in card.security_schemes.values()]
     assert schemes == ['bearer']

@@ -94,7 +94,7 @@ async def test_every_binding_works_over_tls_with_a_client_certificate(gateway, t
             card = await A2ACardResolver(http, url).get_agent_card()
             for interface in card.supported_interfaces:
                 # The address of gRPC has no scheme.
-                assert interface.url.startswith('https://') or interface.protocol_binding == 'GRPC'
+                assert interface.url.startswith(('https://', 'wss://')) or interface.protocol_binding == 'GRPC'
             assert [scheme.WhichOneof('scheme') for scheme in card.security_schemes.values()] == ['mtls_security_scheme']
             for binding in ('JSONRPC', 'HTTP+JSON', 'GRPC'):
                 options = {

@@ -1,6 +1,5 @@
 """Push configurations with the official SDK of 0.3, over both bindings. It can neither list nor delete them."""
 
-from a2a.client import ClientConfig, ClientFactory
 from a2a.types import (
     GetTaskPushNotificationConfigParams,
     PushNotificationAuthenticationInfo,
@@ -35,10 +34,8 @@ async def test_a_configuration_is_created_and_read(connect):
     check(await client.get_task_callback(read), task, 'hook')
 
 
-async def test_a_send_brings_its_configuration(http, card, binding):
-    options = {'push_notification_configs': [config(id='hook')], 'streaming': False}
-    options |= {'httpx_client': http, 'supported_transports': [binding]}
-    client = ClientFactory(ClientConfig(**options)).create(card)
+async def test_a_send_brings_its_configuration(connect):
+    client = connect(push_notification_configs=[config(id='hook')], streaming=False)
     task = await send(client, ask('scn:text n=1'))
     read = GetTaskPushNotificationConfigParams(id=task.id, push_notification_config_id='hook')
     check(await client.get_task_callback(read), task, 'hook')

@@ -1,18 +1,15 @@
 """Push notifications, read with the types of the official SDK of 0.3."""
 
-from a2a.client import ClientConfig, ClientFactory
 from a2a.types import PushNotificationAuthenticationInfo, PushNotificationConfig, Task, TaskState
 
 from hooks import hook  # noqa: F401 (pytest finds fixtures by name)
 from test_sdk03 import ask, send
 
 
-async def test_a_notification_is_the_task(http, card, binding, hook):  # noqa: F811
+async def test_a_notification_is_the_task(connect, hook):  # noqa: F811
     secret = PushNotificationAuthenticationInfo(schemes=['Bearer'], credentials='knows-me')
     config = PushNotificationConfig(url=hook.url, token='told', authentication=secret)
-    options = {'push_notification_configs': [config], 'streaming': False}
-    options |= {'httpx_client': http, 'supported_transports': [binding]}
-    client = ClientFactory(ClientConfig(**options)).create(card)
+    client = connect(push_notification_configs=[config], streaming=False)
     task = await send(client, ask('scn:text n=2'))
     headers, body = await hook.next()
 

@@ -98,11 +98,12 @@ async def refused(call, *, code, http, binding):
         assert error.value.status_code == http
 
 
-async def test_the_card_names_both_bindings_and_what_opens_them(card):
+async def test_the_card_names_every_binding_and_what_opens_them(card):
     assert card.protocol_version.startswith('0.3')
     assert card.preferred_transport == 'HTTP+JSON'
     interfaces = {interface.transport for interface in card.additional_interfaces}
-    assert interfaces | {card.preferred_transport} == {'JSONRPC', 'HTTP+JSON', 'GRPC'}
+    websocket = 'urn:longshore:binding:websocket:v1'
+    assert interfaces | {card.preferred_transport} == {'JSONRPC', 'HTTP+JSON', 'GRPC', websocket}
     assert card.capabilities.streaming
     assert card.capabilities.push_notifications
     assert card.supports_authenticated_extended_card

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use longshore_edge::contract::Deployment;
 use longshore_edge::{Credentials, Edge, EdgeConfig, Limits, Listeners};
-use longshore_engine::port::SystemClock;
-use longshore_engine::{Engine, EngineConfig, EngineParts, Tasks};
+use longshore_engine::port::{BoxFuture, Receivers, SystemClock};
+use longshore_engine::{Engine, EngineConfig, EngineParts, PushParts, PushRules, Tasks};
 use longshore_grpc::rpc::{ErrorInfo, RetryInfo, Status as Details};
 use longshore_grpc::v1::a2a_service_client::A2aServiceClient;
 use longshore_grpc::v1::stream_response::Payload;
 use longshore_grpc::well_known::Kind;
 use longshore_grpc::{Messages, Services, v1, v03};
+use longshore_model::{FieldViolation, PushRequest};
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
 use prost::Message as _;
 use tokio::net::TcpListener;
@@ -53,15 +54,22 @@ impl Gateway {
         config.grpc = Some(&Messages);
         configure(&mut config);
         let tasks = Tasks::new();
+        let store = Arc::new(longshore_store::memory());
+        let push = PushParts {
+            configs: Arc::clone(&store) as _,
+            receivers: Arc::new(AnyReceiver),
+            rules: PushRules::default(),
+        };
         let engine = Engine::new(EngineParts {
-            store: Arc::new(longshore_store::memory()),
+            store,
             agent,
             control: None,
             clock: Arc::new(SystemClock),
             tasks: tasks.clone(),
             metrics: Arc::clone(&config.metrics),
             config: EngineConfig { names: longshore_edge::wire_names(), ..EngineConfig::default() },
-        });
+        })
+        .with_push(push);
         let [tcp, grpc] = [listener().await, listener().await];
         let (address, own) = (tcp.local_addr().unwrap(), grpc.local_addr().unwrap());
         let listeners = Listeners { tcp: Some(tcp), grpc: Some(grpc), ..Listeners::default() };
@@ -82,6 +90,16 @@ impl Gateway {
         let turn = self.turns.recv().await.unwrap();
         let Some(Payload::Task(task)) = next(&mut events).await.payload else { panic!("no task first") };
         (events, turn, task.id)
+    }
+}
+
+/// Lets every URL be registered. Nothing is delivered in these tests.
+#[derive(Debug)]
+struct AnyReceiver;
+
+impl Receivers for AnyReceiver {
+    fn check<'a>(&'a self, _request: &'a PushRequest) -> BoxFuture<'a, Result<(), FieldViolation>> {
+        Box::pin(async { Ok(()) })
     }
 }
 
@@ -209,8 +227,54 @@ async fn readers_of_both_packages_see_the_same_task() {
 }
 
 #[tokio::test]
+async fn push_configurations_are_those_of_the_other_package() {
+    let mut gateway = Gateway::start(|_| {}).await;
+    let (_events, _turn, task) = gateway.stream("m1").await;
+    let mut client = gateway.client().await;
+    let mut old = v03::a2a_service_client::A2aServiceClient::new(channel(gateway.address).await);
+    let old_of = |mut request: Request<_>| {
+        request.metadata_mut().remove("a2a-version");
+        request
+    };
+
+    let url = "https://hooks.example.com/a".to_owned();
+    let config = v1::TaskPushNotificationConfig {
+        task_id: task.clone(),
+        id: "hook".to_owned(),
+        url: url.clone(),
+        token: "secret".to_owned(),
+        ..v1::TaskPushNotificationConfig::default()
+    };
+    let made = client.create_task_push_notification_config(of("ada", config)).await.unwrap().into_inner();
+    assert_eq!((made.id.as_str(), made.url.as_str(), made.token.as_str()), ("hook", url.as_str(), ""));
+    let name = format!("tasks/{task}/pushNotificationConfigs/hook");
+    let read = v03::GetTaskPushNotificationConfigRequest { name: name.clone() };
+    let read = old.get_task_push_notification_config(old_of(of("ada", read))).await.unwrap().into_inner();
+    assert_eq!(read.name, name);
+    assert_eq!(read.push_notification_config.unwrap().url, url);
+
+    let list = v1::ListTaskPushNotificationConfigsRequest { task_id: task.clone(), ..Default::default() };
+    let listed = client.list_task_push_notification_configs(of("ada", list.clone())).await.unwrap();
+    assert_eq!(listed.into_inner().configs.len(), 1);
+    let of_another = client.list_task_push_notification_configs(of("bob", list.clone())).await.unwrap_err();
+    assert_eq!(reason(&of_another), (Code::NotFound, "TASK_NOT_FOUND".to_owned()));
+    let delete = v1::DeleteTaskPushNotificationConfigRequest {
+        task_id: task,
+        id: "hook".to_owned(),
+        ..Default::default()
+    };
+    client.delete_task_push_notification_config(of("ada", delete)).await.unwrap();
+    let listed = client.list_task_push_notification_configs(of("ada", list)).await.unwrap();
+    assert!(listed.into_inner().configs.is_empty());
+}
+
+#[tokio::test]
 async fn errors_have_their_reason() {
-    let mut gateway = Gateway::start(|config| config.max_body_bytes = 10_000).await;
+    let mut gateway = Gateway::start(|config| {
+        config.max_body_bytes = 10_000;
+        config.deployment.push = false;
+    })
+    .await;
     let (_events, _turn, task) = gateway.stream("m1").await;
     let mut client = gateway.client().await;
 

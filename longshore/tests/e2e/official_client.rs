@@ -20,6 +20,9 @@ use longshore_testkit::gateway::{Gateway, Setup, TOKEN};
 /// No call takes longer, not even in the first turn of a new OpenCode.
 const PATIENCE: Duration = Duration::from_secs(45);
 
+/// The name of the binding of WebSockets, which only Longshore has.
+const WEBSOCKET: &str = "urn:longshore:binding:websocket:v1";
+
 pub(crate) type Client = A2AClient<Box<dyn Transport>>;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,9 +39,11 @@ async fn the_official_client_uses_every_operation_over_both_bindings() {
         (TRANSPORT_PROTOCOL_JSONRPC, "1.0"),
         (TRANSPORT_PROTOCOL_HTTP_JSON, "1.0"),
         (TRANSPORT_PROTOCOL_GRPC, "1.0"),
+        (WEBSOCKET, "1.0"),
         (TRANSPORT_PROTOCOL_HTTP_JSON, "0.3"),
         (TRANSPORT_PROTOCOL_JSONRPC, "0.3"),
         (TRANSPORT_PROTOCOL_GRPC, "0.3"),
+        (WEBSOCKET, "0.3"),
     ];
     assert_eq!(offered, expected);
     assert_eq!(card.capabilities.streaming, Some(true), "{card:#?}");
