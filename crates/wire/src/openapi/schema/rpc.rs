@@ -156,6 +156,9 @@ fn results(deployment: &Deployment) -> Vec<Value> {
             }
         }
     }
+    // The results of a deletion, of 1.0 and of 0.3.
+    results.push(json!({"title": "Deleted", "type": "object", "maxProperties": 0}));
+    results.push(json!({"title": "V03Deleted", "type": "null"}));
     for method in methods::enabled(deployment) {
         for version in ProtocolVersion::ALL {
             let result = reference(&methods::schema::result_name(method.result, version));
