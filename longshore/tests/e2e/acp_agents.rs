@@ -1,5 +1,7 @@
 //! Real agents that speak ACP, offline, with a scripted model: one path for each.
 
+use std::time::Duration;
+
 use a2a::TRANSPORT_PROTOCOL_JSONRPC as BINDING;
 use longshore_demo_model::DemoModel;
 use longshore_testkit::gateway::{Gateway, TOKEN, kill};
@@ -7,7 +9,7 @@ use longshore_testkit::raw;
 use serde_json::{Value, json};
 
 use crate::acp_matrix::{after_restart, before_restart};
-use crate::client::{Client, message, message_in};
+use crate::client::{Client, PATIENCE, message, message_in};
 use crate::frames::{check_log, explanation, state, state_of, task_id};
 use crate::harness::scenario;
 use crate::official_client::{connect, discover};
@@ -136,14 +138,23 @@ async fn send_and_stream(client: &Client) {
 
 /// Before the path with its permissions, which show that later turns have the default mode again.
 async fn modes(gateway: &Gateway, client: &Client, agent: &RealAgent) {
-    let extended = client.call("GetExtendedAgentCard", json!({})).await;
+    // An agent names its commands some time after its first session has begun.
+    let named_commands = async {
+        loop {
+            let extended = client.call("GetExtendedAgentCard", json!({})).await;
+            if extended["skills"].to_string().contains(r#""id":"command."#) {
+                return extended;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let extended = tokio::time::timeout(PATIENCE, named_commands).await.expect("the card lists commands");
     let extensions = extended["capabilities"]["extensions"].as_array().expect("a list").iter();
     let offered: Vec<&Value> = extensions.filter_map(|entry| entry["params"].get("modes")).collect();
     let [offered] = offered[..] else { panic!("one list of modes: {extended:#}") };
     let ids = offered["choices"].as_array().expect("a list").iter().map(|mode| &mode["id"]);
     assert!(ids.into_iter().any(|id| id == agent.other_mode), "{offered:#}");
     assert!(offered["default"].is_string(), "{offered:#}");
-    assert!(extended["skills"].to_string().contains(r#""id":"command."#), "{:#}", extended["skills"]);
 
     let in_mode = |mode: &str, prompt: &str| {
         let mut message = message(prompt);
