@@ -68,6 +68,7 @@ KITS = [
         runs=(
             Run('JSON-RPC', ('tests/compatibility', '--transport=jsonrpc')),
             Run('REST', ('tests/compatibility', '--transport=http_json')),
+            Run('gRPC', ('tests/compatibility', '--transport=grpc')),
             Run('the card of 1.0 alone', ('tests/compatibility/agent_card',), base='/a2a/1.0'),
         ),
     ),
