@@ -9,6 +9,7 @@ LONGSHORE_SUT is the gateway's `host:port`, LONGSHORE_TOKEN the token. Loaded wi
 import os
 import pathlib
 
+import grpc
 import httpx
 import pytest
 
@@ -60,6 +61,36 @@ def patch_httpx() -> None:
     httpx.Client.send, httpx.AsyncClient.send = send, send_async
 
 
+class Interceptor(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor):
+    """Adds the credential to the calls of a gRPC channel."""
+
+    def __init__(self, host: str) -> None:
+        self.host = host
+
+    def intercept_unary_unary(self, continuation, details, request):
+        return continuation(self.with_credential(details), request)
+
+    def intercept_unary_stream(self, continuation, details, request):
+        return continuation(self.with_credential(details), request)
+
+    def with_credential(self, details: grpc.ClientCallDetails) -> grpc.ClientCallDetails:
+        """The details of a call, with the credential if there was none."""
+        metadata = dict(details.metadata or ())
+        add_credential(metadata, self.host)
+        # gRPC accepts only names in lowercase.
+        return details._replace(metadata=[(name.lower(), value) for name, value in metadata.items()])
+
+
+def patch_grpc() -> None:
+    """Adds the credential to calls of gRPC."""
+    original = grpc.insecure_channel
+
+    def insecure_channel(target: str, *options, **named):
+        return grpc.intercept_channel(original(target, *options, **named), Interceptor(target))
+
+    grpc.insecure_channel = insecure_channel
+
+
 def patch_requests() -> None:
     """Adds the credential to requests of `requests`, except in tests that check a missing credential."""
     try:
@@ -77,4 +108,5 @@ def patch_requests() -> None:
 
 
 patch_httpx()
+patch_grpc()
 patch_requests()
