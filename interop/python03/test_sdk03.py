@@ -102,8 +102,7 @@ async def test_the_card_names_every_binding_and_what_opens_them(card):
     assert card.protocol_version.startswith('0.3')
     assert card.preferred_transport == 'HTTP+JSON'
     interfaces = {interface.transport for interface in card.additional_interfaces}
-    websocket = 'urn:longshore:binding:websocket:v1'
-    assert interfaces | {card.preferred_transport} == {'JSONRPC', 'HTTP+JSON', 'GRPC', websocket}
+    assert interfaces | {card.preferred_transport} == {'JSONRPC', 'HTTP+JSON', 'GRPC'}
     assert card.capabilities.streaming
     assert card.capabilities.push_notifications
     assert card.supports_authenticated_extended_card

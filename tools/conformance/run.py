@@ -162,7 +162,7 @@ def gateway(place: pathlib.Path):
         flags = ['--port', '0', '--data-dir', place / 'data', '--workspace', said['directory']]
         # The kits send many messages with the same id, and read only the first artifact.
         flags += ['--idempotency-window', '0', '--thinking-exposure', 'none']
-        # The 0.3 kit refuses a card that names a binding which it does not know.
+        # The 1.0 kit skips a test of a card that names a binding which it does not know.
         flags += ['--websocket-path', 'off']
         settings = {
             'A2A_BEARER_TOKEN': TOKEN,

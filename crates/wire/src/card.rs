@@ -91,7 +91,10 @@ fn write_transports(object: &mut ObjectWriter<'_>, card: &Card) {
         object.text("url", &preferred.url);
         object.text("preferredTransport", binding_name(preferred.binding));
     }
-    object.array("additionalInterfaces", interfaces(card, ProtocolVersion::V03), |out, interface| {
+    // Strict clients of 0.3 refuse a whole card with a transport that they do not know.
+    let known = |interface: &&Interface| interface.binding != Binding::WebSocket;
+    let listed = interfaces(card, ProtocolVersion::V03).filter(known);
+    object.array("additionalInterfaces", listed, |out, interface| {
         let mut object = ObjectWriter::begin(out);
         object.text("url", &interface.url);
         object.text("transport", binding_name(interface.binding));
