@@ -77,6 +77,7 @@ fn an_opencode_that_was_not_tested() {
     let printed = ended.stdout.split("A first request:").next().unwrap().to_owned();
     let line = printed.lines().find(|line| line.starts_with("  token")).unwrap().to_owned();
     let printed = printed.replace(&line, "  token      [command]").replace(&url, "[url]");
+    let printed = printed.replace(&url.replacen("http", "ws", 1), "[websocket]");
     insta::assert_snapshot!(words(&sandbox, &FinishedRun { stdout: printed, ..ended }));
 }
 

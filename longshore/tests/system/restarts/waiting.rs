@@ -16,7 +16,9 @@ async fn printed(
     last: &str,
 ) -> String {
     gateway.says(last).await;
-    let printed = gateway.said().replace(&installation.url(), "[url]").replace(&fake.url(), "[opencode]");
+    let url = installation.url();
+    let printed = gateway.said().replace(&url, "[url]").replace(&fake.url(), "[opencode]");
+    let printed = printed.replace(&url.replacen("http", "ws", 1), "[websocket]");
     let mut printed =
         printed.replace(fake.directory(), "[workspace]").replace(env!("CARGO_PKG_VERSION"), "[version]");
     if let Some(at) = printed.find("hello-") {
