@@ -20,7 +20,7 @@ pub(crate) struct Banner<'a> {
     pub(crate) local_url: Option<&'a str>,
     /// The URL in the card. `None`: the gateway has only the socket, and no other URL was configured.
     pub(crate) public_url: Option<&'a str>,
-    /// The URL of gRPC in the card, if it differs from the other one.
+    /// The URL of gRPC in the card. `None`: the card names no gRPC.
     pub(crate) grpc_url: Option<&'a str>,
     /// The URL of WebSockets. `None`: they are switched off.
     pub(crate) websocket: Option<&'a str>,
@@ -81,7 +81,7 @@ impl Banner<'_> {
         if let Some(local) = self.local_url.filter(|local| Some(*local) != self.public_url) {
             let _ = writeln!(text, "  listener   {local}");
         }
-        if let Some(grpc) = self.grpc_url.filter(|grpc| Some(*grpc) != self.public_url) {
+        if let Some(grpc) = self.grpc_url {
             let _ = writeln!(text, "  gRPC       {grpc}");
         }
         if let Some(socket) = self.socket {
@@ -146,7 +146,7 @@ mod tests {
             agent: "OpenCode (demo model)",
             local_url: Some("http://127.0.0.1:8000"),
             public_url: Some("https://agent.example.com"),
-            grpc_url: None,
+            grpc_url: Some("https://agent.example.com"),
             websocket: Some("wss://agent.example.com/ws"),
             socket: None,
             token,

@@ -413,6 +413,10 @@ fn write_private_with(
     file.sync_all()?;
     prepare(&file)?;
     std::fs::rename(draft, path)?;
+    // The new name must survive a loss of power: a key may seal secrets from now on.
+    if let Some(directory) = path.parent() {
+        File::open(directory)?.sync_all()?;
+    }
     Ok(file)
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct OpenListeners {
     pub(crate) noted: Option<NotedAddress>,
     pub(crate) listeners: Listeners,
     pub(crate) addresses: Addresses,
-    /// The address of the TCP listener.
+    /// The address of the TCP listener, or else that of the listener for gRPC alone. Both have the same host.
     pub(crate) bound: Option<SocketAddr>,
     pub(crate) tls_files: Option<TlsFiles>,
     pub(crate) socket_file: Option<SocketFile>,
@@ -83,7 +83,8 @@ impl OpenListeners {
             None => None,
         };
         let grpc_bound = grpc.as_ref().map(TcpListener::local_addr).transpose()?;
-        if let Some(bound) = bound.or(grpc_bound) {
+        let any_bound = bound.or(grpc_bound);
+        if let Some(bound) = any_bound {
             check_encryption(plan, bound)?;
         }
         let unix = match &listen.unix {
@@ -93,7 +94,7 @@ impl OpenListeners {
         let (unix, socket_file) = unix.unzip();
         let addresses = addresses(bound, grpc_bound, plan);
         let listeners = Listeners { tcp, grpc, tls: tls_files.as_ref().map(TlsFiles::tls), unix };
-        Ok(Self { noted: None, listeners, addresses, bound, tls_files, socket_file })
+        Ok(Self { noted: None, listeners, addresses, bound: any_bound, tls_files, socket_file })
     }
 
     /// The address that decides about limits: on a unix socket all clients are on this machine.

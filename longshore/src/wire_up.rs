@@ -76,7 +76,8 @@ pub(crate) async fn prepare(
     open.noted = open.local().and_then(|local| data_dir.note_address(&local));
     let (connections, lowered) = limits::connections(plan.limits.connections, limits::open_files());
     let edge_limits = limited::edge_limits(plan, open.address(), connections);
-    let warnings = open.bound.map(|bound| edge_limits.warnings(&open.addresses.public, bound));
+    let urls = &open.addresses;
+    let warnings = open.bound.map(|bound| edge_limits.warnings(&urls.public, urls.grpc.as_deref(), bound));
     let warnings = warnings.unwrap_or_default().into_iter();
     for warning in warnings.chain(limited::warning(plan, open.address())).chain(lowered) {
         output::warn(warning);

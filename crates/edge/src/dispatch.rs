@@ -82,6 +82,7 @@ impl Dispatcher {
     ) -> Self {
         // Methods that the agent does not support are neither documented nor served.
         config.deployment.control = engine.has_control();
+        config.deployment.grpc = config.grpc.is_some();
         if config.grpc.is_none() {
             config.deployment.grpc_url = None;
         }
@@ -152,7 +153,9 @@ impl Dispatcher {
         if target.is_websocket() {
             websocket::take_token(&mut parts.headers);
         }
-        let requested = RequestedVersion::read(&parts, target.base, self.missing_version);
+        // Each version has a service of gRPC for itself, and clients generated from its descriptors send no version.
+        let missing = if grpc.is_some() { MissingVersion::ByRequest } else { self.missing_version };
+        let requested = RequestedVersion::read(&parts, target.base, missing);
         let trace = trace::from_headers(&parts.headers);
         // At the highest level, so that every log line has the span, whatever level is configured.
         let span = tracing::error_span!("request", trace_id = %trace.trace_id());

@@ -41,8 +41,9 @@ impl Gate {
         let EdgeConfig { limits, metrics, deployment, credentials, .. } = config;
         let challenge = HeaderValue::try_from(credentials.challenge())
             .expect("the challenges consist of fixed words that a header may hold");
+        let urls = [Some(deployment.public_url.as_str()), deployment.grpc_url.as_deref()];
         Self {
-            guard: Guard::new(&limits, &deployment.public_url, bound, Arc::clone(&metrics)),
+            guard: Guard::new(&limits, urls.into_iter().flatten(), bound, Arc::clone(&metrics)),
             rate_limiter: RateLimiter::new(&limits, metrics),
             throttle: FairThrottle::for_current_runtime(),
             credentials,

@@ -61,6 +61,9 @@ pub(crate) fn is_call(parts: &Parts) -> bool {
         && media.strip_prefix(CONTENT).is_some_and(|format| matches!(format, "" | "+proto"))
 }
 
+/// In place of an event that cannot be written as a message. It is shorter than any message with its prefix.
+const UNWRITABLE: &[u8] = b"!";
+
 /// An event with its prefix. All readers of its form share these bytes.
 pub(crate) fn event(
     protobuf: &dyn Protobuf,
@@ -71,12 +74,22 @@ pub(crate) fn event(
     match protobuf.event(version, cursor, json) {
         Ok(message) => framed(&message),
         Err(error) => {
-            // The encoders write only JSON that fits the message.
-            debug_assert!(false, "{error:?}");
             reply::log(&error, "event");
-            Bytes::new()
+            Bytes::from_static(UNWRITABLE)
         }
     }
+}
+
+/// Refuses an event that could not be written, because a reader must not miss it without knowing.
+pub(crate) fn check_written(id: Option<EventId>, event: &[u8]) -> Result<()> {
+    if event != UNWRITABLE {
+        return Ok(());
+    }
+    let cursor = id.map(|id| format!(" {id}")).unwrap_or_default();
+    let text = format!(
+        "The event{cursor} cannot be written as a message of gRPC; read the task over JSON-RPC or HTTP+JSON."
+    );
+    Err(Error::new(ErrorKind::Internal, text))
 }
 
 fn framed(message: &[u8]) -> Bytes {

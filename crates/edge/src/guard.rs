@@ -52,8 +52,14 @@ struct LoopbackSite {
 }
 
 impl Guard {
-    pub(crate) fn new(limits: &Limits, public_url: &str, bound: Bound, metrics: Arc<Metrics>) -> Self {
-        let own = own_origin(public_url);
+    /// `urls`: where clients reach the gateway.
+    pub(crate) fn new<'a>(
+        limits: &Limits,
+        urls: impl Iterator<Item = &'a str> + Clone,
+        bound: Bound,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let own = urls.clone().filter_map(own_origin);
         let loopback = bound.address.filter(|address| is_loopback(*address));
         Self {
             origins: limits
@@ -67,10 +73,7 @@ impl Guard {
             } else if loopback.is_some() {
                 // A page can let any name of its own resolve to a loopback address. One loopback name stands for all.
                 Some(
-                    [AllowedHost::parse("localhost"), public_host(public_url)]
-                        .into_iter()
-                        .flatten()
-                        .collect(),
+                    AllowedHost::parse("localhost").into_iter().chain(urls.filter_map(public_host)).collect(),
                 )
             } else {
                 None
@@ -144,7 +147,7 @@ impl Guard {
 
 impl Limits {
     /// Warnings for the operator about the lists of allowed origins and hosts.
-    pub fn warnings(&self, public_url: &str, bound: SocketAddr) -> Vec<String> {
+    pub fn warnings(&self, public_url: &str, grpc_url: Option<&str>, bound: SocketAddr) -> Vec<String> {
         let mut warnings = Vec::new();
         for origin in &self.allowed_origins {
             let canonical = canonical_origin(origin);
@@ -170,11 +173,14 @@ impl Limits {
             }
             return warnings;
         }
-        let own = own_site(public_url);
-        let allowed = hosts.iter().filter_map(|(_, allowed)| allowed.as_ref());
-        let is_covered = own.is_none_or(|own| is_name_allowed(allowed, &own, is_loopback(bound)));
-        if !is_covered {
-            warnings.push(format!("the allowed hosts do not have the host of the public URL {public_url}"));
+        let urls = [("public URL", Some(public_url)), ("public URL of gRPC", grpc_url)];
+        for (name, url) in urls.into_iter().filter_map(|(name, url)| Some((name, url?))) {
+            let allowed = hosts.iter().filter_map(|(_, allowed)| allowed.as_ref());
+            let is_covered =
+                own_site(url).is_none_or(|own| is_name_allowed(allowed, &own, is_loopback(bound)));
+            if !is_covered {
+                warnings.push(format!("the allowed hosts do not have the host of the {name} {url}"));
+            }
         }
         warnings
     }

@@ -221,7 +221,7 @@ impl<S: Source> EventStream<S> {
     ) -> Result<Box<Self>> {
         let mut batch = EventBatch::new(settings.budget.bytes);
         let first_shown = opened.first.iter().find(|event| event.body.is_some()).and_then(|event| event.id);
-        opened.first.into_iter().for_each(|event| batch.push(event, &envelope));
+        opened.first.into_iter().try_for_each(|event| batch.push(event, &envelope))?;
         if let (true, true, Some(first)) = (batch.is_over_budget, batch.shown.is_empty(), first_shown) {
             return Err(settings.exceeded_at_first(&opened.task, first));
         }

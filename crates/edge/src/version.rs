@@ -8,7 +8,7 @@
 //!    paths at the root are 1.0. Extension methods have the same names in both versions. Without a version they count as 0.3,
 //!    because 0.3 clients do not activate extensions; if the caller activates one, they count as 1.0.
 //!
-//! A strict deployment treats every request without a version as 0.3.
+//! A strict deployment treats every request without a version as 0.3, except calls of gRPC: each version has a service of its own.
 
 use std::borrow::Cow;
 

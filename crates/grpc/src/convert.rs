@@ -1,6 +1,7 @@
 //! Converts the messages of the gateway's gRPC binding, through the generated types.
 
 mod names;
+mod repair;
 #[cfg(test)]
 mod tests;
 
@@ -226,5 +227,8 @@ fn message_of<M: Message + DeserializeOwned>(json: &[u8]) -> Result<Vec<u8>> {
 }
 
 fn read<M: DeserializeOwned>(json: &[u8]) -> Result<M> {
-    serde_json::from_slice(json).map_err(Error::internal)
+    let json = repair::flattened(json);
+    serde_json::from_slice(&json)
+        .or_else(|_| serde_json::from_slice(&repair::repaired(&json)))
+        .map_err(Error::internal)
 }

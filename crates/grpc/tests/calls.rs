@@ -413,6 +413,10 @@ async fn reflection_and_health_are_served_when_they_are_switched_on() {
     let mut watched = health.watch(of("ada", check)).await.unwrap().into_inner();
     assert_eq!(next(&mut watched).await.status(), ServingStatus::Serving);
 
+    let long = HealthCheckRequest { service: "x".repeat(5000) };
+    let long = health.check(long).await.unwrap_err();
+    assert_eq!(reason(&long), (Code::ResourceExhausted, "REQUEST_BODY_TOO_LARGE".to_owned()));
+
     let ask = |request| ServerReflectionRequest { host: String::new(), message_request: Some(request) };
     let (asking, asked) = mpsc::channel(1);
     asking.send(ask(MessageRequest::ListServices(String::new()))).await.unwrap();
@@ -431,4 +435,42 @@ async fn reflection_and_health_are_served_when_they_are_switched_on() {
     asking.send(ask(MessageRequest::FileContainingSymbol("lf.a2a.v1.Task".to_owned()))).await.unwrap();
     let found = next(&mut answers).await.message_response;
     assert!(matches!(found, Some(MessageResponse::FileDescriptorResponse(_))), "{found:?}");
+    gateway.shutdown.cancel();
+    let ended = tokio::time::timeout(PATIENCE, answers.message()).await.expect("the stream ends");
+    assert_eq!(reason(&ended.unwrap_err()), (Code::Unavailable, "UNAVAILABLE".to_owned()));
+    let ended = tokio::time::timeout(PATIENCE, watched.message()).await.expect("the stream ends");
+    assert_eq!(reason(&ended.unwrap_err()), (Code::Unavailable, "UNAVAILABLE".to_owned()));
+}
+
+#[tokio::test]
+async fn a_question_without_a_credential_must_arrive_in_time() {
+    let mut services = Services::default();
+    services.add_health().await;
+    let gateway = Gateway::start(|config| {
+        config.grpc_services = Some(Arc::new(services));
+        config.body_timeout = Duration::from_millis(50);
+    })
+    .await;
+    let mut raw = tonic::client::Grpc::new(channel(gateway.address).await);
+    raw.ready().await.unwrap();
+    let codec =
+        tonic_prost::ProstCodec::<HealthCheckRequest, tonic_health::pb::HealthCheckResponse>::default();
+    let path = PathAndQuery::from_static("/grpc.health.v1.Health/Check");
+    let silent = futures_util::stream::pending::<HealthCheckRequest>();
+    let call = raw.client_streaming(Request::new(silent), path, codec);
+    let late = tokio::time::timeout(PATIENCE, call).await.expect("the call ends").unwrap_err();
+    assert_eq!(late.code(), Code::InvalidArgument, "{late:?}");
+}
+
+#[tokio::test]
+async fn a_client_of_1_0_may_send_no_version() {
+    let old = |config: &mut EdgeConfig| {
+        config.deployment.missing_version = longshore_edge::contract::MissingVersion::V03;
+    };
+    let mut gateway = Gateway::start(old).await;
+    let (_events, _turn, task) = gateway.stream("m1").await;
+    let mut request = of("ada", get(&task));
+    request.metadata_mut().remove("a2a-version");
+    let found = gateway.client().await.get_task(request).await.unwrap().into_inner();
+    assert_eq!(found.id, task);
 }

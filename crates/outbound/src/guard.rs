@@ -90,7 +90,7 @@ impl fmt::Display for Refusal {
             Self::Scheme => f.write_str("the URL cannot be used: use https"),
             Self::Port => f.write_str("the gateway does not call this port; use 443"),
             Self::Host => f.write_str("the gateway's operator does not allow this host"),
-            // The same text for both: the answer must not tell which names exist in the own network.
+            // The same text for both: the answer does not tell which kind of address a name of the own network has.
             Self::LocalName | Self::Address(_) => f.write_str(
                 "the gateway calls only hosts on the public Internet, and those that its operator allows",
             ),

@@ -48,9 +48,14 @@ impl PushConfigs for DeliveredConfigs {
     ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             let key = (task.clone(), id.clone());
+            // A delete that is repeated, because its response was lost, waits for the end of the deliveries too.
             let delete = self.configs.delete(owner, task, id);
-            self.in_flight.change(&key, delete, |deleted| matches!(deleted, Ok(true))).await
+            self.in_flight.change(&key, delete, |deleted| matches!(deleted, Ok(_))).await
         })
+    }
+
+    fn ids<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<PushConfigId>>> {
+        self.configs.ids(owner, task)
     }
 
     fn counts<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, Result<PushCounts>> {

@@ -16,14 +16,12 @@ use crate::policy::{self, DeliveryRules, Health};
 /// After so many failures in a row, a host gets a pause: its circuit is open. After the pause one call tries it.
 const CIRCUIT_FAILURES: u32 = 5;
 
-/// How many leases wait for a free call of their host, for each call that may run. Others are given back to the queue.
+/// A host that is busy keeps at most this number times `calls_per_host` leases that wait for it. More are given back to the queue.
 const WAITING_PER_CALL: usize = 16;
 
-/// How many leases wait in all, for each call that may run. More are given back, so that hosts that hang leave room for others.
+/// All hosts together keep at most this number times `calls` leases that wait. More are given back to the queue, so that the leases of
+/// hosts that hang do not fill the memory.
 const ALL_WAITING_PER_CALL: usize = 4;
-
-/// How long a lease that finds no room is given back.
-const NO_ROOM: Duration = Duration::from_secs(1);
 
 /// The most hosts that are remembered only because they fail. More are forgotten, and begin without failures.
 const MAX_IDLE_HOSTS: usize = 4096;
@@ -57,8 +55,10 @@ pub(crate) enum Admission {
     Run,
     /// Keep the lease, and ask again when a call of the destination has ended.
     Wait,
-    /// Give the lease back for this time.
+    /// Give the lease back for this time: the host has a pause.
     Later(Duration),
+    /// Give the lease back: too much runs or waits already.
+    NoRoom,
 }
 
 /// A lease that waits for a call of its host to end, and since when.
@@ -122,16 +122,16 @@ impl Hosts {
         }
         if host.failures >= CIRCUIT_FAILURES && host.running > 0 {
             // One call tries the host.
-            return Admission::Later(NO_ROOM);
+            return Admission::NoRoom;
         }
         if host.running >= self.calls_per_host {
-            let is_full = host.waiting.len() >= self.calls_per_host * WAITING_PER_CALL
-                || self.waiting >= self.calls * ALL_WAITING_PER_CALL;
-            return if is_full { Admission::Later(NO_ROOM) } else { Admission::Wait };
+            let is_full = host.waiting.len() >= self.calls_per_host.saturating_mul(WAITING_PER_CALL)
+                || self.waiting >= self.calls.saturating_mul(ALL_WAITING_PER_CALL);
+            return if is_full { Admission::NoRoom } else { Admission::Wait };
         }
         let of_owner = self.of_owner.get(&destination.owner).copied().unwrap_or(0);
         let is_over_share = host.failures > 0 && self.suspects >= half || of_owner >= half;
-        if self.running >= self.calls || is_over_share { Admission::Later(NO_ROOM) } else { Admission::Run }
+        if self.running >= self.calls || is_over_share { Admission::NoRoom } else { Admission::Run }
     }
 
     pub(crate) fn wait(&mut self, destination: Destination, leased: Waiting) {
@@ -218,9 +218,9 @@ mod tests {
         assert_eq!(hosts.admit(&to("bob", "a"), now), Admission::Run);
         let second = hosts.begin(to("ada", "b"));
         // Half of all calls.
-        assert_eq!(hosts.admit(&to("ada", "c"), now), Admission::Later(NO_ROOM));
+        assert_eq!(hosts.admit(&to("ada", "c"), now), Admission::NoRoom);
         let _third = (hosts.begin(to("bob", "a")), hosts.begin(to("bob", "b")));
-        assert_eq!((hosts.room(), hosts.admit(&to("eve", "a"), now)), (0, Admission::Later(NO_ROOM)));
+        assert_eq!((hosts.room(), hosts.admit(&to("eve", "a"), now)), (0, Admission::NoRoom));
         hosts.end(second, Health::Well, now);
         assert_eq!((hosts.room(), hosts.admit(&to("eve", "a"), now)), (1, Admission::Run));
     }
@@ -239,7 +239,7 @@ mod tests {
         let after = now + pause;
         assert_eq!(hosts.admit(&to("ada", "a"), after), Admission::Run);
         let slot = hosts.begin(to("ada", "a"));
-        assert_eq!(hosts.admit(&to("ada", "a"), after), Admission::Later(NO_ROOM));
+        assert_eq!(hosts.admit(&to("ada", "a"), after), Admission::NoRoom);
         hosts.end(slot, Health::Failing, after);
         let Admission::Later(longer) = hosts.admit(&to("ada", "a"), after) else { panic!("no pause") };
         assert!(longer >= Duration::from_secs(1), "{longer:?}");
@@ -257,7 +257,7 @@ mod tests {
             hosts.end(slot, Health::Failing, now);
         }
         let _running = (hosts.begin(to("a", "a")), hosts.begin(to("b", "b")));
-        assert_eq!(hosts.admit(&to("c", "c"), now), Admission::Later(NO_ROOM));
+        assert_eq!(hosts.admit(&to("c", "c"), now), Admission::NoRoom);
         assert_eq!(hosts.admit(&to("d", "d"), now), Admission::Run);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use http::HeaderMap;
 use longshore_engine::RareLine;
 use longshore_engine::port::{Burial, Clock, LeasedPush, PushLease, PushQueue, PushRetry, Store};
@@ -50,6 +51,11 @@ impl Shared {
         if let Err(error) = self.queue.postpone(&leased.lease, retry).await {
             self.note_store_failure(&error);
         }
+    }
+
+    /// All at once, so that the store can write them together.
+    pub(crate) async fn give_back_all(&self, leases: Vec<(LeasedPush, std::time::Duration)>) {
+        join_all(leases.iter().map(|(leased, pause)| self.give_back(leased, *pause))).await;
     }
 
     pub(crate) fn note_store_failure(&self, error: &longshore_model::Error) {
@@ -108,7 +114,7 @@ impl Lane<'_> {
             let entries = store.read(owner, &config.task, cursor, READ).await?;
             let Some(first) = entries.first() else {
                 // News since the last read make the configuration due again.
-                queue.advance(&self.lease, cursor, None).await?;
+                queue.advance(&self.lease, cursor, None, false).await?;
                 return Ok(());
             };
             if first.seq != cursor.next() {
@@ -123,12 +129,12 @@ impl Lane<'_> {
                 if calls >= CALLS {
                     return self.yield_to_others(leased, (saved, before)).await;
                 }
-                if self.attempts == 0 && before > saved {
-                    // A retry need not read the events before this one again.
-                    if !queue.advance(&self.lease, before, Some(self.shared.lease_end())).await? {
-                        return Ok(());
-                    }
-                    self.forget_failures();
+                // A retry need not read the events before this one again.
+                if self.attempts == 0
+                    && before > saved
+                    && !queue.advance(&self.lease, before, Some(self.shared.lease_end()), false).await?
+                {
+                    return Ok(());
                 }
                 calls += 1;
                 if let Attempted::Stop = self.attempt(leased, &mut bodies, &entry, true).await? {
@@ -142,7 +148,9 @@ impl Lane<'_> {
     /// Ends the lease before the next event, which is due at once.
     async fn yield_to_others(&mut self, leased: &LeasedPush, (saved, cursor): (Seq, Seq)) -> Result<()> {
         let queue = &self.shared.queue;
-        if cursor > saved && !queue.advance(&leased.lease, cursor, Some(self.shared.lease_end())).await? {
+        if cursor > saved
+            && !queue.advance(&leased.lease, cursor, Some(self.shared.lease_end()), false).await?
+        {
             return Ok(());
         }
         let retry = PushRetry {
@@ -201,8 +209,8 @@ impl Lane<'_> {
                     let lag = std::time::Duration::from_millis(u64::try_from(lag).unwrap_or(0));
                     metrics.push_lag.observe(lag);
                 }
-                let is_held = queue.advance(&self.lease, entry.seq, keep).await?;
-                self.forget_failures();
+                let is_held = queue.advance(&self.lease, entry.seq, keep, true).await?;
+                (self.attempts, self.first_failed_at) = (0, None);
                 Ok(if is_held && keeps { Attempted::Done } else { Attempted::Stop })
             }
             Verdict::Retry(asked) => {
@@ -267,9 +275,5 @@ impl Lane<'_> {
             receiver = hosts::host_of(&leased.config.url), attempts = self.attempts,
             "delivered a push notification"
         );
-    }
-
-    fn forget_failures(&mut self) {
-        (self.attempts, self.first_failed_at) = (0, None);
     }
 }

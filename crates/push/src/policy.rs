@@ -21,7 +21,7 @@ pub struct DeliveryRules {
     pub attempts: u32,
     /// How long a receiver may fail. After that, each event gets one attempt until one succeeds.
     pub max_age: Duration,
-    /// Calls at a time in all. A quarter to a half of them can be in use by one owner, or by hosts that fail.
+    /// Calls at a time in all. One owner gets at most half of them, and so do the hosts whose last call failed.
     pub calls: usize,
     /// Calls at a time to one host, for one owner.
     pub calls_per_host: usize,

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt as _, StreamExt as _};
 use longshore_engine::port::{BoxFuture, Clock, LeasedPush, PushConfigs, PushQueue, Store};
 use longshore_engine::{RareLine, Tasks};
 use longshore_meter::Metrics;
@@ -19,6 +19,11 @@ use crate::transport::Transport;
 
 /// The most configurations that are leased at a time.
 const LEASES: usize = 64;
+
+/// How long a lease that finds no room is given back. If more than one batch of them is given back in a row, those of the second batch
+/// wait for twice this time, and so on, so that the configurations of a busy host do not become due faster than they are leased.
+const NO_ROOM: Duration = Duration::from_secs(1);
+const LONGEST_NO_ROOM: Duration = Duration::from_secs(10);
 
 /// How long the queue is left alone after it has failed.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
@@ -53,6 +58,8 @@ struct Worker {
     shared: Arc<Shared>,
     in_flight: Arc<InFlight>,
     hosts: Hosts,
+    /// How many leases found no room since the queue was last empty.
+    without_room: u32,
     tasks: Tasks,
 }
 
@@ -67,7 +74,7 @@ impl Delivery {
         let store_failures = RareLine::new();
         let shared = Arc::new(Shared { store, queue, transport, clock, metrics, rules, store_failures });
         let configs = Arc::new(DeliveredConfigs { configs, in_flight: Arc::clone(&in_flight) });
-        Self { configs, worker: Worker { shared, in_flight, hosts, tasks: Tasks::new() } }
+        Self { configs, worker: Worker { shared, in_flight, hosts, without_room: 0, tasks: Tasks::new() } }
     }
 
     /// The configurations for the engine. Nothing may change them otherwise.
@@ -101,39 +108,44 @@ impl Worker {
                 () = self.shared.queue.grown(), if self.hosts.room() > 0 => {}
                 () = tokio::time::sleep(next) => {}
             }
+            // Leasing takes long if the store is slow: more than one call may have ended meanwhile.
+            for _ in 0..lanes.len() {
+                let Some(Some((slot, health))) = lanes.next().now_or_never() else { break };
+                self.ended(&mut lanes, slot, health).await;
+            }
         }
     }
 
-    /// Starts what is due, as far as there is room. Returns how long nothing else will be due.
+    /// Leases one batch of what is due, and starts it as far as there is room. Returns how long nothing else will be due.
     async fn fill(&mut self, lanes: &mut FuturesUnordered<Lane>) -> Duration {
-        let looked_at = loop {
-            let room = self.hosts.room().min(LEASES);
-            if room == 0 {
-                return LONGEST_SLEEP;
-            }
-            let in_flight = Arc::clone(&self.in_flight);
-            let leasing = in_flight.leasing.lock().await;
-            let now = self.shared.now();
-            let due = self.shared.queue.due(now, room, self.shared.lease_end()).await;
-            let due = match due {
-                Ok(due) => due,
-                Err(error) => {
-                    self.shared.note_store_failure(&error);
-                    return STORE_PAUSE;
-                }
-            };
-            let is_all = due.len() < room;
-            let due: Vec<_> = due.into_iter().map(|leased| (self.register(&leased), leased)).collect();
-            drop(leasing);
-            for (registration, leased) in due {
-                self.place(lanes, registration, leased, Instant::now()).await;
-            }
-            if is_all {
-                break now;
+        let room = self.hosts.room().min(LEASES);
+        if room == 0 {
+            return LONGEST_SLEEP;
+        }
+        let in_flight = Arc::clone(&self.in_flight);
+        let leasing = in_flight.leasing.lock().await;
+        let due = match self.shared.queue.due(self.shared.now(), room, self.shared.lease_end()).await {
+            Ok(due) => due,
+            Err(error) => {
+                self.shared.note_store_failure(&error);
+                return STORE_PAUSE;
             }
         };
-        // What became due after the look is in the past by now, and must not be missed.
-        match self.shared.queue.next_due(looked_at).await {
+        let is_all = due.len() < room;
+        let due: Vec<_> = due.into_iter().map(|leased| (self.register(&leased), leased)).collect();
+        drop(leasing);
+        let since = Instant::now();
+        let mut refused = Vec::new();
+        for (registration, leased) in due {
+            refused.extend(self.place(lanes, registration, leased, since));
+        }
+        self.shared.give_back_all(refused).await;
+        if !is_all {
+            // The next batch follows, after the calls that have ended have made room.
+            return Duration::ZERO;
+        }
+        self.without_room = 0;
+        match self.shared.queue.next_due().await {
             Ok(next) => {
                 let now = self.shared.now();
                 let wait = next.map_or(i64::MAX, |next| next.0.saturating_sub(now.0)).max(1);
@@ -151,13 +163,14 @@ impl Worker {
         self.in_flight.register(key, leased.lease.number)
     }
 
-    async fn place(
+    /// Starts a delivery, or lets it wait for a call of its host to end. Returns a lease that must be given back, and for how long.
+    fn place(
         &mut self,
         lanes: &mut FuturesUnordered<Lane>,
         registration: Registration,
         leased: LeasedPush,
         since: Instant,
-    ) {
+    ) -> Option<(LeasedPush, Duration)> {
         let destination = Destination::of(&leased);
         match self.hosts.admit(&destination, Instant::now()) {
             Admission::Run => {
@@ -178,22 +191,30 @@ impl Worker {
                 lanes.push(Box::pin(async move { (slot, running.await.ok()) }));
             }
             Admission::Wait => self.hosts.wait(destination, (registration, leased, since)),
-            Admission::Later(pause) => self.shared.give_back(&leased, pause).await,
+            Admission::Later(pause) => return Some((leased, pause)),
+            Admission::NoRoom => {
+                let batches = self.without_room / LEASES as u32 + 1;
+                self.without_room = self.without_room.saturating_add(1);
+                return Some((leased, NO_ROOM.saturating_mul(batches).min(LONGEST_NO_ROOM)));
+            }
         }
+        None
     }
 
     async fn ended(&mut self, lanes: &mut FuturesUnordered<Lane>, slot: Slot, health: Option<Health>) {
         let waiting = self.hosts.end(slot, health.unwrap_or(Health::Unknown), Instant::now());
+        let mut refused = Vec::new();
         for (registration, leased, since) in waiting {
             // A configuration that has changed since is leased again.
             if registration.is_canceled() {
                 continue;
             }
             if since.elapsed() > self.shared.rules.lease() / 2 {
-                self.shared.give_back(&leased, Duration::ZERO).await;
+                refused.push((leased, Duration::ZERO));
             } else {
-                self.place(lanes, registration, leased, since).await;
+                refused.extend(self.place(lanes, registration, leased, since));
             }
         }
+        self.shared.give_back_all(refused).await;
     }
 }

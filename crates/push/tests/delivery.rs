@@ -7,10 +7,14 @@ use std::time::Duration;
 use http::{HeaderMap, StatusCode};
 use longshore_engine::Tasks;
 use longshore_engine::port::{
-    BoxFuture, Clock, NewPushConfig, PushConfigs, PushQueue as _, Retention, Store,
+    BoxFuture, Burial, Clock, LeasedPush, NewPushConfig, PushConfigs, PushLease, PushQueue, PushRetry,
+    Retention, Store,
 };
 use longshore_meter::Metrics;
-use longshore_model::{PushConfig, PushEvents, PushFormat, PushView, TaskEvent, TaskState, Timestamp};
+use longshore_model::{
+    DeadLetter, PushConfig, PushEvents, PushFormat, PushView, Result as ModelResult, Seq, TaskEvent,
+    TaskState, Timestamp,
+};
 use longshore_outbound::{Answer, ErrorKind, Post, RetryAfter};
 use longshore_push::{Delivery, DeliveryParts, DeliveryRules, Failure, Transport};
 use longshore_store::MemoryStore;
@@ -108,8 +112,82 @@ impl Clock for TokioClock {
     }
 }
 
+/// A queue on a slow disk.
+#[derive(Debug)]
+struct Slow {
+    store: Arc<MemoryStore>,
+    write: Duration,
+}
+
+impl Slow {
+    fn after<'a, T: 'a>(&'a self, done: BoxFuture<'a, ModelResult<T>>) -> BoxFuture<'a, ModelResult<T>> {
+        Box::pin(async move {
+            if !self.write.is_zero() {
+                tokio::time::sleep(self.write).await;
+            }
+            done.await
+        })
+    }
+}
+
+impl PushQueue for Slow {
+    fn due(
+        &self,
+        now: Timestamp,
+        limit: usize,
+        until: Timestamp,
+    ) -> BoxFuture<'_, ModelResult<Vec<LeasedPush>>> {
+        self.after(self.store.due(now, limit, until))
+    }
+
+    fn grown(&self) -> BoxFuture<'_, ()> {
+        self.store.grown()
+    }
+
+    fn next_due(&self) -> BoxFuture<'_, ModelResult<Option<Timestamp>>> {
+        self.store.next_due()
+    }
+
+    fn advance<'a>(
+        &'a self,
+        lease: &'a PushLease,
+        cursor: Seq,
+        keep: Option<Timestamp>,
+        is_accepted: bool,
+    ) -> BoxFuture<'a, ModelResult<bool>> {
+        self.after(self.store.advance(lease, cursor, keep, is_accepted))
+    }
+
+    fn postpone<'a>(&'a self, lease: &'a PushLease, retry: PushRetry) -> BoxFuture<'a, ModelResult<bool>> {
+        self.after(self.store.postpone(lease, retry))
+    }
+
+    fn bury<'a>(
+        &'a self,
+        lease: &'a PushLease,
+        dead: Burial,
+        keep: Option<Timestamp>,
+    ) -> BoxFuture<'a, ModelResult<bool>> {
+        self.after(self.store.bury(lease, dead, keep))
+    }
+
+    fn dead(&self, after: u64, limit: usize) -> BoxFuture<'_, ModelResult<Vec<DeadLetter>>> {
+        self.store.dead(after, limit)
+    }
+
+    fn replay(&self, number: u64) -> BoxFuture<'_, ModelResult<bool>> {
+        self.store.replay(number)
+    }
+
+    fn drop_dead(&self, number: u64) -> BoxFuture<'_, ModelResult<bool>> {
+        self.store.drop_dead(number)
+    }
+}
+
 struct Bench {
     store: Arc<MemoryStore>,
+    /// How long a write of the delivery takes.
+    write: Duration,
     /// The same, as the checks of stores take it.
     log: Arc<dyn Store>,
     receivers: Arc<Receivers>,
@@ -122,12 +200,21 @@ struct Bench {
 
 impl Bench {
     fn new(rules: DeliveryRules, script: impl FnMut(&Call) -> Reply + Send + 'static) -> Self {
+        Self::with_slow_queue(Duration::ZERO, rules, script)
+    }
+
+    fn with_slow_queue(
+        write: Duration,
+        rules: DeliveryRules,
+        script: impl FnMut(&Call) -> Reply + Send + 'static,
+    ) -> Self {
         let store = Arc::new(longshore_store::memory());
         let started = Instant::now();
         let mut bench = Self {
             log: store.clone(),
             configs: store.clone(),
             store,
+            write,
             receivers: Arc::new(Receivers {
                 script: Mutex::new(Box::new(script)),
                 calls: Mutex::default(),
@@ -147,7 +234,7 @@ impl Bench {
         let delivery = Delivery::new(DeliveryParts {
             store: self.store.clone(),
             configs: self.store.clone(),
-            queue: self.store.clone(),
+            queue: Arc::new(Slow { store: self.store.clone(), write: self.write }),
             transport: self.receivers.clone(),
             clock: self.clock.clone(),
             metrics: self.metrics.clone(),
@@ -406,6 +493,60 @@ async fn a_receiver_that_is_down_for_too_long_gets_one_attempt_per_event_until_i
     tokio::time::sleep(Duration::from_hours(1)).await;
     bench.append("t", 3, vec![ended()]).await;
     assert_eq!(states(&bench.settle().await).last().map(String::as_str), Some("TASK_STATE_COMPLETED"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn unwanted_events_do_not_count_as_a_sign_of_life() {
+    let rules = DeliveryRules { max_age: Duration::from_mins(10), ..DeliveryRules::default() };
+    let bench = Bench::new(rules, |_| Reply::Status(503));
+    made(&bench.log, create("t")).await;
+    bench.put(config("t", "a")).await;
+    bench.append("t", 1, vec![asks(), chunk("x"), status(TaskState::AuthRequired, 2), chunk("y")]).await;
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    let given_up = bench.calls().len();
+    bench.append("t", 5, vec![ended()]).await;
+    let calls = bench.settle().await;
+    let attempts = |state: &str| states(&calls).iter().filter(|known| *known == state).count();
+    assert_eq!((attempts("TASK_STATE_AUTH_REQUIRED"), calls.len()), (1, given_up + 1));
+}
+
+/// An event that a receiver refuses says that it is reached.
+#[tokio::test(start_paused = true)]
+async fn a_refused_event_does_not_shorten_the_time_of_later_ones() {
+    let rules = DeliveryRules { max_age: Duration::from_mins(10), ..DeliveryRules::default() };
+    let mut calls = 0;
+    let bench = Bench::new(rules, move |_| {
+        calls += 1;
+        Reply::Status(match calls {
+            1 => 404,
+            2 => 503,
+            _ => 200,
+        })
+    });
+    made(&bench.log, create("t")).await;
+    bench.put(config("t", "a")).await;
+    bench.append("t", 1, vec![asks()]).await;
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    bench.append("t", 2, vec![ended()]).await;
+    assert_eq!(bench.settle().await.len(), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_host_and_a_slow_store_do_not_stop_the_delivery() {
+    const EVENTS: usize = 600;
+    let write = Duration::from_millis(20);
+    let bench = Bench::with_slow_queue(write, DeliveryRules::default(), |_| Reply::Status(200));
+    for number in 0..EVENTS {
+        let task = format!("t{number}");
+        made(&bench.log, create(&task)).await;
+        let config = at_host(&task, "a", "busy.example.com");
+        bench.configs.put(NewPushConfig { config, ..push::new(&task, "a", 1) }).await.expect("a write");
+    }
+    for number in 0..EVENTS {
+        bench.append(&format!("t{number}"), 1, vec![ended()]).await;
+    }
+    tokio::time::sleep(Duration::from_mins(5)).await;
+    assert_eq!(bench.calls().len(), EVENTS);
 }
 
 #[tokio::test(start_paused = true)]

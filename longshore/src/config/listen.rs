@@ -196,6 +196,10 @@ fn grpc(reader: &mut Reader<'_>) -> Option<GrpcPlan> {
         Port::Off => None,
     };
     let (reflection, health) = (reader.switch(&table::GRPC_REFLECTION), reader.switch(&table::GRPC_HEALTH));
+    for setting in [&table::GRPC_PORT, &table::GRPC_PUBLIC_URL, &table::GRPC_REFLECTION, &table::GRPC_HEALTH]
+    {
+        needs(reader, setting, &table::GRPC, is_on);
+    }
     is_on.then_some(GrpcPlan { port, public_url, reflection, health })
 }
 

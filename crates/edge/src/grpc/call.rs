@@ -71,7 +71,7 @@ impl Call<'_> {
         let body = bindings.read_body(caller, incoming, body).await?;
         let params = protobuf.request(version, operation.method, &only_message(&body)?)?;
         drop(body);
-        payload::log_request(bindings.payload_log, route.logged_path(), headers, params.as_bytes());
+        payload::log_call(bindings.payload_log, route.logged_path(), params.as_bytes());
         let command = decode(operation, version, &params)?;
         let options = incoming.options(format, command.streams())?;
         let json = match bindings.operations.perform(caller, command, &options).await? {

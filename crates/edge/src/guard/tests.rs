@@ -7,7 +7,7 @@ const OPEN: &str = "0.0.0.0:8000";
 
 fn guard(origins: &[&str], hosts: &[&str], public_url: &str, bound: &str) -> Guard {
     let bound = Bound { address: Some(bound.parse().unwrap()), has_tls: false };
-    Guard::new(&limits(origins, hosts), public_url, bound, Arc::default())
+    Guard::new(&limits(origins, hosts), std::iter::once(public_url), bound, Arc::default())
 }
 
 fn limits(origins: &[&str], hosts: &[&str]) -> Limits {
@@ -336,7 +336,26 @@ fn questionable_origins_and_hosts_are_reported_to_the_operator() {
         ),
     ];
     for (origins, hosts, public_url, bound, expected) in cases {
-        let warnings = limits(origins, hosts).warnings(public_url, bound.parse().unwrap());
+        let warnings = limits(origins, hosts).warnings(public_url, None, bound.parse().unwrap());
         assert_eq!(warnings, *expected);
     }
+}
+
+#[test]
+fn the_url_of_grpc_may_have_a_host_of_its_own() {
+    let address = Some("127.0.0.1:8000".parse().unwrap());
+    let urls = ["https://agent.example.com", "https://grpc.example.com"];
+    let guard =
+        Guard::new(&Limits::default(), urls.into_iter(), Bound { address, has_tls: false }, Arc::default());
+    for (host, expected) in
+        [("agent.example.com", true), ("grpc.example.com", true), ("other.example.com", false)]
+    {
+        assert_eq!(guard.check(&parts("/", &[("host", host.as_bytes())])).is_ok(), expected, "{host}");
+    }
+    let limits = limits(&[], &["agent.example.com"]);
+    let warnings = limits.warnings(urls[0], Some(urls[1]), "127.0.0.1:8000".parse().unwrap());
+    assert_eq!(
+        warnings,
+        ["the allowed hosts do not have the host of the public URL of gRPC https://grpc.example.com"]
+    );
 }

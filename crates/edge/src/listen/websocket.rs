@@ -110,30 +110,25 @@ async fn run(
         }
         tokio::select! {
             message = requests.next() => {
-                last_used = Instant::now();
-                if let Some(message) = message
-                    && write(socket, &mut requests, message).await.is_err()
-                {
-                    return End::Client;
+                if let Some(message) = message {
+                    let mut writing = std::pin::pin!(write(socket, &mut requests, message));
+                    let at_once = writing.as_mut().now_or_never();
+                    // A write that had to wait ends because the client reads. Its pong may be far behind.
+                    has_heard |= at_once.is_none();
+                    let written = match at_once {
+                        Some(written) => written,
+                        None => writing.await,
+                    };
+                    if written.is_err() {
+                        return End::Client;
+                    }
                 }
+                last_used = Instant::now();
             }
             incoming = socket.next(), if !is_closing && requests.has_room() => {
                 has_heard = true;
-                match incoming {
-                    Some(Ok(Message::Text(text))) => {
-                        last_used = Instant::now();
-                        socket.get_mut().end_message();
-                        requests.receive(Bytes::from(text));
-                    }
-                    Some(Ok(Message::Binary(_))) => {
-                        return End::Close(CloseCode::Unsupported, "send text messages");
-                    }
-                    Some(Ok(Message::Ping(payload) | Message::Pong(payload))) => {
-                        socket.get_mut().end_control(payload.len());
-                    }
-                    Some(Ok(Message::Close(_))) | None => return End::Client,
-                    Some(Ok(Message::Frame(_))) => {}
-                    Some(Err(error)) => return socket.get_ref().explain(&error),
+                if let Some(end) = receive(socket, &mut requests, incoming, &mut last_used) {
+                    return end;
                 }
             }
             _ = checks.tick() => {
@@ -149,8 +144,14 @@ async fn run(
                 }
                 // A client whose messages are not read cannot be heard.
                 if !is_closing && requests.has_room() && !std::mem::take(&mut has_heard) {
-                    tracing::debug!("a WebSocket ends: its client did not answer a ping");
-                    return End::Client;
+                    // What it sent may have arrived while this task was busy.
+                    let Some(incoming) = socket.next().now_or_never() else {
+                        tracing::debug!("a WebSocket ends: its client did not answer a ping");
+                        return End::Client;
+                    };
+                    if let Some(end) = receive(socket, &mut requests, incoming, &mut last_used) {
+                        return end;
+                    }
                 }
                 if socket.send(Message::Ping(Bytes::new())).await.is_err() {
                     return End::Client;
@@ -159,6 +160,32 @@ async fn run(
             () = shutdown.as_mut(), if !is_closing => is_closing = true,
         }
     }
+}
+
+/// Takes what the client sent. Returns why the WebSocket ends, if it does.
+fn receive(
+    socket: &mut WebSocketStream<MeteredSocket<'_>>,
+    requests: &mut Multiplexer,
+    incoming: Option<Result<Message>>,
+    last_used: &mut Instant,
+) -> Option<End> {
+    match incoming {
+        Some(Ok(Message::Text(text))) => {
+            *last_used = Instant::now();
+            socket.get_mut().end_message();
+            requests.receive(Bytes::from(text));
+        }
+        Some(Ok(Message::Binary(_))) => {
+            return Some(End::Close(CloseCode::Unsupported, "send text messages"));
+        }
+        Some(Ok(Message::Ping(payload) | Message::Pong(payload))) => {
+            socket.get_mut().end_control(payload.len());
+        }
+        Some(Ok(Message::Close(_))) | None => return Some(End::Client),
+        Some(Ok(Message::Frame(_))) => {}
+        Some(Err(error)) => return Some(socket.get_ref().explain(&error)),
+    }
+    None
 }
 
 /// Writes a message, and those that are ready after it. Meanwhile requests proceed, but no event is read.

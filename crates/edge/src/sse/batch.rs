@@ -6,6 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use longshore_model::{EventId, Result, TaskState};
 
 use super::{BATCH_BYTES, Envelope, Event, Source};
+use crate::grpc;
 
 /// An event with at least this encoded size is written from the bytes that all its readers share, as a piece of its own.
 /// Copying less than this is cheaper than handling one more piece.
@@ -40,7 +41,7 @@ impl EventBatch {
     pub(super) async fn fill(&mut self, source: &mut impl Source, envelope: &Envelope) -> Result<bool> {
         while !self.is_over_budget && self.bytes < BATCH_BYTES {
             match source.event().await? {
-                Some(event) => self.push(event, envelope),
+                Some(event) => self.push(event, envelope)?,
                 None if self.has_new_events => return Ok(true),
                 None => {
                     if !source.wait().await? {
@@ -52,17 +53,18 @@ impl EventBatch {
         Ok(true)
     }
 
-    pub(super) fn push(&mut self, event: Event, envelope: &Envelope) {
+    pub(super) fn push(&mut self, event: Event, envelope: &Envelope) -> Result<()> {
         if self.is_over_budget {
-            return;
+            return Ok(());
         }
         if let Some(body) = event.body {
+            grpc::check_written(event.id, &body)?;
             let length = envelope.overhead(event.id) + body.len();
             // A frame without an id is free: a client that could receive no more than this frame would never get further.
             if let (Some(left), Some(_)) = (&mut self.left, event.id) {
                 let Some(rest) = left.checked_sub(length as u64) else {
                     self.is_over_budget = true;
-                    return;
+                    return Ok(());
                 };
                 *left = rest;
             }
@@ -71,6 +73,7 @@ impl EventBatch {
         }
         self.state = event.state.or(self.state);
         self.has_new_events = true;
+        Ok(())
     }
 
     /// Frames all events. Short events share one piece, unless each is a message.

@@ -52,6 +52,10 @@ pub trait PushConfigs: Send + Sync + Debug {
         id: &'a PushConfigId,
     ) -> BoxFuture<'a, Result<bool>>;
 
+    /// The ids of the configurations of a task of this owner, ascending. At most [`MAX_PUSH_PAGE`]. Opens no secrets, so it works without
+    /// their key.
+    fn ids<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<PushConfigId>>>;
+
     /// How many configurations are stored. Those whose task has ended and whose events are all delivered do not count.
     fn counts<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, Result<PushCounts>>;
 }
@@ -62,20 +66,22 @@ pub trait PushQueue: Send + Sync + Debug {
     /// leased, or postponed to a later moment. At most `limit`.
     fn due(&self, now: Timestamp, limit: usize, until: Timestamp) -> BoxFuture<'_, Result<Vec<LeasedPush>>>;
 
-    /// Returns when a configuration may have become due since the last call returned, for another reason than the time: a log has
-    /// grown, or a configuration was stored. For one caller at a time.
+    /// Waits until a log grows or a configuration is stored, and returns at once if that has happened since the last call: then call
+    /// [`PushQueue::due`]. It does not return when a postponed configuration becomes due by the time. For one caller at a time.
     fn grown(&self) -> BoxFuture<'_, ()>;
 
-    /// The earliest moment after `now` at which a postponed configuration or an expired lease is due again.
-    fn next_due(&self, now: Timestamp) -> BoxFuture<'_, Result<Option<Timestamp>>>;
+    /// The earliest moment at which a configuration is due, or at which a lease expires. It may be past.
+    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>>;
 
-    /// Moves the cursor to an event that needs no call any more, and forgets failed attempts. `keep` renews the lease until then;
-    /// `None` ends it. `false`: the lease is void, because it expired or because the configuration was replaced or deleted.
+    /// Moves the cursor to an event that needs no call any more. `is_accepted`: the receiver has accepted this event, so that it counts
+    /// as reachable again; otherwise the configuration did not want the event. `keep` renews the lease until then; `None` ends it.
+    /// `false`: the lease is void, because it expired or because the configuration was replaced or deleted.
     fn advance<'a>(
         &'a self,
         lease: &'a PushLease,
         cursor: Seq,
         keep: Option<Timestamp>,
+        is_accepted: bool,
     ) -> BoxFuture<'a, Result<bool>>;
 
     /// Ends the lease before an event that could not be delivered now. Nothing changes if the lease is void.
@@ -159,7 +165,7 @@ pub struct LeasedPush {
     pub cursor: Seq,
     /// How often the next event has failed.
     pub attempts: u32,
-    /// Since when nothing has reached the receiver. Events that are given up do not end this time.
+    /// When the first attempt failed since the receiver last accepted an event. Events that are given up do not change it.
     pub first_failed_at: Option<Timestamp>,
     /// The position of the request that registered the configuration in its caller's trace.
     pub trace: Option<TraceContext>,

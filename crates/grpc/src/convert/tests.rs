@@ -127,3 +127,25 @@ fn details_beyond_the_limit_are_cut_to_the_reason() {
     let short = Status::decode(Messages.status(3, &Error::invalid("a", "b")).as_slice()).unwrap();
     assert_eq!(short.detail::<BadRequest>().unwrap().field_violations[0].field, "a");
 }
+
+#[test]
+fn what_the_agent_wrote_is_never_lost() {
+    let deep = format!("{}1{}", r#"{"a":"#.repeat(200), "}".repeat(200));
+    for (data, shown) in
+        [(r#""\ud83d""#, json!("\u{fffd}")), ("1e400", json!("1e400")), (deep.as_str(), Json::Null)]
+    {
+        let part = format!(r#"{{"artifactId":"a","parts":[{{"data":{{"x":{data}}}}}]}}"#);
+        let event = format!(r#"{{"artifactUpdate":{{"taskId":"t","contextId":"c","artifact":{part}}}}}"#);
+        let bytes = Messages.event(ProtocolVersion::V1, None, event.as_bytes()).unwrap();
+        // The official types have the usual limit of levels.
+        a2a_pb::proto::StreamResponse::decode(bytes.as_slice()).unwrap();
+        let read = v1::StreamResponse::decode(bytes.as_slice()).unwrap();
+        let read = serde_json::to_value(read).unwrap();
+        let x = &read["artifactUpdate"]["artifact"]["parts"][0]["data"]["x"];
+        assert!(if shown.is_null() { x.is_object() } else { *x == shown }, "{read}");
+        let task = format!(r#"{{"id":"t","contextId":"c","artifacts":[{part}]}}"#);
+        for version in BOTH {
+            Messages.reply(version, Method::GetTask, task.as_bytes()).unwrap();
+        }
+    }
+}

@@ -184,9 +184,18 @@ impl State {
         self.push.set_due(key, next);
     }
 
-    fn advance_push(&mut self, lease: &PushLease, cursor: Seq, keep: Option<Timestamp>) -> bool {
+    fn advance_push(
+        &mut self,
+        lease: &PushLease,
+        cursor: Seq,
+        keep: Option<Timestamp>,
+        is_accepted: bool,
+    ) -> bool {
         let Some((key, stored)) = self.push.held(lease) else { return false };
-        (stored.attempts, stored.first_failed_at) = (0, None);
+        stored.attempts = 0;
+        if is_accepted {
+            stored.first_failed_at = None;
+        }
         match stored.replays {
             Some(event) => {
                 self.push.dead.retain(|_, Letter { letter, .. }| {
@@ -202,7 +211,7 @@ impl State {
     fn bury_push(&mut self, lease: &PushLease, dead: Burial, keep: Option<Timestamp>) -> bool {
         let Some((key, stored)) = self.push.held(lease) else { return false };
         let Burial { event, reason, attempts, first_failed_at, at } = dead;
-        (stored.attempts, stored.first_failed_at) = (0, Some(first_failed_at));
+        stored.attempts = 0;
         if stored.replays.is_none() {
             stored.cursor = stored.cursor.max(event);
         }
@@ -318,6 +327,13 @@ impl PushConfigs for MemoryStore {
         })
     }
 
+    fn ids<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<PushConfigId>>> {
+        Box::pin(async move {
+            let configs = self.list(owner, task, None, MAX_PUSH_PAGE).await?;
+            Ok(configs.into_iter().map(|config| config.id).collect())
+        })
+    }
+
     fn counts<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, Result<PushCounts>> {
         Box::pin(async move { Ok(self.state().push.counts(owner)) })
     }
@@ -333,12 +349,8 @@ impl PushQueue for MemoryStore {
         Box::pin(async move { grown.notified().await })
     }
 
-    fn next_due(&self, now: Timestamp) -> BoxFuture<'_, Result<Option<Timestamp>>> {
-        Box::pin(async move {
-            let state = self.state();
-            let later = state.push.due.iter().map(|(at, _)| *at).find(|at| *at > now);
-            Ok(later)
-        })
+    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        Box::pin(async move { Ok(self.state().push.due.first().map(|(at, _)| *at)) })
     }
 
     fn advance<'a>(
@@ -346,8 +358,9 @@ impl PushQueue for MemoryStore {
         lease: &'a PushLease,
         cursor: Seq,
         keep: Option<Timestamp>,
+        is_accepted: bool,
     ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(async move { Ok(self.state().advance_push(lease, cursor, keep)) })
+        Box::pin(async move { Ok(self.state().advance_push(lease, cursor, keep, is_accepted)) })
     }
 
     fn postpone<'a>(&'a self, lease: &'a PushLease, retry: PushRetry) -> BoxFuture<'a, Result<bool>> {

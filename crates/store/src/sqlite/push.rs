@@ -8,6 +8,7 @@ mod record;
 mod sealed;
 mod tasks;
 
+use longshore_engine::RareLine;
 use longshore_engine::port::{
     BoxFuture, Burial, LeasedPush, NewPushConfig, PushConfigs, PushCounts, PushLease, PushPut, PushQueue,
     PushRetry,
@@ -21,10 +22,13 @@ pub use self::sealed::StoredSecrets;
 pub(super) use self::tasks::PushTasks;
 use super::SqliteStore;
 use super::queue::Owner;
+use super::write_connection::WriteContext;
 
 /// How long a configuration whose secrets cannot be opened waits before it is tried again, in milliseconds. The operator may put the
 /// key back.
 const UNREADABLE_PAUSE: i64 = 60_000;
+
+static UNREADABLE: RareLine = RareLine::new();
 
 impl PushConfigs for SqliteStore {
     fn put(&self, new: NewPushConfig) -> BoxFuture<'_, Result<PushPut>> {
@@ -84,6 +88,11 @@ impl PushConfigs for SqliteStore {
         )
     }
 
+    fn ids<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<PushConfigId>>> {
+        let (owner, task) = (owner.clone(), task.clone());
+        Box::pin(self.quick.run(Owner::Principal(owner.clone()), move |db| configs::ids(db, &owner, &task)))
+    }
+
     fn counts<'a>(&'a self, owner: &'a Principal) -> BoxFuture<'a, Result<PushCounts>> {
         let owner = owner.clone();
         Box::pin(
@@ -98,7 +107,7 @@ impl PushQueue for SqliteStore {
             let epoch = self.epoch;
             let leased =
                 self.writer.run(Owner::Gateway, move |db| queue::due(db, epoch, now, limit, until)).await?;
-            let mut opened = Vec::with_capacity(leased.len());
+            let (mut opened, mut unreadable) = (Vec::with_capacity(leased.len()), Vec::new());
             for (stored, mut lease) in leased {
                 match stored.open(&self.sealer) {
                     Ok(config) => {
@@ -107,15 +116,23 @@ impl PushQueue for SqliteStore {
                     }
                     Err(error) => {
                         let lease = lease.lease;
-                        tracing::error!(
-                            task = %lease.task, config = %lease.config, error = ?error,
-                            "a push configuration cannot be read; will try again"
-                        );
-                        let at = Timestamp(now.0.saturating_add(UNREADABLE_PAUSE));
-                        let retry = PushRetry { at, attempts: 0, first_failed_at: None };
-                        self.postpone(&lease, retry).await?;
+                        if let Some(failures) = UNREADABLE.due() {
+                            tracing::error!(
+                                failures, task = %lease.task, config = %lease.config, error = ?error,
+                                "push configurations cannot be read; will try again"
+                            );
+                        }
+                        unreadable.push(lease);
                     }
                 }
+            }
+            if !unreadable.is_empty() {
+                let at = Timestamp(now.0.saturating_add(UNREADABLE_PAUSE));
+                let retry = PushRetry { at, attempts: 0, first_failed_at: None };
+                let postpone = move |db: &mut WriteContext<'_>| {
+                    unreadable.iter().try_for_each(|lease| queue::postpone(db, lease, retry).map(drop))
+                };
+                self.writer.run(Owner::Gateway, postpone).await?;
             }
             Ok(opened)
         })
@@ -125,8 +142,8 @@ impl PushQueue for SqliteStore {
         Box::pin(self.grown.notified())
     }
 
-    fn next_due(&self, now: Timestamp) -> BoxFuture<'_, Result<Option<Timestamp>>> {
-        Box::pin(self.quick.run(Owner::Gateway, move |db| queue::next_due(db, now)))
+    fn next_due(&self) -> BoxFuture<'_, Result<Option<Timestamp>>> {
+        Box::pin(self.quick.run(Owner::Gateway, queue::next_due))
     }
 
     fn advance<'a>(
@@ -134,9 +151,11 @@ impl PushQueue for SqliteStore {
         lease: &'a PushLease,
         cursor: Seq,
         keep: Option<Timestamp>,
+        is_accepted: bool,
     ) -> BoxFuture<'a, Result<bool>> {
         let lease = lease.clone();
-        Box::pin(self.writer.run(Owner::Gateway, move |db| queue::advance(db, &lease, cursor, keep)))
+        let work = move |db: &mut WriteContext<'_>| queue::advance(db, &lease, cursor, keep, is_accepted);
+        Box::pin(self.writer.run(Owner::Gateway, work))
     }
 
     fn postpone<'a>(&'a self, lease: &'a PushLease, retry: PushRetry) -> BoxFuture<'a, Result<bool>> {

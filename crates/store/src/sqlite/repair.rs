@@ -276,6 +276,8 @@ impl Repair<'_> {
         let configs = "ordinal, task, id, owner, format, events, view, trace, sealed, created, cursor, grown_at, due_at,
                        lease, replays, attempts, first_failed_at, active";
         self.copy_table("push_configs", configs, is_of_task)?;
+        // The repair may have added an event to the log, and a copied time may hide it.
+        self.new.execute("UPDATE push_configs SET grown_at = 0, due_at = 0", [])?;
         let letters = "number, config, event, reason, attempts, first_failed_at, at, replay";
         let of_config = "EXISTS (SELECT 1 FROM push_configs WHERE push_configs.ordinal = new.config)";
         self.copy_table("push_dead", letters, of_config)?;

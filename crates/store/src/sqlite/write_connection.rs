@@ -298,6 +298,7 @@ fn in_transaction<T>(
     };
     fail_point::hit("commit.after");
     if matches!(done, Ok(Some(_))) {
+        db.appends.push.committed();
         return done;
     }
     db.appends.rows.note_change();
@@ -307,6 +308,8 @@ fn in_transaction<T>(
     {
         tracing::error!(error = ?fault.0, "the store could not roll back");
     }
+    let (connection, push) = db.with_push();
+    push.rolled_back(connection);
     done
 }
 

@@ -73,7 +73,7 @@ async fn names(stores: &PushStores, now: i64) -> Vec<String> {
 }
 
 async fn advance(stores: &PushStores, lease: &PushLease, cursor: u64, keep: Option<i64>) -> bool {
-    stores.queue.advance(lease, Seq(cursor), keep.map(Timestamp)).await.expect("a write")
+    stores.queue.advance(lease, Seq(cursor), keep.map(Timestamp), true).await.expect("a write")
 }
 
 async fn bury(stores: &PushStores, lease: &PushLease, event: u64, keep: Option<i64>) -> bool {
@@ -120,6 +120,8 @@ pub(super) async fn a_configuration_is_kept_for_its_owner_until_it_is_deleted(fi
     };
     assert_eq!(listed(&ada(), None, 9).await, ["a", "b", "c"]);
     assert_eq!(listed(&ada(), Some("a"), 1).await, ["b"]);
+    assert_eq!(stores.configs.ids(&ada(), &task).await.expect("a read"), ["a", "b", "c"].map(id));
+    assert_eq!(stores.configs.ids(&owner("bob"), &task).await.expect("a read"), []);
     assert_eq!(listed(&owner("bob"), None, 9).await, [""; 0]);
 
     assert!(!stores.configs.delete(&owner("bob"), &task, &id("b")).await.expect("a write"));
@@ -227,7 +229,7 @@ pub(super) async fn one_lease_counts_until_it_expires_or_its_configuration_chang
     let second = due(&stores, 10).await;
     assert_eq!(second.len(), 1);
     assert_ne!(first[0].config.id, second[0].config.id);
-    assert_eq!(stores.queue.next_due(Timestamp(10)).await.expect("a read"), Some(Timestamp(20)));
+    assert_eq!(stores.queue.next_due().await.expect("a read"), Some(Timestamp(20)));
     // Renewed.
     assert!(advance(&stores, &first[0].lease, 1, Some(30)).await);
     let expired = due(&stores, 20).await;
@@ -262,9 +264,16 @@ pub(super) async fn a_failed_event_waits_and_keeps_its_attempts(fixture: &dyn Pu
     appended(&stores.store, append("t", 1, vec![status(TaskState::Completed, 3)])).await;
     let stores = fixture.reopen(stores);
     assert_eq!(names(&stores, 49).await, [""; 0]);
-    assert_eq!(stores.queue.next_due(Timestamp(10)).await.expect("a read"), Some(Timestamp(50)));
-    let leased = due(&stores, 50).await.remove(0);
+    assert_eq!(stores.queue.next_due().await.expect("a read"), Some(Timestamp(50)));
+    let mut leased = due(&stores, 50).await.remove(0);
     assert_eq!((leased.attempts, leased.first_failed_at, leased.cursor), (3, Some(Timestamp(8)), Seq(0)));
+    // Events that are not sent do not end the time of the failures; one that is accepted does.
+    for (is_accepted, expected) in [(false, Some(Timestamp(8))), (true, None)] {
+        let again = stores.queue.advance(&leased.lease, Seq(0), Some(Timestamp(60)), is_accepted);
+        assert!(again.await.expect("a write"));
+        leased = due(&stores, 70).await.remove(0);
+        assert_eq!((leased.attempts, leased.first_failed_at), (0, expected));
+    }
     assert!(advance(&stores, &leased.lease, 1, Some(80)).await);
     assert!(advance(&stores, &leased.lease, 2, None).await);
     assert_eq!(names(&stores, LATE.0).await, [""; 0]);

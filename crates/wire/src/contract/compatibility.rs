@@ -35,10 +35,11 @@ pub(super) fn core(version: ProtocolVersion) -> Value {
 pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolVersion, base: Base) -> Value {
     let default = deployment.default_version(version, base);
     let entry = |version: ProtocolVersion| {
-        let (features, mut gaps) = features_and_gaps(version);
-        let mut features = features.to_vec();
-        if deployment.grpc_url.is_some() {
-            features.push(GRPC);
+        let (mut features, mut gaps) = features_and_gaps(deployment, version);
+        if deployment.stdio {
+            gaps.push(ONLY_STDIO);
+        } else if deployment.grpc {
+            features.push(grpc(version));
         } else {
             gaps.push(NO_GRPC);
         }
@@ -65,14 +66,27 @@ pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolV
     })
 }
 
-const GRPC: &str = "All operations over gRPC, without the methods of extensions.";
 const NO_GRPC: &str = "There is no gRPC binding.";
+const ONLY_STDIO: &str = "There are no bindings of HTTP.";
+
+fn grpc(version: ProtocolVersion) -> &'static str {
+    match version {
+        ProtocolVersion::V1 => "All operations over gRPC, without the methods of extensions.",
+        ProtocolVersion::V03 => {
+            "All operations over gRPC except the list of tasks, which 0.3 does not have there; without the methods of \
+             extensions."
+        }
+    }
+}
 
 /// What this gateway supports of a version, and what is missing, besides gRPC and push notifications.
-fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], Vec<&'static str>) {
-    match version {
+fn features_and_gaps(
+    deployment: &Deployment,
+    version: ProtocolVersion,
+) -> (Vec<&'static str>, Vec<&'static str>) {
+    let (mut features, gaps) = match version {
         ProtocolVersion::V1 => (
-            &[
+            vec![
                 "All operations over JSON-RPC and HTTP+JSON.",
                 "Streams can be resumed with Last-Event-ID, without lost or repeated events.",
                 "Extensions by A2A-Extensions: methods, and fields of requests and responses.",
@@ -81,7 +95,7 @@ fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], Vec<
             vec!["There are no tenants."],
         ),
         ProtocolVersion::V03 => (
-            &[
+            vec![
                 "All operations over JSON-RPC and HTTP+JSON under /v1.",
                 "Resubscribing to a finished task returns the task once more.",
                 "The fields of extensions without activation.",
@@ -89,7 +103,11 @@ fn features_and_gaps(version: ProtocolVersion) -> (&'static [&'static str], Vec<
             ],
             vec!["All blocks of a stream belong to one artifact."],
         ),
+    };
+    if deployment.stdio {
+        features[0] = "All operations over JSON-RPC.";
     }
+    (features, gaps)
 }
 
 fn extension_retention(deployment: &Deployment, version: ProtocolVersion) -> Map<String, Value> {

@@ -24,7 +24,9 @@ pub struct Deployment {
     pub version: String,
     /// Where clients reach the gateway, without a slash at the end.
     pub public_url: String,
-    /// Where clients reach the gateway over gRPC: a URL without a path. `None`: gRPC is not served.
+    /// Whether gRPC is served. The edge knows, so this is no setting.
+    pub grpc: bool,
+    /// Where clients reach the gateway over gRPC: a URL without a path. `None`: the card names no gRPC.
     pub grpc_url: Option<String>,
     pub documentation_url: Option<String>,
     pub missing_version: MissingVersion,
@@ -130,6 +132,7 @@ impl Default for Deployment {
             surface: &AgentSurface::PLAIN,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             public_url: "http://127.0.0.1:8000".to_owned(),
+            grpc: false,
             grpc_url: None,
             documentation_url: None,
             missing_version: MissingVersion::default(),

@@ -27,6 +27,7 @@ pub(crate) fn full() -> Deployment {
         surface: &crate::opencode::SURFACE,
         version: "3.2.1".to_owned(),
         public_url: "https://agent.example.com/a/".to_owned(),
+        grpc: true,
         grpc_url: Some("https://grpc.example.com".to_owned()),
         documentation_url: Some("https://example.com/agent".to_owned()),
         missing_version: MissingVersion::V03,
@@ -425,5 +426,24 @@ fn hidden_internals_are_not_advertised() {
             assert_eq!(text.contains("reasoning"), raw_thinking, "{text}");
             assert_eq!(text.contains("tool calls"), tool_trace, "{text}");
         }
+    }
+}
+
+#[test]
+fn the_profile_names_grpc_where_it_is_served() {
+    let texts = |deployment: &Deployment, version| {
+        let profile = compatibility_profile(deployment, version, Base::Root);
+        let own = &profile["protocol_compatibility"]["versions"][version.as_str()];
+        format!("{} {}", own["supported_features"], own["known_gaps"])
+    };
+    for version in ProtocolVersion::ALL {
+        // Without an address in the card it is served, too.
+        let served = texts(&Deployment { grpc: true, grpc_url: None, ..full() }, version);
+        assert!(served.contains("operations over gRPC"), "{served}");
+        assert_eq!(served.contains("except the list of tasks"), version == ProtocolVersion::V03, "{served}");
+        let off = texts(&Deployment { grpc: false, ..full() }, version);
+        assert!(off.contains("There is no gRPC binding."), "{off}");
+        let stdio = texts(&Deployment { stdio: true, ..full() }, version);
+        assert!(!stdio.contains("gRPC") && !stdio.contains("HTTP+JSON"), "{stdio}");
     }
 }

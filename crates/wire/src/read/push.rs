@@ -177,7 +177,7 @@ fn request(config: &Object<'_>, format: PushFormat, place: &'static str) -> Read
         place,
         id: config.optional("id", some_config_id)?.flatten(),
         url: config.required("url", text)?,
-        token: config.optional("token", |raw| some_header_text(raw, false))?.flatten(),
+        token: config.optional("token", some_header_text)?.flatten(),
         authentication: config.optional("authentication", authentication)?.flatten(),
         format,
         // The edge sets this later: the decoder knows neither the extensions of the request nor its caller.
@@ -190,8 +190,7 @@ fn authentication(raw: &RawValue) -> Read<Option<PushAuthentication>> {
     let object = Object::read(raw, &["scheme", "schemes", "credentials"])?;
     let several = object.optional("schemes", |raw| list(raw, text))?.unwrap_or_default();
     let scheme = object.optional("scheme", some_text)?.flatten().or_else(|| several.into_iter().next());
-    let is_basic = scheme.as_ref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("basic"));
-    let credentials = object.optional("credentials", |raw| some_header_text(raw, is_basic))?.flatten();
+    let credentials = object.optional("credentials", some_header_text)?.flatten();
     match scheme.filter(|scheme| !scheme.is_empty()) {
         Some(scheme) if !is_scheme(&scheme) => {
             Err(Fault::new("must be a scheme of HTTP authentication, such as Bearer").under("scheme"))
@@ -210,11 +209,10 @@ fn is_scheme(text: &str) -> bool {
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
-/// A secret that is sent in a header. One that is encoded before may hold any characters but control characters.
-fn some_header_text(raw: &RawValue, is_encoded: bool) -> Read<Option<Secret>> {
+/// A secret that is sent in a header as it is.
+fn some_header_text(raw: &RawValue) -> Read<Option<Secret>> {
     let Some(secret) = some_text(raw)? else { return Ok(None) };
-    let is_valid = |c: char| matches!(c, ' '..='~') || is_encoded && !c.is_control();
-    if !secret.chars().all(is_valid) || secret.trim() != secret {
+    if !secret.chars().all(|c| matches!(c, ' '..='~')) || secret.trim() != secret {
         return Err(Fault::new(
             "must hold only visible ASCII characters, and no spaces at its ends: it is sent in a header",
         ));

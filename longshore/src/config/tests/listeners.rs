@@ -73,6 +73,12 @@ fn settings_that_need_each_other_are_refused_alone() {
         let expected = alone(&format!("{variable} ({setting})"), other);
         assert_eq!(variables(&[(variable, value)]), [expected]);
     }
+    let grpc = [("PORT", "port", "1"), ("REFLECTION", "reflection", "false")];
+    for (variable, setting, value) in grpc {
+        let variable = format!("LONGSHORE_GRPC_{variable}");
+        let expected = alone(&format!("{variable} (grpc.{setting})"), "grpc.enabled");
+        assert_eq!(variables(&[("LONGSHORE_GRPC", "false"), (&variable, value)]), [expected]);
+    }
     assert_eq!(
         variables(&[("A2A_PORT", "off")]),
         ["A2A_PORT (serve.port): without a port the gateway needs a unix socket; set serve.unix_socket"]

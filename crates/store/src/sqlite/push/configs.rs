@@ -4,7 +4,8 @@ use longshore_engine::port::{MAX_PUSH_PAGE, PushCounts, PushLimit, PushPut};
 use longshore_model::{Principal, PushConfigId, TaskId};
 use rusqlite::{Connection, OptionalExtension as _, named_params};
 
-use super::super::fault::Outcome;
+use super::super::fault::{Outcome, damaged};
+use super::super::read::text;
 use super::super::write_connection::WriteContext;
 use super::super::{to_sql, write};
 use super::record::{COLUMNS, NewPush, StoredPush};
@@ -93,6 +94,24 @@ pub(super) fn get(
     let key = named_params! { ":task": task.as_str(), ":owner": owner.as_str(), ":id": id.as_str() };
     let mut rows = statement.query(key)?;
     rows.next()?.map(StoredPush::read).transpose()
+}
+
+pub(super) fn ids(db: &Connection, owner: &Principal, task: &TaskId) -> Outcome<Vec<PushConfigId>> {
+    let mut statement = db.prepare_cached(
+        "SELECT push_configs.id FROM push_configs JOIN tasks ON tasks.ordinal = task
+         WHERE tasks.id = :task AND tasks.owner = :owner ORDER BY push_configs.id LIMIT :limit",
+    )?;
+    let mut rows = statement.query(named_params! {
+        ":task": task.as_str(),
+        ":owner": owner.as_str(),
+        ":limit": super::super::to_i64(MAX_PUSH_PAGE),
+    })?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        let what = "push configuration";
+        found.push(PushConfigId::parse(text(what, row, 0)?).map_err(|cause| damaged(what, cause))?);
+    }
+    Ok(found)
 }
 
 pub(super) fn list(

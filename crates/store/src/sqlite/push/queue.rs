@@ -117,9 +117,9 @@ pub(super) fn due(
     Ok(found.into_iter().map(|(_, stored, leased)| (stored, leased)).collect())
 }
 
-pub(super) fn next_due(db: &Connection, now: Timestamp) -> Outcome<Option<Timestamp>> {
-    let sql = "SELECT min(due_at) FROM push_configs INDEXED BY push_due WHERE due_at > ?";
-    let next: Option<i64> = db.prepare_cached(sql)?.query_row([now.0], |row| row.get(0))?;
+pub(super) fn next_due(db: &Connection) -> Outcome<Option<Timestamp>> {
+    let sql = "SELECT min(due_at) FROM push_configs INDEXED BY push_due WHERE due_at IS NOT NULL";
+    let next: Option<i64> = db.prepare_cached(sql)?.query_row([], |row| row.get(0))?;
     Ok(next.map(Timestamp))
 }
 
@@ -146,6 +146,7 @@ pub(super) fn advance(
     lease: &PushLease,
     cursor: Seq,
     keep: Option<Timestamp>,
+    is_accepted: bool,
 ) -> Outcome<bool> {
     let Some((config, replays)) = held(db, lease)? else { return Ok(false) };
     if let Some(event) = replays {
@@ -154,8 +155,10 @@ pub(super) fn advance(
     } else {
         move_cursor(db, config, cursor)?;
     }
-    db.prepare_cached("UPDATE push_configs SET attempts = 0, first_failed_at = NULL WHERE ordinal = ?")?
-        .execute([config])?;
+    db.prepare_cached(
+        "UPDATE push_configs SET attempts = 0, first_failed_at = iif(?2, NULL, first_failed_at) WHERE ordinal = ?1",
+    )?
+    .execute((config, is_accepted))?;
     end(db, config, keep)?;
     Ok(true)
 }
@@ -229,8 +232,7 @@ pub(super) fn bury(
     if replays.is_none() {
         move_cursor(db, config, dead.event)?;
     }
-    db.prepare_cached("UPDATE push_configs SET attempts = 0, first_failed_at = ?2 WHERE ordinal = ?1")?
-        .execute((config, dead.first_failed_at.0))?;
+    db.prepare_cached("UPDATE push_configs SET attempts = 0 WHERE ordinal = ?")?.execute([config])?;
     end(db, config, keep)?;
     Ok(true)
 }

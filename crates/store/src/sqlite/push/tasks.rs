@@ -22,21 +22,35 @@ const FIRST_READ: usize = 1024;
 pub(in crate::sqlite) struct PushTasks {
     wanted: HashMap<i64, PushEvents>,
     read_again_at: usize,
+    /// The table was read in a transaction that has not been committed yet.
+    is_uncommitted: bool,
+    /// The table could not be read, so all appends count as news.
+    is_unknown: bool,
     leases: u32,
     grown: Arc<Notify>,
 }
 
 impl PushTasks {
     pub(in crate::sqlite) fn read(db: &Connection, grown: Arc<Notify>) -> Outcome<Self> {
-        let mut tasks = Self { wanted: HashMap::new(), read_again_at: 0, leases: 0, grown };
+        let mut tasks = Self {
+            wanted: HashMap::new(),
+            read_again_at: 0,
+            is_uncommitted: false,
+            is_unknown: false,
+            leases: 0,
+            grown,
+        };
         tasks.read_again(db)?;
         Ok(tasks)
     }
 
     /// Whether the batch has an event that a configuration of its task wants, or that ends the task.
     pub(in crate::sqlite) fn wants(&self, task: i64, batch: &Batch) -> bool {
-        !self.wanted.is_empty()
-            && self
+        if self.wanted.is_empty() {
+            return self.is_unknown;
+        }
+        self.is_unknown
+            || self
                 .wanted
                 .get(&task)
                 .is_some_and(|wanted| wanted.shares_any(batch.push_events) || batch.is_terminal())
@@ -45,10 +59,28 @@ impl PushTasks {
     pub(super) fn add(&mut self, db: &Connection, task: i64, events: PushEvents) -> Outcome<()> {
         if self.wanted.len() >= self.read_again_at {
             self.read_again(db)?;
+            self.is_uncommitted = true;
         }
         let wanted = self.wanted.entry(task).or_insert(PushEvents::NONE);
         *wanted = wanted.and_also(events);
         Ok(())
+    }
+
+    pub(in crate::sqlite) fn committed(&mut self) {
+        self.is_uncommitted = false;
+    }
+
+    /// Reads the table again if it was read in the transaction: it may lack a task whose end was rolled back.
+    pub(in crate::sqlite) fn rolled_back(&mut self, db: &Connection) {
+        if self.is_uncommitted || self.is_unknown {
+            self.is_unknown = self.read_again(db).is_err();
+            self.is_uncommitted = false;
+        }
+    }
+
+    #[cfg(test)]
+    pub(in crate::sqlite) fn read_again_at_next_add(&mut self) {
+        self.read_again_at = 0;
     }
 
     /// No other lease has this number: each start has another epoch.

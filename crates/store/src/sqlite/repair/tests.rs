@@ -1,8 +1,9 @@
-use longshore_engine::port::{Append, Store as _};
+use longshore_engine::port::{self, Append, PushQueue as _, Store as _};
 use longshore_model::{Seq, TaskState, TaskStatus};
 use longshore_testkit::store_suite::make::{
     ada, append, asking, chunk, create, everything, file, interrupt, opens, request_id, status, task_id, turn,
 };
+use longshore_testkit::store_suite::push;
 use tempfile::TempDir;
 
 use super::super::{SqliteStore, find_damage};
@@ -99,6 +100,21 @@ async fn a_repair_keeps_what_is_whole_and_names_the_rest() {
         let page = new.list(everything()).await.unwrap();
         assert_eq!((page.total, page.tasks.len()), (3, 3), "{sql}");
     }
+}
+
+#[tokio::test]
+async fn the_end_of_a_repaired_task_is_due_for_its_configurations() {
+    let directory = made().await;
+    let old = SqliteStore::open(&path(&directory, "old.db"), Durability::Process).unwrap();
+    // After the whole log: nothing is due.
+    let head = old.head(&ada(), &task_id("asks")).await.unwrap().unwrap().seq;
+    port::PushConfigs::put(&old, push::new("asks", "c", head.0)).await.unwrap();
+    drop(old);
+    damage(&directory, "UPDATE events SET body = '' WHERE task = 3 AND seq = 3");
+    assert_eq!(repaired(&directory).expect("it is damaged").ended, [task_id("asks")]);
+    // As by a gateway that has the same keys.
+    let new = SqliteStore::open(&path(&directory, "new.db"), Durability::Process).unwrap();
+    assert_eq!(new.next_due().await.unwrap(), Some(Timestamp(0)));
 }
 
 #[tokio::test]

@@ -2,13 +2,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::MutexGuard;
 
 use futures_util::FutureExt;
-use longshore_engine::port::{Append, Store};
-use longshore_model::{ErrorKind, Retry, Seq, TaskEvent, TaskState};
+use longshore_engine::port::{Append, PushConfigs, PushPut, PushQueue as _, Store};
+use longshore_model::{ErrorKind, Retry, Seq, TaskEvent, TaskState, Timestamp};
 use longshore_testkit::store_suite::make::{
     ada, append, chunk, create, interrupt, opens, status, task_id, turn,
 };
+use longshore_testkit::store_suite::push;
 use tempfile::TempDir;
 
+use super::super::push::{NewPush, put};
 use super::super::queue::Owner;
 use super::super::{SqliteOptions, SqliteStore};
 use super::*;
@@ -252,6 +254,23 @@ async fn undone_writes_are_not_cached() {
     // No transaction stays open, and none of the writes stays.
     assert_eq!(bench.append_inline(append("a", 3, vec![chunk("3")])), head(4));
     assert_eq!(bench.log("a").await, [chunk("1"), chunk("3")]);
+}
+
+#[tokio::test]
+async fn a_task_whose_end_was_rolled_back_still_has_news_for_its_configurations() {
+    let bench = Bench::new(Durability::Process).await;
+    PushConfigs::put(&bench.store, push::new("a", "c", 2)).await.unwrap();
+    bench.connection().push.read_again_at_next_add();
+    let new = NewPush::prepare(push::new("b", "c", 2), &bench.store.sealer).unwrap();
+    let work = move |db: &mut WriteContext<'_>| -> Outcome<()> {
+        db.execute("UPDATE tasks SET state = 'completed' WHERE id = 'a'", [])?;
+        assert_eq!(put(db, &new)?, PushPut::Stored);
+        Err(Fault(fault::stopped()))
+    };
+    bench.store.writer.run(Owner::Gateway, work).await.unwrap_err();
+    bench.store.append(append("a", 2, vec![status(TaskState::Completed, 3)])).await.unwrap();
+    let due = bench.store.due(Timestamp(10), 9, Timestamp(20)).await.unwrap();
+    assert_eq!(due.len(), 1);
 }
 
 #[tokio::test]
