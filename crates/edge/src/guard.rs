@@ -173,7 +173,10 @@ impl Limits {
             }
             return warnings;
         }
-        let urls = [("public URL", Some(public_url)), ("public URL of gRPC", grpc_url)];
+        let urls = [
+            ("public URL", Some(public_url)),
+            ("public URL of gRPC", grpc_url.filter(|url| *url != public_url)),
+        ];
         for (name, url) in urls.into_iter().filter_map(|(name, url)| Some((name, url?))) {
             let allowed = hosts.iter().filter_map(|(_, allowed)| allowed.as_ref());
             let is_covered =

@@ -50,7 +50,7 @@ impl PushConfigs for DeliveredConfigs {
             let key = (task.clone(), id.clone());
             // A delete that is repeated, because its response was lost, waits for the end of the deliveries too.
             let delete = self.configs.delete(owner, task, id);
-            self.in_flight.change(&key, delete, |deleted| matches!(deleted, Ok(_))).await
+            self.in_flight.change(&key, delete, Result::is_ok).await
         })
     }
 

@@ -18,7 +18,7 @@ use crate::policy::{DeliveryRules, Health};
 use crate::transport::Transport;
 
 /// The most configurations that are leased at a time.
-const LEASES: usize = 64;
+const LEASES: u32 = 64;
 
 /// How long a lease that finds no room is given back. If more than one batch of them is given back in a row, those of the second batch
 /// wait for twice this time, and so on, so that the configurations of a busy host do not become due faster than they are leased.
@@ -118,7 +118,7 @@ impl Worker {
 
     /// Leases one batch of what is due, and starts it as far as there is room. Returns how long nothing else will be due.
     async fn fill(&mut self, lanes: &mut FuturesUnordered<Lane>) -> Duration {
-        let room = self.hosts.room().min(LEASES);
+        let room = self.hosts.room().min(LEASES as usize);
         if room == 0 {
             return LONGEST_SLEEP;
         }
@@ -193,7 +193,7 @@ impl Worker {
             Admission::Wait => self.hosts.wait(destination, (registration, leased, since)),
             Admission::Later(pause) => return Some((leased, pause)),
             Admission::NoRoom => {
-                let batches = self.without_room / LEASES as u32 + 1;
+                let batches = self.without_room / LEASES + 1;
                 self.without_room = self.without_room.saturating_add(1);
                 return Some((leased, NO_ROOM.saturating_mul(batches).min(LONGEST_NO_ROOM)));
             }
