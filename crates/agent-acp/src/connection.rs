@@ -155,7 +155,7 @@ enum Pending {
     Unwanted {
         session: Option<String>,
     },
-    /// A session is being closed that nobody waits for any more. Counts against the same bound as its opening.
+    /// The connection closes a session that no turn waits for. The close counts against the same bound as the opening.
     Closing,
 }
 

@@ -255,7 +255,7 @@ impl Client {
         read::event(&self.call(Call::of(Method::SendMessage, params)).await?, self.dialect())
     }
 
-    /// Opens a stream, of which nothing is read yet.
+    /// Opens a stream and reads nothing from it.
     pub(crate) async fn open_stream(&self, start: &Start, last_event_id: Option<&str>) -> Result<Source> {
         let call = match start {
             Start::Message(message) => {

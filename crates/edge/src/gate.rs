@@ -65,7 +65,7 @@ impl Gate {
         Ok(caller)
     }
 
-    /// Checks the rate for one more request of a connection whose first request was admitted.
+    /// Checks the rate limit for a later request on a connection whose first request was admitted.
     pub(crate) fn admit_message(&self, caller: &Caller, peer: IpAddr) -> Result<()> {
         self.rate_limiter.admit(Some(caller), peer)
     }

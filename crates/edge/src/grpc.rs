@@ -1,6 +1,6 @@
 //! The gRPC binding of both protocol versions, on HTTP/2.
 //!
-//! A call is a POST to `/service/call`, whose body is one message after a prefix of five bytes. The reply is such messages too, and
+//! A call is a POST to `/service/call`. Its body is a prefix of five bytes and one message. The reply has messages of that form, and
 //! its status is in the trailers. The messages are protocol buffers with the JSON of the REST binding. So the message of a call is
 //! converted to JSON and decoded as any other request, and the JSON of its reply is converted back. [`Protobuf`] converts, so that
 //! this crate knows no protocol buffers.
@@ -52,7 +52,7 @@ const CONTENT: &str = "application/grpc";
 /// The prefix of a message: a flag for compression, and the length.
 const PREFIX: usize = 5;
 
-/// Whether a request is a gRPC call whose messages are protocol buffers.
+/// Whether a request is a gRPC call with messages in protocol buffers.
 pub(crate) fn is_call(parts: &Parts) -> bool {
     let media = parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

@@ -77,7 +77,7 @@ pub struct Report {
     pub is_last: bool,
 }
 
-/// A terminal whose command is not started yet. If the terminal is ended meanwhile, the command is not started any more.
+/// A terminal whose command has not started yet. If the terminal ends before that, the command never starts.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     terminal: String,
@@ -261,7 +261,7 @@ async fn start(
     let Reserved { terminal, output, mut stop, ended } = reserved;
     let line = command_line(config, directory, new)?;
     let started = tokio::select! {
-        // In this order a command whose turn is over is not even started.
+        // This order keeps a command from starting after the end of its turn.
         biased;
         () = until_stopped(&mut stop) => return Err(Refusal::NO_TURN),
         started = RunningCommand::start(&line) => started,

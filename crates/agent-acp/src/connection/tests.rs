@@ -231,7 +231,7 @@ async fn what_the_agent_sends_in_vain_is_counted_by_reason_and_harms_no_turn() {
     let (connection, mut peer, _tasks) = connect_counting(Limits::default(), Arc::clone(&metrics));
     open(&connection, &mut peer, "s", json!({})).await;
     let telepathy = json!({"sessionUpdate": "telepathy"});
-    // Outside of a turn, in a session that nobody knows, and in a turn.
+    // Outside of a turn, in an unknown session, and in a turn.
     peer.update("s", telepathy.clone()).await;
     peer.update("nobody", telepathy.clone()).await;
     peer.say_raw("no message\n").await;
