@@ -81,7 +81,7 @@ impl Sandbox {
     /// Starts a command and does not wait for it.
     pub(crate) fn begin(&self, arguments: &[&str]) -> Running {
         let child = self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        Running { child: Some(child), said: String::new() }
+        Running { child: Some(child), said: String::new(), lines: None }
     }
 
     /// Starts a server, and waits until it has printed its banner.
@@ -111,19 +111,9 @@ impl Sandbox {
 /// Starts the command, and waits until it has printed its banner.
 fn ready(mut command: Command) -> Running {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut running = Running { child: Some(child), said: String::new() };
-    let lines = lines(running.child.as_mut().and_then(|child| child.stdout.take()).unwrap());
-    while !running.is_ready() {
-        let Ok(line) = lines.recv_timeout(PATIENCE) else {
-            let said = running.said.clone();
-            panic!(
-                "the program did not get ready; it said:\n{said}\nand:\n{}",
-                running.end(Signal::KILL).stderr
-            );
-        };
-        running.said.push_str(&line);
-    }
-    running
+    let mut running = Running { child: Some(child), said: String::new(), lines: None };
+    running.lines = Some(lines(running.child.as_mut().and_then(|child| child.stdout.take()).unwrap()));
+    running.read_until(Running::has_printed_banner)
 }
 
 fn ended(command: &mut Command) -> FinishedRun {
@@ -139,11 +129,32 @@ fn ended(command: &mut Command) -> FinishedRun {
 pub(crate) struct Running {
     child: Option<Child>,
     said: String,
+    /// What it prints next.
+    lines: Option<mpsc::Receiver<String>>,
 }
 
 impl Running {
+    /// Waits until it has printed that it is ready: on a busy machine, after a banner that says what it waits for.
+    pub(crate) fn until_ready(self) -> Self {
+        self.read_until(|running| running.said.lines().any(|line| line.ends_with(" is ready.")))
+    }
+
+    fn read_until(mut self, is_enough: impl Fn(&Self) -> bool) -> Self {
+        while !is_enough(&self) {
+            let Ok(line) = self.lines.as_ref().unwrap().recv_timeout(PATIENCE) else {
+                let said = self.said.clone();
+                panic!(
+                    "the program did not get ready; it said:\n{said}\nand:\n{}",
+                    self.end(Signal::KILL).stderr
+                );
+            };
+            self.said.push_str(&line);
+        }
+        self
+    }
+
     /// Whether the last line of the banner was printed.
-    fn is_ready(&self) -> bool {
+    fn has_printed_banner(&self) -> bool {
         let last = self.said.lines().last().unwrap_or_default();
         last.starts_with("curl ") || last.starts_with("The demo model listens on ")
     }

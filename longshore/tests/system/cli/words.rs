@@ -71,10 +71,15 @@ fn an_opencode_that_was_not_tested() {
     let sandbox = Sandbox::new();
     let fake = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/agent-opencode/src/managed/fake_opencode.py");
     let opencode = program(&sandbox, &format!("exec python3 '{fake}' \"$@\""));
-    let gateway = sandbox.start(&["serve", "--port", "0", "--opencode", &opencode]);
+    let gateway = sandbox.start(&["serve", "--port", "0", "--opencode", &opencode]).until_ready();
     let url = gateway.value("url");
     let ended = gateway.end(Signal::INT);
-    let printed = ended.stdout.split("A first request:").next().unwrap().to_owned();
+    let mut printed = ended.stdout.split("A first request:").next().unwrap().to_owned();
+    if let Some((start, banner)) = printed.split_once("  url ") {
+        // On a busy machine the fake may be late, and then the banner begins with two other lines.
+        let (begun, _) = start.split_once("Longshore ").unwrap();
+        printed = format!("{begun}Longshore {} is ready.\n  url {banner}", env!("CARGO_PKG_VERSION"));
+    }
     let line = printed.lines().find(|line| line.starts_with("  token")).unwrap().to_owned();
     let printed = printed.replace(&line, "  token      [command]").replace(&url, "[url]");
     // Other schemes have the same address.
