@@ -11,6 +11,7 @@ use longshore_meter::Metrics;
 use tokio::time::Instant;
 
 use crate::configs::DeliveredConfigs;
+use crate::folded::FoldedTasks;
 use crate::hosts::{Admission, Destination, Hosts, Slot};
 use crate::in_flight::{InFlight, Registration};
 use crate::lane::{self, Shared};
@@ -72,7 +73,9 @@ impl Delivery {
         let in_flight = Arc::new(InFlight::default());
         let hosts = Hosts::new(&rules);
         let store_failures = RareLine::new();
-        let shared = Arc::new(Shared { store, queue, transport, clock, metrics, rules, store_failures });
+        let folded = FoldedTasks::default();
+        let shared =
+            Arc::new(Shared { store, queue, transport, clock, metrics, rules, folded, store_failures });
         let configs = Arc::new(DeliveredConfigs { configs, in_flight: Arc::clone(&in_flight) });
         Self { configs, worker: Worker { shared, in_flight, hosts, without_room: 0, tasks: Tasks::new() } }
     }
