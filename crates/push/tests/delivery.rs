@@ -621,6 +621,32 @@ async fn a_hanging_receiver_delays_no_other_receiver() {
     assert_eq!(bench.metrics.push_delivered.get(), 20);
 }
 
+/// The share of an owner is full in a burst, the more so while some of its receivers hang. The others wait for a call to end, which is
+/// a moment, and not for a pause.
+#[tokio::test(start_paused = true)]
+async fn a_burst_beyond_the_share_of_its_owner_is_not_given_back_to_the_queue() {
+    let rules = DeliveryRules { calls: 16, calls_per_host: 2, ..DeliveryRules::default() };
+    let bench =
+        Bench::new(rules, |call| if call.url.contains("hangs") { Reply::Hangs } else { Reply::Status(200) });
+    made(&bench.log, create("t")).await;
+    for number in 0..30 {
+        bench.put(at_host("t", &format!("w{number}"), &format!("well-{number}.example.com"))).await;
+    }
+    for number in 0..4 {
+        bench.put(at_host("t", &format!("a{number}"), &format!("hangs-{number}.example.com"))).await;
+    }
+    bench.append("t", 1, vec![ended()]).await;
+    bench.until_calls(34).await;
+    let calls = bench.settle().await;
+    let late: Vec<_> = calls
+        .iter()
+        .filter(|call| call.url.contains("well") && call.at >= Duration::from_millis(500))
+        .map(|call| (&call.url, call.at))
+        .collect();
+    assert!(late.is_empty(), "{late:?}");
+    assert_eq!(bench.metrics.push_delivered.get(), 30);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_deleted_configuration_gets_nothing_more() {
     let bench = Bench::new(DeliveryRules::default(), |call| {
