@@ -16,10 +16,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::time::{Instant, sleep};
 
-use super::unary::nanoseconds;
-use crate::bench::{Bench, until_ns};
+use crate::bench::Bench;
 use crate::clock;
-use crate::drive::{Connection, ProtocolVersion, Target, call};
+use crate::drive::{Connection, ProtocolVersion, Target, call, release, totals};
 use crate::histogram::Histogram;
 use crate::load::script;
 use crate::results::{Push, PushRun};
@@ -68,19 +67,20 @@ async fn measure(bench: &Bench, server: &Server, has_dead: bool) -> Result<PushR
     let heard = Arc::new(Mutex::new(Heard::default()));
     let receivers = Arc::new(receivers(bench, &heard).await?);
     let dead = if has_dead { DeadHosts::new(tasks)? } else { DeadHosts::default() };
-    let first_end_ns = clock::monotonic_ns() + nanoseconds(bench.seconds(15, 8));
-    let ends_ns = |task| first_end_ns + task * nanoseconds(STEP);
+    let settle = bench.seconds(3, 1);
     let dead_urls = Arc::new(dead.urls());
     let clients: Vec<_> = (0..CLIENTS)
         .map(|client| {
             let target = server.target(ProtocolVersion::V1);
             let (receivers, dead_urls) = (Arc::clone(&receivers), Arc::clone(&dead_urls));
             let mine = (client..tasks).step_by(usize::try_from(CLIENTS).unwrap_or(1));
-            let mine: Vec<_> = mine.map(|task| (task, ends_ns(task), script(bench, server))).collect();
+            let mine: Vec<_> = mine.map(|task| (task, script(bench, server))).collect();
             bench.spawn("client", async move {
-                for (task, end_ns, script) in mine {
+                for (task, script) in mine {
                     let first = usize::try_from(task).ok().and_then(|task| dead_urls.get(task));
-                    register(&target, script, end_ns, first, &receivers).await?;
+                    let ramp = settle + STEP * u32::try_from(task)?;
+                    let script = Script { ramp_ms: ramp.as_millis().try_into()?, is_held: true, ..script };
+                    register(&target, &script, first, &receivers).await?;
                 }
                 anyhow::Ok(())
             })
@@ -89,10 +89,13 @@ async fn measure(bench: &Bench, server: &Server, has_dead: bool) -> Result<PushR
     for client in clients {
         client.await.context("a client has panicked")??;
     }
-    ensure!(clock::monotonic_ns() < first_end_ns, "the first task ended before all webhooks were registered");
-    until_ns(first_end_ns).await;
+    while totals(server.stand_in).await?.running < tasks {
+        sleep(LOOK_AGAIN).await;
+    }
+    release(server.stand_in).await?;
+    sleep(settle).await;
     let before = bench.meter(server)?;
-    until_ns(ends_ns(tasks)).await;
+    sleep(STEP * u32::try_from(tasks)?).await;
     let costs = bench.meter(server)?.since(&before);
     let expected = tasks * (WEBHOOKS - 1);
     let deadline = Instant::now() + DRAIN;
@@ -114,17 +117,14 @@ async fn measure(bench: &Bench, server: &Server, has_dead: bool) -> Result<PushR
     })
 }
 
-/// Starts a task that ends at this time, and registers its webhooks. `dead`: the URL of the first one.
+/// Starts a task, and registers its webhooks. `dead`: the URL of the first one.
 async fn register(
     target: &Target,
-    script: Script,
-    end_ns: u64,
+    script: &Script,
     dead: Option<&String>,
     receivers: &[SocketAddr],
 ) -> Result<()> {
     let mut connection = Connection::open(target.address).await?;
-    let ramp_ms = end_ns.saturating_sub(clock::monotonic_ns()) / 1_000_000;
-    let script = Script { ramp_ms, ..script };
     let receiver = |number: u64, path: &str| {
         let place = usize::try_from(number).unwrap_or_default() % receivers.len();
         format!("http://{}/{path}", receivers[place])
