@@ -210,7 +210,7 @@ endif
 # Smaller runs: ARGS='--quick', ARGS='--only unary,streams'. Only a full run writes the report. Results are kept after each
 # phase: ARGS='--resume' continues with the rest, ARGS='--resume --only soak' measures that phase again.
 .PHONY: bench
-bench: peer ## Measure Longshore beside its Python peer (55 minutes on a quiet machine), and write docs/performance.md.
+bench: peer ## Measure Longshore beside its Python peer (an hour on a quiet machine), and write docs/performance.md.
 	$(call say,Building longshore and its bench (optimised; six minutes or more the first time))
 	cargo build --release --locked --package longshore --package longshore-bench
 	$(call say,Measuring Longshore and its peer)

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::drive::Binding;
 use crate::micro::Case;
 use crate::phases::Phase;
 
@@ -115,6 +116,9 @@ pub struct Drive {
     /// Speak A2A 0.3.
     #[arg(long)]
     pub v03: bool,
+    /// How the clients stream. Version 0.3 can only be spoken over JSON-RPC.
+    #[arg(long, value_enum, default_value = "json-rpc", conflicts_with = "v03")]
+    pub binding: Binding,
     #[arg(long, default_value_t = 32)]
     pub streams: u64,
     #[arg(long, default_value_t = 10)]

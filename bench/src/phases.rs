@@ -1,9 +1,11 @@
 //! What is measured: one file per question.
 
 mod acp;
+mod bindings;
 mod flood;
 mod length;
 mod overload;
+mod push;
 mod scrape;
 mod soak;
 mod stalled;
@@ -30,9 +32,11 @@ pub enum Phase {
     Fast,
     Length,
     Acp,
+    Bindings,
     Stalled,
     Overload,
     Flood,
+    Push,
     Scrape,
     Soak,
 }
@@ -53,13 +57,15 @@ impl Phase {
         let (ours, peers) = match self {
             Self::Start => (12, 40),
             Self::Unary => (45, 45),
-            Self::Streams => (205, 212),
+            Self::Streams => (180, 212),
             Self::Fast => (27, 62),
-            Self::Length => (150, 120),
-            Self::Acp => (145, 0),
+            Self::Length => (130, 120),
+            Self::Acp => (120, 0),
+            Self::Bindings => (190, 0),
             Self::Stalled => (140, 0),
             Self::Overload => (180, 0),
             Self::Flood => (560, 0),
+            Self::Push => (160, 0),
             Self::Scrape => (40, 0),
             Self::Soak => (1205, 0),
         };
@@ -85,9 +91,11 @@ impl Phase {
             Self::Fast => found.fast = None,
             Self::Length => found.length.clear(),
             Self::Acp => found.acp = None,
+            Self::Bindings => found.bindings = None,
             Self::Stalled => found.stalled = None,
             Self::Overload => found.overload = None,
             Self::Flood => found.flood.clear(),
+            Self::Push => found.push = None,
             Self::Scrape => found.scrape = None,
             Self::Soak => found.soak.clear(),
         }
@@ -102,9 +110,11 @@ impl Phase {
             Self::Fast => found.fast = Some(streams::fast(bench, kind).await?),
             Self::Length => length::run(bench, kind, &mut found.length).await?,
             Self::Acp => found.acp = Some(acp::run(bench).await?),
+            Self::Bindings => bindings::run(bench, &mut found.bindings).await?,
             Self::Stalled => found.stalled = Some(stalled::run(bench).await?),
             Self::Overload => found.overload = Some(overload::run(bench).await?),
             Self::Flood => flood::run(bench, &mut found.flood).await?,
+            Self::Push => push::run(bench, &mut found.push).await?,
             Self::Scrape => found.scrape = Some(scrape::run(bench).await?),
             Self::Soak => soak::run(bench, &mut found.soak).await?,
         }

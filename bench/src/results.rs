@@ -49,9 +49,11 @@ pub struct Measured {
     pub v03: Option<Streams>,
     pub length: Vec<Length>,
     pub acp: Option<Acp>,
+    pub bindings: Option<Bindings>,
     pub stalled: Option<Stalled>,
     pub overload: Option<Overload>,
     pub flood: Vec<Flood>,
+    pub push: Option<Push>,
     pub scrape: Option<Scrape>,
     pub soak: Vec<SoakSample>,
     /// Phases that could not be measured, and why.
@@ -159,6 +161,15 @@ pub struct Acp {
     pub sessions: Option<Streams>,
 }
 
+/// The same streams in turns over each binding.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Bindings {
+    pub json_rpc: Vec<Streams>,
+    pub rest: Vec<Streams>,
+    pub websocket: Vec<Streams>,
+    pub grpc: Vec<Streams>,
+}
+
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Stalled {
     pub readers: u64,
@@ -238,6 +249,32 @@ pub struct Quiet {
     /// Streams that received all of their deltas.
     #[serde(default)]
     pub whole: u64,
+}
+
+/// Push notifications in turns without and with dead receivers.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Push {
+    pub without: Vec<PushRun>,
+    pub with: Vec<PushRun>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct PushRun {
+    pub tasks: u64,
+    pub webhooks: u64,
+    /// Webhooks on hosts that refuse, or that never answer.
+    pub dead: u64,
+    /// Ends of tasks that the other webhooks should have got, and those that they did get.
+    pub expected: u64,
+    pub delivered: u64,
+    /// Notifications that came more than once.
+    pub repeated: u64,
+    /// Attempts that failed.
+    pub retried: u64,
+    /// From the end of the task, by the gateway's clock, to the receiver.
+    pub lag: Delays,
+    /// While the tasks ended.
+    pub costs: Costs,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::bench::Bench;
 use crate::drive::{ProtocolVersion, Tally, Target, Window};
-use crate::load::{ends, stream_once};
+use crate::load::{ends, stream_over};
 use crate::options::{Drive, Run};
 use crate::phases::Phase;
 use crate::results::{Machine, Measured, Ran, Results};
@@ -142,8 +142,8 @@ pub async fn drive(options: Drive) -> Result<()> {
         let key = format!("d{}x{number}", std::process::id());
         let (deltas, rate, size) = (options.deltas, options.rate, options.size);
         let script = Script { key, deltas, rate, size, ..Script::default() };
-        let (target, tally) = (target.clone(), Arc::clone(&tally));
-        tasks.spawn("client", async move { stream_once(&target, &script, tally).await })
+        let (target, binding, tally) = (target.clone(), options.binding, Arc::clone(&tally));
+        tasks.spawn("client", async move { stream_over(&target, binding, &script, tally).await })
     });
     let outcomes = ends(clients.collect(), Duration::from_hours(1)).await;
     let complete =
@@ -190,7 +190,7 @@ mod tests {
     fn a_resumed_run_measures_missing_and_failed_phases() {
         let mut results = Results { peer: Some(Measured::default()), ..Results::default() };
         let all = steps(&options(&[]), &results);
-        assert_eq!(all.len(), 16);
+        assert_eq!(all.len(), 18);
         for (phase, kind) in all.iter().copied() {
             let found = if kind == Kind::Peer { results.peer.as_mut() } else { Some(&mut results.longshore) };
             found.unwrap().ran.insert(phase.name(), Ran::default());

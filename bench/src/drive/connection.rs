@@ -112,6 +112,18 @@ impl Connection {
         Ok(!chunks.is_over())
     }
 
+    /// Reads more, and returns all bytes that are not used yet: the caller removes those that it uses. `None`: the connection has
+    /// ended.
+    pub(super) async fn more(&mut self) -> Result<Option<&mut Vec<u8>>> {
+        let length = self.fill().await?;
+        Ok((length > 0).then_some(&mut self.read))
+    }
+
+    /// The bytes after the last response.
+    pub(super) fn unused(&mut self) -> &mut Vec<u8> {
+        &mut self.read
+    }
+
     async fn fill(&mut self) -> Result<usize> {
         let length = self.socket.read(&mut self.buffer).await.context("cannot read")?;
         self.read.extend_from_slice(&self.buffer[..length]);

@@ -52,3 +52,12 @@ pub async fn totals(stand_in: SocketAddr) -> Result<Totals> {
         .await?;
     serde_json::from_slice(&reply.body).context("unexpected answer of the stand-in")
 }
+
+/// Lets the held turns go on.
+pub async fn release(stand_in: SocketAddr) -> Result<()> {
+    let mut connection = Connection::open(stand_in).await?;
+    let request = b"POST /bench/release HTTP/1.1\r\nHost: stand-in\r\nContent-Length: 0\r\n\r\n";
+    let reply = call(&mut connection, request).await?;
+    ensure!(reply.head.status == 200, "the stand-in does not answer");
+    Ok(())
+}

@@ -1,7 +1,7 @@
 //! A client that follows a stream and checks every delta in it.
 //!
 //! The client finds deltas by their stamps in the bytes of the events, without parsing JSON: the same way for every server, and
-//! cheap enough for thousands of streams next to the measured server.
+//! cheap enough for thousands of streams next to the measured server. Only the text of a gRPC message is taken out first.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +11,9 @@ use serde_json::Value;
 
 use super::chunked::Chunks;
 use super::connection::{BodyKind, Connection};
-use super::request::Target;
+use super::grpc::{self, StreamedMessage};
+use super::request::{Binding, Target};
+use super::websocket;
 use crate::clock;
 use crate::histogram::Histogram;
 use crate::stamp::{self, TextSum};
@@ -69,6 +71,16 @@ pub enum End {
     Abandoned,
 }
 
+/// What a client sends to start a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct Prompt<'a> {
+    /// The name of the turn, under which its outcome is kept.
+    pub key: &'a str,
+    /// The id of the message.
+    pub message: &'a str,
+    pub text: &'a str,
+}
+
 /// What a client received.
 #[derive(Clone, Debug)]
 pub struct Outcome {
@@ -94,16 +106,16 @@ impl Outcome {
 
 /// Reads the events of one stream.
 #[derive(Debug)]
-struct Follower {
+pub(super) struct Follower {
     tally: Arc<Tally>,
     outcome: Outcome,
     /// Bytes after the last complete line.
     rest: Vec<u8>,
-    ended: Option<End>,
+    pub(super) ended: Option<End>,
 }
 
 impl Follower {
-    fn new(key: &str, tally: Arc<Tally>) -> Self {
+    pub(super) fn new(key: &str, tally: Arc<Tally>) -> Self {
         let outcome = Outcome {
             key: key.to_owned(),
             task: None,
@@ -133,14 +145,38 @@ impl Follower {
     }
 
     fn line(&mut self, line: &[u8], now: u64) {
-        let Some(data) = line.strip_prefix(b"data:") else { return };
+        if let Some(data) = line.strip_prefix(b"data:") {
+            self.event(data, now);
+        }
+    }
+
+    /// An event in JSON.
+    pub(super) fn event(&mut self, data: &[u8], now: u64) {
+        if self.outcome.frames == 0 {
+            self.outcome.task = task_of(data);
+        }
+        if !self.text(data, now) && self.ended.is_none() {
+            self.ended = end_of(data);
+        }
+    }
+
+    /// An event over gRPC.
+    pub(super) fn message(&mut self, event: &StreamedMessage<'_>, now: u64) {
+        if self.outcome.frames == 0 {
+            self.outcome.task = event.task.map(|task| String::from_utf8_lossy(task).into_owned());
+        }
+        let text: Vec<u8> = event.texts.concat();
+        if !self.text(&text, now) && self.ended.is_none() {
+            self.ended = event.state.and_then(grpc::end_of);
+        }
+    }
+
+    /// Finds the deltas in the text of one event. Returns whether there are any.
+    fn text(&mut self, data: &[u8], now: u64) -> bool {
         let outcome = &mut self.outcome;
         let mut counts = self.tally.lock();
         let is_counted = counts.window.has(now);
-        if outcome.frames == 0 {
-            counts.started += 1;
-            outcome.task = task_of(data);
-        }
+        counts.started += u64::from(outcome.frames == 0);
         outcome.frames += 1;
         counts.frames_in_window += u64::from(is_counted);
         let mut has_deltas = false;
@@ -160,12 +196,10 @@ impl Follower {
                 counts.delays.record(now.saturating_sub(stamp.made_ns));
             }
         }
-        if !has_deltas && self.ended.is_none() {
-            self.ended = end_of(data);
-        }
+        has_deltas
     }
 
-    fn finished(mut self, broke: Option<String>) -> Outcome {
+    pub(super) fn finished(mut self, broke: Option<String>) -> Outcome {
         self.outcome.end = match (self.ended, broke) {
             (Some(end), _) => end,
             (None, Some(why)) => End::Cut(why),
@@ -175,10 +209,24 @@ impl Follower {
     }
 }
 
-/// Opens a stream and follows it to its end.
-pub async fn open_stream(target: &Target, request: &[u8], key: &str, tally: Arc<Tally>) -> Outcome {
+/// Sends a prompt over a binding, and follows the stream to its end.
+pub async fn open_stream(
+    target: &Target,
+    binding: Binding,
+    prompt: &Prompt<'_>,
+    tally: Arc<Tally>,
+) -> Outcome {
+    let Prompt { key, message, text } = *prompt;
     let mut follower = Follower::new(key, tally);
-    match follow(target, request, &mut follower).await {
+    let done = match binding {
+        Binding::JsonRpc => follow(target, &target.stream(message, text), &mut follower).await,
+        Binding::Rest => follow(target, &target.stream_rest(message, text), &mut follower).await,
+        Binding::WebSocket => {
+            websocket::follow(target, &target.stream_body(message, text), &mut follower).await
+        }
+        Binding::Grpc => grpc::follow(target, message, text, &mut follower).await,
+    };
+    match done {
         Ok(()) => follower.finished(None),
         Err(error) => follower.finished(Some(format!("{error:#}"))),
     }

@@ -11,7 +11,8 @@ use tokio::time::{Instant, timeout_at};
 use crate::bench::{Bench, until_ns};
 use crate::clock;
 use crate::drive::{
-    Connection, End, Outcome, ProtocolVersion, Tally, Target, Window, call, open_stream, sent_text, totals,
+    Binding, Connection, End, Outcome, Prompt, ProtocolVersion, Tally, Target, Window, call, open_stream,
+    sent_text, totals,
 };
 use crate::number::{float, whole};
 use crate::proc::{self, Memory};
@@ -37,6 +38,7 @@ pub struct StreamLoad {
     pub rate: u64,
     pub size: usize,
     pub version: ProtocolVersion,
+    pub binding: Binding,
     /// How many streams start in a second.
     pub starts: u64,
     /// The time between the last start and the window.
@@ -61,9 +63,10 @@ pub async fn streams(bench: &Bench, server: &Server, load: &StreamLoad) -> Resul
             let deltas = deltas(start_ns, window, load.rate);
             let script = Script { deltas, rate: load.rate, size: load.size, ..script(bench, server) };
             let (target, tally) = (server.target(load.version), Arc::clone(&tally));
+            let binding = load.binding;
             bench.spawn("client", async move {
                 until_ns(start_ns).await;
-                stream_once(&target, &script, tally).await
+                stream_over(&target, binding, &script, tally).await
             })
         })
         .collect();
@@ -140,10 +143,15 @@ pub fn spawn_streams(
     clients.collect()
 }
 
-/// Sends a prompt, and follows the stream to its end.
+/// Sends a prompt over JSON-RPC, and follows the stream to its end.
 pub async fn stream_once(target: &Target, script: &Script, tally: Arc<Tally>) -> Outcome {
-    let request = target.stream(&format!("m-{}", script.key), &script.to_string());
-    open_stream(target, &request, &script.key, tally).await
+    stream_over(target, Binding::JsonRpc, script, tally).await
+}
+
+/// The same over another binding.
+pub async fn stream_over(target: &Target, binding: Binding, script: &Script, tally: Arc<Tally>) -> Outcome {
+    let (message, text) = (format!("m-{}", script.key), script.to_string());
+    open_stream(target, binding, &Prompt { key: &script.key, message: &message, text: &text }, tally).await
 }
 
 /// The outcomes of all streams that end in time. The others are given up.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use crate::bench::Bench;
-use crate::drive::ProtocolVersion;
+use crate::drive::{Binding, ProtocolVersion};
 use crate::load::{StreamLoad, streams};
 use crate::results::{Measured, Streams};
 use crate::servers::{Kind, Server};
@@ -46,6 +46,7 @@ pub(super) fn load(bench: &Bench, streams: u64, rate: u64, version: ProtocolVers
         rate,
         size: 24,
         version,
+        binding: Binding::JsonRpc,
         starts: 50,
         settle: bench.seconds(2, 1),
         window: bench.seconds(15, 4),

@@ -4,7 +4,7 @@ use super::rows::{Row, row};
 use crate::results::Results;
 
 /// The key, the name and the budget of every row with a budget.
-pub(super) const ASKED: [(&str, &str, &str); 28] = [
+pub(super) const ASKED: [(&str, &str, &str); 31] = [
     ("unary", "unary turns per second", "≥ 50×"),
     ("cpu", "CPU per delta, 32 streams of 10/s (µs)", "≥ 200×"),
     ("delay-p50", "delay of a delta, 32 streams, p50 (ms)", "< 1 ms"),
@@ -19,6 +19,12 @@ pub(super) const ASKED: [(&str, &str, &str); 28] = [
     ("cpu-within", "CPU per delta, first and last tenth of these (µs)", "≤ 1.2×"),
     ("acp-cpu", "CPU per delta over ACP and over HTTP, 32 streams of 10/s (µs)", "≤ 1.5× that over HTTP"),
     ("acp-sessions", "200 sessions on one ACP process, 10/s each", "all"),
+    ("cpu-grpc", "CPU per delta over gRPC and over SSE, 32 streams of 10/s (µs)", "≤ 1.3× that over SSE"),
+    (
+        "cpu-websocket",
+        "CPU per delta over WebSocket and over SSE, 32 streams of 10/s (µs)",
+        "≤ 1.3× that over SSE",
+    ),
     ("stalled-memory", "memory growth, 1 000 readers stuck", "flat (≤ 10 %)"),
     ("stalled-delay", "delay of other readers without and with them, p50 / p99 (ms)", "unchanged (≤ 1.5×)"),
     ("overload-offered", "overload: turns offered", "5× its capacity"),
@@ -29,6 +35,7 @@ pub(super) const ASKED: [(&str, &str, &str); 28] = [
     ("flood-deltas", "p99 of another principal's deltas during a flood", "≤ 2×"),
     ("flood-rated-turns", "p99 of another principal's turns during a flood, with a rate limit", "≤ 2×"),
     ("flood-rated-deltas", "p99 of another principal's deltas during a flood, with a rate limit", "≤ 2×"),
+    ("push-lag", "lag of push notifications without and with dead hosts, p50 / p99 (ms)", "flat (≤ 1.5×)"),
     ("soak-memory", "soak, second → last quarter: memory (MB)", "flat (≤ 1.1×)"),
     ("soak-files", "soak, second → last quarter: open files", "flat (≤ 1.1×)"),
     ("soak-database", "soak, second → last quarter: database (MB)", "flat (≤ 1.1×)"),

@@ -7,7 +7,9 @@ use super::rows::rows;
 use super::svg::{Curve, Plot, draw};
 use crate::number::{float, median, short};
 use crate::phases::Flooded;
-use crate::results::{Costs, Flood, Measured, Overload, Quiet, Ran, Results, Stalled, Streams, Unary};
+use crate::results::{
+    Bindings, Costs, Flood, Measured, Overload, Push, Quiet, Ran, Results, Stalled, Streams, Unary,
+};
 
 const OURS: &str = "#1f6fb4";
 const PEERS: &str = "#c8502d";
@@ -240,6 +242,12 @@ fn numbers(text: &mut String, who: &str, measured: &Measured) {
         points.extend(acp.acp.iter().map(|point| (format!("{} over ACP", point.streams), point)));
         points.extend(acp.sessions.iter().map(|point| (format!("{} over ACP", point.streams), point)));
     }
+    if let Some(Bindings { json_rpc, rest, websocket, grpc }) = &measured.bindings {
+        for (name, runs) in [("JSON-RPC", json_rpc), ("REST", rest), ("WebSocket", websocket), ("gRPC", grpc)]
+        {
+            points.extend(runs.iter().map(|point| (format!("{} over {name}", point.streams), point)));
+        }
+    }
     if !points.is_empty() {
         text.push_str(
             "| streams | delivered of expected | CPU per delta (µs) | p50 (ms) | p99 (ms) | max (ms) | frames per delta | complete | equal | memory (KB) | CPU of clients and stand-in (%) |\n\
@@ -304,6 +312,9 @@ fn steady(text: &mut String, ours: &Measured) {
     }
     if !ours.flood.is_empty() {
         flooded(text, &ours.flood);
+    }
+    if let Some(push) = &ours.push {
+        pushed(text, push);
     }
     if let Some(scrape) = &ours.scrape {
         let share = |costs: &Costs| short(costs.server_ms / 10.0 / costs.window_s);
@@ -410,6 +421,34 @@ fn flooded(text: &mut String, rounds: &[Flood]) {
     }
 }
 
+fn pushed(text: &mut String, push: &Push) {
+    text.push_str(
+        "\n### Push notifications\n\n\
+         | webhooks | dead | delivered of expected | failed attempts | p50 (ms) | p99 (ms) | max (ms) | CPU (%) | CPU of receivers and stand-in (%) |\n\
+         |---|---|---|---|---|---|---|---|---|\n",
+    );
+    let mut runs: Vec<_> = push.without.iter().collect();
+    runs.extend(&push.with);
+    for run in runs {
+        let percent = |ms: f64| short(ms / 10.0 / run.costs.window_s);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} of {} | {} | {} | {} | {} | {} | {} and {} |",
+            run.webhooks,
+            run.dead,
+            run.delivered,
+            run.expected,
+            run.retried,
+            short(run.lag.p50_ms),
+            short(run.lag.p99_ms),
+            short(run.lag.max_ms),
+            percent(run.costs.server_ms),
+            percent(run.costs.driver_ms),
+            percent(run.costs.stand_in_ms),
+        );
+    }
+}
+
 fn how(text: &mut String) {
     text.push_str(
         "\n## How it is measured\n\n\
@@ -434,6 +473,11 @@ fn how(text: &mut String) {
            not be offered in time are skipped. Every turn has 100 deltas. Each accepted turn is read back, and its text compared\n  \
            with the text that the stand-in sent.\n\
          - The flooding clients are a process of low priority with 64 connections, each of which sends as soon as it has an answer.\n\
+         - Push: a hundred tasks of one principal, with a hundred webhooks each, end one after the other, five in a second. The webhooks\n  \
+           that work are on 20 hosts. A dead host refuses connections, or accepts them and never answers; each dead webhook has one of\n  \
+           its own, wants every event, and fails from the start of its task on. The lag is from the end of a task, as the notification\n  \
+           names it, to its arrival. All limits of the delivery are the defaults.\n\
+         - The bindings are those of 1.0, each stream on a connection of its own.\n\
          - The soak has 500 streams of 10 deltas/s, half of the thousand, for ten seconds each; tasks are folded after 60 s and removed\n  \
            after 120 s.\n",
     );

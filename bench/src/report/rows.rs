@@ -4,7 +4,10 @@ use super::asked;
 use super::sound::{self, Sound};
 use crate::histogram::Delays;
 use crate::number::{float, median, short};
-use crate::results::{Acp, Flood, Length, Measured, Overload, Results, SoakSample, Stalled, Streams, Unary};
+use crate::results::{
+    Acp, Bindings, Flood, Length, Measured, Overload, Push, PushRun, Results, SoakSample, Stalled, Streams,
+    Unary,
+};
 
 /// A row of the table.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -44,6 +47,7 @@ pub fn rows(results: &Results) -> Vec<Row> {
     rows.extend(at_rest(ours, peer));
     rows.extend(flatness(ours));
     rows.extend(ours.acp.as_ref().map(acp).into_iter().flatten());
+    rows.extend(ours.bindings.as_ref().map(bindings).into_iter().flatten());
     rows.extend(steadiness(ours));
     asked::complete(&mut rows, results);
     rows
@@ -230,9 +234,12 @@ fn within(long: &Length) -> Option<Row> {
     )
 }
 
+/// The median of some runs, one of which may be off.
+fn cost(points: &[Streams]) -> f64 {
+    median(&points.iter().map(|point| point.cpu_us_per_delta).collect::<Vec<_>>())
+}
+
 fn acp(acp: &Acp) -> Vec<Row> {
-    let cost =
-        |points: &[Streams]| median(&points.iter().map(|point| point.cpu_us_per_delta).collect::<Vec<_>>());
     let mut rows = Vec::new();
     if !acp.http.is_empty() && !acp.acp.is_empty() {
         let (http, own) = (cost(&acp.http), cost(&acp.acp));
@@ -257,11 +264,28 @@ fn acp(acp: &Acp) -> Vec<Row> {
     rows
 }
 
+fn bindings(bindings: &Bindings) -> Vec<Row> {
+    let Bindings { json_rpc, rest: _, websocket, grpc } = bindings;
+    let rows = [("cpu-grpc", "gRPC", grpc), ("cpu-websocket", "WebSocket", websocket)];
+    let measured = rows.into_iter().filter(|(_, _, runs)| !runs.is_empty() && !json_rpc.is_empty());
+    let rows = measured.map(|(key, name, runs)| {
+        let (sse, own) = (cost(json_rpc), cost(runs));
+        let ratio = own / sse;
+        let what = format!("CPU per delta over {name} and over SSE, {COMPARED} streams of 10/s (µs)");
+        row(key, what, format!("{} and {}", short(own), short(sse)))
+            .ratio(Some(ratio))
+            .budget("≤ 1.3× that over SSE", Some(ratio <= 1.3))
+            .if_sound(json_rpc.iter().chain(runs).try_for_each(sound::streams))
+    });
+    rows.collect()
+}
+
 fn steadiness(ours: &Measured) -> Vec<Row> {
     let mut rows = Vec::new();
     rows.extend(ours.stalled.as_ref().map(stalled).into_iter().flatten());
     rows.extend(ours.overload.as_ref().map(overload).into_iter().flatten());
     rows.extend(flood(&ours.flood));
+    rows.extend(ours.push.as_ref().and_then(push));
     if let Some(scrape) = &ours.scrape {
         let cell = format!("{} for {} KB", short(scrape.cpu_ms), scrape.bytes / 1024);
         rows.push(row("scrape", "CPU of one scrape of the metrics under load (ms)", cell));
@@ -378,6 +402,28 @@ fn flood(rounds: &[Flood]) -> Vec<Row> {
         .if_sound(rounds.iter().try_for_each(check))
     });
     rows.collect()
+}
+
+fn push(push: &Push) -> Option<Row> {
+    let some = push.with.first()?;
+    let worst = |runs: &[PushRun], of: Quantile| runs.iter().map(|run| of(&run.lag)).fold(0.0, f64::max);
+    let pairs = |runs: &[PushRun]| {
+        let pair = |run: &PushRun| format!("{} / {}", short(run.lag.p50_ms), short(run.lag.p99_ms));
+        runs.iter().map(pair).collect::<Vec<_>>().join(", ")
+    };
+    let growth = |of: Quantile| worst(&push.with, of) / worst(&push.without, of);
+    let (p50, p99) = (growth(|lag| lag.p50_ms), growth(|lag| lag.p99_ms));
+    let what = format!(
+        "lag of push notifications to {} webhooks, without and with {} dead hosts, p50 / p99 (ms)",
+        short(float(some.webhooks)),
+        some.dead
+    );
+    Some(
+        row("push-lag", what, format!("{} → {}", pairs(&push.without), pairs(&push.with)))
+            .ratio(Some(p99))
+            .budget(format!("flat (≤ {NOISE}×)"), Some(p50 <= NOISE && p99 <= NOISE))
+            .if_sound(sound::push(push)),
+    )
 }
 
 /// The second and the last quarter of a soak, when old tasks are being removed.

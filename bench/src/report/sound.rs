@@ -2,7 +2,7 @@
 
 use crate::number::float;
 use crate::phases::Flooded;
-use crate::results::{Flood, Length, Quiet, SoakSample, Stalled, Streams, Unary};
+use crate::results::{Flood, Length, Push, Quiet, SoakSample, Stalled, Streams, Unary};
 
 /// `Err`: why a number does not count.
 pub(super) type Sound = Result<(), String>;
@@ -97,6 +97,20 @@ pub(super) fn stalled(stalled: &Stalled) -> Sound {
     })?;
     need(stalled.before.iter().all(|delays| delays.count > 0), || "no deltas without them".to_owned())?;
     nearly_all(stalled.during.count, float(stalled.healthy) * RATE * stalled.seconds)
+}
+
+/// Every webhook that works got its notification once, and the dead ones were tried.
+pub(super) fn push(push: &Push) -> Sound {
+    need(!push.without.is_empty() && !push.with.is_empty(), || "no runs to compare".to_owned())?;
+    for run in push.without.iter().chain(&push.with) {
+        need(run.expected > 0 && run.delivered == run.expected && run.lag.count == run.expected, || {
+            format!("{} of {} notifications came", run.delivered, run.expected)
+        })?;
+        need(run.repeated == 0, || format!("{} notifications came again", run.repeated))?;
+    }
+    need(push.with.iter().all(|run| run.dead > 0 && run.retried >= run.dead / 2), || {
+        "the dead hosts were not tried".to_owned()
+    })
 }
 
 /// The quiet principal was served throughout, and the flood was real.

@@ -5,8 +5,8 @@ use crate::histogram::Delays;
 use crate::phases::Flooded;
 use crate::proc::Memory;
 use crate::results::{
-    Acp, Costs, Flood, Length, Machine, Measured, Overload, Quiet, Ran, Scrape, SoakSample, Stalled, Start,
-    Streams, Unary,
+    Acp, Bindings, Costs, Flood, Length, Machine, Measured, Overload, Push, PushRun, Quiet, Ran, Scrape,
+    SoakSample, Stalled, Start, Streams, Unary,
 };
 
 fn delays(p50_ms: f64) -> Delays {
@@ -80,6 +80,20 @@ fn length(deltas: u64, cpu: f64) -> Length {
     }
 }
 
+fn push_run(dead: u64, p50_ms: f64) -> PushRun {
+    PushRun {
+        tasks: 100,
+        webhooks: 10_000,
+        dead,
+        expected: 9_900,
+        delivered: 9_900,
+        repeated: 0,
+        retried: dead * 4,
+        lag: counted(9_900, p50_ms),
+        costs: Costs { window_s: 20.0, server_ms: 8_000.0, driver_ms: 2_000.0, stand_in_ms: 100.0 },
+    }
+}
+
 fn results() -> Results {
     let quiet = |turns: f64, deltas: f64| Quiet {
         turns: delays(turns),
@@ -132,6 +146,12 @@ fn results() -> Results {
                 acp: vec![streams(32, 55.0), streams(32, 54.0), streams(32, 90.0)],
                 sessions: Some(streams(200, 52.0)),
             }),
+            bindings: Some(Bindings {
+                json_rpc: vec![streams(32, 50.0), streams(32, 52.0), streams(32, 49.0)],
+                rest: vec![streams(32, 48.0), streams(32, 48.0), streams(32, 48.0)],
+                websocket: vec![streams(32, 44.0), streams(32, 45.0), streams(32, 90.0)],
+                grpc: vec![streams(32, 60.0), streams(32, 61.0), streams(32, 62.0)],
+            }),
             stalled: Some(Stalled {
                 readers: 1000,
                 healthy: 32,
@@ -168,6 +188,10 @@ fn results() -> Results {
                 memory_after: memory(31_000),
             }),
             flood: vec![flood.clone(), flood],
+            push: Some(Push {
+                without: vec![push_run(0, 20.0), push_run(0, 21.0)],
+                with: vec![push_run(100, 22.0), push_run(100, 20.5)],
+            }),
             scrape: Some(Scrape {
                 per_second: 10.0,
                 bytes: 9000,
@@ -267,6 +291,8 @@ fn unmeasured_rows_miss_their_budgets() {
     );
     assert_eq!(missed(|results| results.longshore.length[1].last_tenth_us = None), [none("cpu-within")]);
     assert_eq!(missed(|results| results.longshore.acp = None), ["acp-cpu", "acp-sessions"].map(none));
+    assert_eq!(missed(|results| results.longshore.bindings = None), ["cpu-grpc", "cpu-websocket"].map(none));
+    assert_eq!(missed(|results| results.longshore.push = None), [none("push-lag")]);
     let peer_failed: fn(&mut Results) = |results| results.peer.as_mut().unwrap().unary.clear();
     assert_eq!(missed(peer_failed), [("unary", "1 200".to_owned())]);
     let partly: fn(&mut Results) = |results| {
@@ -383,6 +409,36 @@ fn acp_is_compared_by_the_median_of_complete_runs() {
     assert_eq!(acp(|acp| acp.acp[2].equal = 31), ["acp-cpu"]);
     assert_eq!(acp(|acp| acp.http[2].completed = 31), ["acp-cpu"]);
     assert_eq!(acp(|acp| acp.sessions.as_mut().unwrap().kept_equal = 31), ["acp-sessions"]);
+}
+
+#[test]
+fn bindings_are_compared_with_server_sent_events_by_the_median_of_complete_runs() {
+    let bindings = |change: fn(&mut Bindings)| {
+        missed_by(move |results| change(results.longshore.bindings.as_mut().unwrap()))
+    };
+    // The median of SSE is 50.
+    assert_eq!(bindings(|bindings| bindings.grpc[2].cpu_us_per_delta = 64.0), [""; 0]);
+    assert_eq!(
+        bindings(|bindings| bindings.grpc[..2].iter_mut().for_each(|run| run.cpu_us_per_delta = 66.0)),
+        ["cpu-grpc"]
+    );
+    assert_eq!(bindings(|bindings| bindings.websocket[0].cpu_us_per_delta = 66.0), ["cpu-websocket"]);
+    assert_eq!(bindings(|bindings| bindings.grpc[0].equal = 31), ["cpu-grpc"]);
+    assert_eq!(bindings(|bindings| bindings.json_rpc[0].equal = 31), ["cpu-grpc", "cpu-websocket"]);
+}
+
+#[test]
+fn the_lag_of_push_notifications_must_be_flat_and_that_of_all_of_them() {
+    let push =
+        |change: fn(&mut Push)| missed_by(move |results| change(results.longshore.push.as_mut().unwrap()));
+    assert_eq!(push(|push| push.with[1].lag = counted(9_900, 31.0)), [""; 0]);
+    let missed = ["push-lag"];
+    assert_eq!(push(|push| push.with[1].lag = counted(9_900, 32.0)), missed);
+    assert_eq!(push(|push| push.with[0].lag.p50_ms = 32.0), missed);
+    assert_eq!(push(|push| push.with[0].delivered = 9_899), missed);
+    assert_eq!(push(|push| push.without[0].repeated = 1), missed);
+    assert_eq!(push(|push| push.with[0].retried = 0), missed);
+    assert_eq!(push(|push| push.without.clear()), missed);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The endpoints of OpenCode that a gateway uses, and three of the bench's own under `/bench`.
+//! The endpoints of OpenCode that a gateway uses, and four of the bench's own under `/bench`.
 
 use bytes::Bytes;
 use longshore_opencode_shapes::VERSION;
@@ -74,6 +74,11 @@ pub(super) async fn answer(shared: &Shared, asked: Asked<'_>) -> Answer {
             None => Answer::NotFound(format!("no turn with the key {key} has ended")),
         },
         ("GET", ["bench", "totals"]) => totals(shared),
+        ("POST", ["bench", "release"]) => {
+            shared.lock().release();
+            shared.wake();
+            json(json!(true))
+        }
         ("POST", ["bench", "reset"]) => {
             shared.lock().totals = super::world::Totals::default();
             json(json!(true))

@@ -1,4 +1,4 @@
-//! The script in the text of a prompt: `bench key=a1 n=200 rate=10 burst=0 size=24 ramp=500 await=1`.
+//! The script in the text of a prompt: `bench key=a1 n=200 rate=10 burst=0 size=24 ramp=500 await=1 hold=0`.
 
 use std::fmt;
 
@@ -22,11 +22,22 @@ pub struct Script {
     /// The turn begins when as many readers of the event stream have connected as there are turns with this option, or after
     /// two seconds. Meant for a server that opens one stream per turn, and opens it only after the prompt.
     pub awaits_reader: bool,
+    /// The turn waits before its ramp until `/bench/release`.
+    pub is_held: bool,
 }
 
 impl Default for Script {
     fn default() -> Self {
-        Self { key: String::new(), deltas: 1, rate: 0, burst: 0, size: 24, ramp_ms: 0, awaits_reader: false }
+        Self {
+            key: String::new(),
+            deltas: 1,
+            rate: 0,
+            burst: 0,
+            size: 24,
+            ramp_ms: 0,
+            awaits_reader: false,
+            is_held: false,
+        }
     }
 }
 
@@ -44,6 +55,7 @@ impl Script {
                 "size" => script.size = value.parse().unwrap_or(script.size),
                 "ramp" => script.ramp_ms = number().unwrap_or(script.ramp_ms),
                 "await" => script.awaits_reader = value == "1",
+                "hold" => script.is_held = value == "1",
                 _ => {}
             }
         }
@@ -63,11 +75,11 @@ impl Script {
 
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { key, deltas, rate, burst, size, ramp_ms, awaits_reader } = self;
-        let awaits = u8::from(*awaits_reader);
+        let Self { key, deltas, rate, burst, size, ramp_ms, awaits_reader, is_held } = self;
+        let (awaits, hold) = (u8::from(*awaits_reader), u8::from(*is_held));
         write!(
             f,
-            "bench key={key} n={deltas} rate={rate} burst={burst} size={size} ramp={ramp_ms} await={awaits}"
+            "bench key={key} n={deltas} rate={rate} burst={burst} size={size} ramp={ramp_ms} await={awaits} hold={hold}"
         )
     }
 }
@@ -79,7 +91,16 @@ mod tests {
     #[test]
     fn a_written_script_is_read_back() {
         let key = "a1".to_owned();
-        let script = Script { key, deltas: 7, rate: 3, burst: 2, size: 99, ramp_ms: 5, awaits_reader: true };
+        let script = Script {
+            key,
+            deltas: 7,
+            rate: 3,
+            burst: 2,
+            size: 99,
+            ramp_ms: 5,
+            awaits_reader: true,
+            is_held: true,
+        };
         assert_eq!(Script::read(&script.to_string()), script);
         assert_eq!(Script::read("Hello, what is 1+1=2 n=x?"), Script::default());
         assert_eq!(script.interval_ns(), 333_333_333);

@@ -181,6 +181,24 @@ fn a_turn_that_awaits_a_reader_sends_nothing_before_its_own_reader_connects() {
 }
 
 #[test]
+fn a_held_turn_begins_and_sends_its_text_after_its_release() {
+    let mut world = World::default();
+    let mut reader = world.bus.connect(DIRECTORY);
+    let session = id_of(&world.make_session(DIRECTORY, None));
+    world.prompt(&session, &format!("{PROMPT} hold=1"), None);
+    assert_eq!(world.advance(), None);
+    let deltas =
+        |events: &[Value]| events.iter().filter(|event| event["type"] == "message.part.delta").count();
+    let begun = events(&mut reader);
+    assert!(begun.len() > 3 && deltas(&begun) == 0 && world.running() == 1, "{begun:?}");
+    world.release();
+    while world.running() > 0 {
+        world.advance();
+    }
+    assert_eq!(deltas(&events(&mut reader)), 6);
+}
+
+#[test]
 fn an_abort_ends_a_turn_with_an_error() {
     let mut world = World::default();
     let mut reader = world.bus.connect(DIRECTORY);

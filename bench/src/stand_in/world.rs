@@ -38,6 +38,8 @@ pub(super) struct World {
     due: BinaryHeap<Reverse<(u64, String)>>,
     /// Turns that have not begun, and until when each waits for a reader.
     waiting: Vec<(u64, String)>,
+    /// Turns that have begun and wait for their release, and how long after it each has its first delta.
+    held: Vec<(u64, String)>,
     /// How many running or waiting turns have a reader of their own.
     turns_with_reader: usize,
     /// How many such turns came since there was none of them.
@@ -171,11 +173,26 @@ impl World {
             // The hash of the id spreads the turns over the interval, so that they do not all send at the same moment.
             let interval = session.turns.last().map_or(0, |turn| turn.script.interval_ns());
             let phase = TextSum::of(id.as_bytes()).0 % interval.max(1);
-            let first = now + ramp + phase;
-            if let Some(turn) = session.turns.last_mut() {
-                turn.due_ns = first;
+            match session.turns.last_mut() {
+                Some(turn) if turn.script.is_held => self.held.push((ramp + phase, id)),
+                Some(turn) => {
+                    turn.due_ns = now + ramp + phase;
+                    self.due.push(Reverse((turn.due_ns, id)));
+                }
+                None => {}
             }
-            self.due.push(Reverse((first, id)));
+        }
+    }
+
+    /// Lets the held turns go on.
+    pub(super) fn release(&mut self) {
+        let now = clock::monotonic_ns();
+        self.begin_turns(now);
+        for (wait, id) in std::mem::take(&mut self.held) {
+            let turn = self.sessions.get_mut(&id).and_then(|session| session.turns.last_mut());
+            let Some(turn) = turn else { continue };
+            turn.due_ns = now + wait;
+            self.due.push(Reverse((turn.due_ns, id)));
         }
     }
 

@@ -120,6 +120,13 @@ fn of<T>(caller: &str, message: T) -> Request<T> {
     request
 }
 
+/// The same in the package of 0.3, which has no version in its metadata.
+fn of_old<T>(caller: &str, message: T) -> Request<T> {
+    let mut request = of(caller, message);
+    request.metadata_mut().remove("a2a-version");
+    request
+}
+
 fn send(id: &str, text: &str) -> v1::SendMessageRequest {
     let part = v1::Part { content: Some(v1::part::Content::Text(text.to_owned())), ..v1::Part::default() };
     let message = v1::Message {
@@ -232,11 +239,6 @@ async fn push_configurations_are_those_of_the_other_package() {
     let (_events, _turn, task) = gateway.stream("m1").await;
     let mut client = gateway.client().await;
     let mut old = v03::a2a_service_client::A2aServiceClient::new(channel(gateway.address).await);
-    let old_of = |mut request: Request<_>| {
-        request.metadata_mut().remove("a2a-version");
-        request
-    };
-
     let url = "https://hooks.example.com/a".to_owned();
     let config = v1::TaskPushNotificationConfig {
         task_id: task.clone(),
@@ -249,7 +251,7 @@ async fn push_configurations_are_those_of_the_other_package() {
     assert_eq!((made.id.as_str(), made.url.as_str(), made.token.as_str()), ("hook", url.as_str(), ""));
     let name = format!("tasks/{task}/pushNotificationConfigs/hook");
     let read = v03::GetTaskPushNotificationConfigRequest { name: name.clone() };
-    let read = old.get_task_push_notification_config(old_of(of("ada", read))).await.unwrap().into_inner();
+    let read = old.get_task_push_notification_config(of_old("ada", read)).await.unwrap().into_inner();
     assert_eq!(read.name, name);
     assert_eq!(read.push_notification_config.unwrap().url, url);
 
@@ -263,7 +265,16 @@ async fn push_configurations_are_those_of_the_other_package() {
         id: "hook".to_owned(),
         ..Default::default()
     };
-    client.delete_task_push_notification_config(of("ada", delete)).await.unwrap();
+    // Deleting it again is no error, in either package.
+    let old_delete = v03::DeleteTaskPushNotificationConfigRequest { name };
+    client.delete_task_push_notification_config(of("ada", delete.clone())).await.unwrap();
+    old.delete_task_push_notification_config(of_old("ada", old_delete.clone())).await.unwrap();
+    client.delete_task_push_notification_config(of("ada", delete.clone())).await.unwrap();
+    // Of the task of another, one sees nothing.
+    let of_another = client.delete_task_push_notification_config(of("bob", delete)).await.unwrap_err();
+    assert_eq!(reason(&of_another), (Code::NotFound, "TASK_NOT_FOUND".to_owned()));
+    let of_another = old.delete_task_push_notification_config(of_old("bob", old_delete)).await.unwrap_err();
+    assert_eq!(of_another.code(), Code::NotFound);
     let listed = client.list_task_push_notification_configs(of("ada", list)).await.unwrap();
     assert!(listed.into_inner().configs.is_empty());
 }

@@ -5,14 +5,16 @@
 use bytes::Bytes;
 use longshore_engine::port::{Head, Store};
 use longshore_model::{
-    Entry, Json, Metadata, Part, Principal, PushConfig, PushFormat, Result, Seq, Task, TaskEvent, TaskId,
+    Entry, Json, Metadata, Part, Principal, PushConfig, PushFormat, Result, Seq, TaskEvent, TaskId,
 };
 use longshore_wire::extension::{Activated, Exposure};
 use longshore_wire::v1::encode::View;
 use longshore_wire::v03::Dialect;
 use longshore_wire::{v1, v03};
 
-/// How many events are read at a time.
+use crate::folded::Folded;
+
+/// How many events are read at a time, at most.
 const READ: usize = 256;
 
 /// Marks a body that is cut off.
@@ -26,9 +28,8 @@ pub(crate) struct Bodies<'a> {
     pub(crate) config: &'a PushConfig,
     pub(crate) head: &'a Head,
     pub(crate) max_bytes: usize,
-    /// The task as of the last body, for version 0.3.
-    task: Option<(Seq, Task)>,
-    is_cut: bool,
+    /// The task as of the last body or event, for version 0.3.
+    pub(crate) folded: Option<Folded>,
 }
 
 impl<'a> Bodies<'a> {
@@ -39,7 +40,18 @@ impl<'a> Bodies<'a> {
         head: &'a Head,
         max_bytes: usize,
     ) -> Self {
-        Self { store, owner, config, head, max_bytes, task: None, is_cut: false }
+        Self { store, owner, config, head, max_bytes, folded: None }
+    }
+
+    /// Takes note of an event that was read, wanted or not, so that it need not be read again for the bodies after it.
+    pub(crate) fn follow(&mut self, entry: &Entry) {
+        if self.config.format == PushFormat::V1 {
+            return;
+        }
+        match &mut self.folded {
+            Some(folded) => folded.add(entry, self.max_bytes),
+            none => *none = Folded::begin(&self.config.task, entry, self.max_bytes),
+        }
     }
 
     /// Whether the caller wants the event and may see it.
@@ -81,9 +93,9 @@ impl<'a> Bodies<'a> {
 
     async fn task(&mut self, seq: Seq) -> Result<Bytes> {
         self.fold_to(seq).await?;
-        let Some((_, task)) = &self.task else { return Ok(Bytes::new()) };
+        let Some(Folded { task, is_cut, .. }) = &self.folded else { return Ok(Bytes::new()) };
         let view = self.view();
-        if !self.is_cut {
+        if !is_cut {
             let body = v03::encode::task(task, view, Dialect::Rpc);
             if body.len() <= self.max_bytes {
                 return Ok(body);
@@ -99,36 +111,29 @@ impl<'a> Bodies<'a> {
 
     /// Folds the log up to an event. Retention keeps only the last event of an old log: then the task is as of its end.
     async fn fold_to(&mut self, seq: Seq) -> Result<()> {
-        let mut folded = self.task.take().filter(|(at, _)| *at <= seq);
-        while folded.as_ref().is_none_or(|(at, _)| *at < seq) {
-            let after = folded.as_ref().map_or(Seq::START, |(at, _)| *at);
-            let entries = self.store.read(self.owner, &self.config.task, after, READ).await?;
-            let is_whole = entries.first().is_some_and(|entry| entry.seq == after.next());
-            if !is_whole {
-                let stored = self.store.get(self.owner, &self.config.task).await?;
-                self.task = stored.map(|stored| (stored.seq, stored.task));
-                return Ok(());
+        let mut folded = self.folded.take().filter(|folded| folded.at <= seq);
+        loop {
+            let after = folded.as_ref().map_or(Seq::START, |folded| folded.at);
+            let missing = usize::try_from(seq.0.saturating_sub(after.0)).unwrap_or(READ);
+            if missing == 0 {
+                break;
             }
-            for entry in entries.iter().filter(|entry| entry.seq <= seq) {
+            let entries = self.store.read(self.owner, &self.config.task, after, missing.min(READ)).await?;
+            let is_whole = entries.first().is_some_and(|entry| entry.seq == after.next());
+            for entry in entries.iter().filter(|_| is_whole) {
                 match &mut folded {
-                    Some((at, task)) => {
-                        task.apply(&entry.event);
-                        *at = entry.seq;
-                    }
-                    none => {
-                        let begun = Task::begin(self.config.task.clone(), &entry.event);
-                        *none = begun.map(|task| (entry.seq, task));
-                    }
+                    Some(folded) => folded.add(entry, self.max_bytes),
+                    none => *none = Folded::begin(&self.config.task, entry, self.max_bytes),
                 }
             }
-            if let Some((_, task)) = &mut folded
-                && task.weight() > self.max_bytes.saturating_mul(2)
-            {
-                // No body has room for it, so the memory has none either.
-                (task.history, task.artifacts, self.is_cut) = (Vec::new(), Vec::new(), true);
+            if !is_whole || folded.is_none() {
+                let stored = self.store.get(self.owner, &self.config.task).await?;
+                self.folded =
+                    stored.map(|stored| Folded { at: stored.seq, task: stored.task, is_cut: false });
+                return Ok(());
             }
         }
-        self.task = folded;
+        self.folded = folded;
         Ok(())
     }
 }

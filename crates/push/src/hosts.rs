@@ -19,7 +19,7 @@ const CIRCUIT_FAILURES: u32 = 5;
 /// A host that is busy keeps at most this number times `calls_per_host` leases that wait for it. More are given back to the queue.
 const WAITING_PER_CALL: usize = 16;
 
-/// All hosts together keep at most this number times `calls` leases that wait. More are given back to the queue, so that the leases of
+/// All hosts and owners together keep at most this number times `calls` leases that wait. More are given back to the queue, so that the leases of
 /// hosts that hang do not fill the memory.
 const ALL_WAITING_PER_CALL: usize = 4;
 
@@ -28,7 +28,7 @@ const MAX_IDLE_HOSTS: usize = 4096;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Destination {
-    owner: Principal,
+    pub(crate) owner: Principal,
     /// Scheme, host and port.
     pub(crate) host: String,
 }
@@ -55,13 +55,15 @@ pub(crate) enum Admission {
     Run,
     /// Keep the lease, and ask again when a call of the destination has ended.
     Wait,
+    /// The owner has its share of the calls. Keep the lease, and ask again when a call of the owner has ended.
+    WaitForOwner,
     /// Give the lease back for this time: the host has a pause.
     Later(Duration),
     /// Give the lease back: too much runs or waits already.
     NoRoom,
 }
 
-/// A lease that waits for a call of its host to end, and since when.
+/// A lease that waits for a call of its host or its owner to end, and since when.
 pub(crate) type Waiting = (Registration, LeasedPush, Instant);
 
 #[derive(Debug, Default)]
@@ -74,12 +76,19 @@ struct Host {
     pause_until: Option<Instant>,
 }
 
+#[derive(Debug, Default)]
+struct OfOwner {
+    running: usize,
+    /// Waits for any call of the owner to end: a call takes milliseconds, and a lease that is given back waits for a second or more.
+    waiting: VecDeque<Waiting>,
+}
+
 #[derive(Debug)]
 pub(crate) struct Hosts {
     calls: usize,
     calls_per_host: usize,
     by_destination: HashMap<Destination, Host>,
-    of_owner: HashMap<Principal, usize>,
+    of_owner: HashMap<Principal, OfOwner>,
     running: usize,
     waiting: usize,
     /// Calls to hosts whose last call failed.
@@ -129,14 +138,41 @@ impl Hosts {
                 || self.waiting >= self.calls.saturating_mul(ALL_WAITING_PER_CALL);
             return if is_full { Admission::NoRoom } else { Admission::Wait };
         }
-        let of_owner = self.of_owner.get(&destination.owner).copied().unwrap_or(0);
-        let is_over_share = host.failures > 0 && self.suspects >= half || of_owner >= half;
-        if self.running >= self.calls || is_over_share { Admission::NoRoom } else { Admission::Run }
+        let is_suspect = host.failures > 0;
+        if self.running >= self.calls || is_suspect && self.suspects >= half {
+            return Admission::NoRoom;
+        }
+        let Some(of_owner) = self.of_owner.get(&destination.owner).filter(|of| of.running >= half) else {
+            return Admission::Run;
+        };
+        let is_full = of_owner.waiting.len() >= half.saturating_mul(ALL_WAITING_PER_CALL)
+            || self.waiting >= self.calls.saturating_mul(ALL_WAITING_PER_CALL);
+        if is_suspect || is_full { Admission::NoRoom } else { Admission::WaitForOwner }
     }
 
     pub(crate) fn wait(&mut self, destination: Destination, leased: Waiting) {
         self.waiting += 1;
         self.by_destination.entry(destination).or_default().waiting.push_back(leased);
+    }
+
+    pub(crate) fn wait_for_owner(&mut self, owner: Principal, leased: Waiting) {
+        self.waiting += 1;
+        self.of_owner.entry(owner).or_default().waiting.push_back(leased);
+    }
+
+    /// A lease that waited for a call of its owner, if the owner may make one. It is to be admitted again.
+    pub(crate) fn next_of(&mut self, owner: &Principal) -> Option<Waiting> {
+        let half = self.calls.div_ceil(2);
+        let of_owner = self.of_owner.get_mut(owner)?;
+        if of_owner.running >= half || self.running >= self.calls {
+            return None;
+        }
+        let next = of_owner.waiting.pop_front();
+        self.waiting -= usize::from(next.is_some());
+        if of_owner.running == 0 && of_owner.waiting.is_empty() {
+            self.of_owner.remove(owner);
+        }
+        next
     }
 
     /// After [`Admission::Run`].
@@ -146,18 +182,18 @@ impl Hosts {
         let is_suspect = host.failures > 0;
         self.running += 1;
         self.suspects += usize::from(is_suspect);
-        *self.of_owner.entry(destination.owner.clone()).or_default() += 1;
+        self.of_owner.entry(destination.owner.clone()).or_default().running += 1;
         Slot { destination, is_suspect }
     }
 
-    /// Returns the leases that waited for this call. They are to be admitted again.
+    /// Returns the leases that waited for this call. They are to be admitted again, and then those of [`Self::next_of`].
     pub(crate) fn end(&mut self, slot: Slot, health: Health, now: Instant) -> VecDeque<Waiting> {
         let Slot { destination, is_suspect } = slot;
         self.running -= 1;
         self.suspects -= usize::from(is_suspect);
         if let Some(of_owner) = self.of_owner.get_mut(&destination.owner) {
-            *of_owner -= 1;
-            if *of_owner == 0 {
+            of_owner.running -= 1;
+            if of_owner.running == 0 && of_owner.waiting.is_empty() {
                 self.of_owner.remove(&destination.owner);
             }
         }
@@ -218,7 +254,7 @@ mod tests {
         assert_eq!(hosts.admit(&to("bob", "a"), now), Admission::Run);
         let second = hosts.begin(to("ada", "b"));
         // Half of all calls.
-        assert_eq!(hosts.admit(&to("ada", "c"), now), Admission::NoRoom);
+        assert_eq!(hosts.admit(&to("ada", "c"), now), Admission::WaitForOwner);
         let _third = (hosts.begin(to("bob", "a")), hosts.begin(to("bob", "b")));
         assert_eq!((hosts.room(), hosts.admit(&to("eve", "a"), now)), (0, Admission::NoRoom));
         hosts.end(second, Health::Well, now);

@@ -11,6 +11,7 @@ use longshore_model::{Entry, Result, Seq, TaskEvent, Timestamp};
 use longshore_outbound::Post;
 
 use crate::body::Bodies;
+use crate::folded::FoldedTasks;
 use crate::hosts;
 use crate::in_flight::Registration;
 use crate::policy::{self, DeliveryRules, Health, Judged, Verdict};
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) rules: DeliveryRules,
+    pub(crate) folded: FoldedTasks,
     pub(crate) store_failures: RareLine,
 }
 
@@ -102,13 +104,24 @@ enum Attempted {
 
 impl Lane<'_> {
     async fn deliver(&mut self, leased: &LeasedPush) -> Result<()> {
-        let Shared { store, queue, rules, .. } = self.shared;
+        let Shared { store, rules, .. } = self.shared;
         let LeasedPush { owner, config, .. } = leased;
         let Some(head) = store.head(owner, &config.task).await? else { return Ok(()) };
         let mut bodies = Bodies::new(&**store, owner, config, &head, rules.max_body_bytes);
         if let Some(event) = leased.replays {
             return self.replay(leased, &mut bodies, event).await;
         }
+        bodies.folded = self.shared.folded.take(&config.task, &config.id);
+        let done = self.deliver_all(leased, &mut bodies).await;
+        if let Some(folded) = bodies.folded {
+            self.shared.folded.keep(config.task.clone(), config.id.clone(), folded);
+        }
+        done
+    }
+
+    async fn deliver_all(&mut self, leased: &LeasedPush, bodies: &mut Bodies<'_>) -> Result<()> {
+        let Shared { store, queue, .. } = self.shared;
+        let LeasedPush { owner, config, .. } = leased;
         let (mut cursor, mut saved, mut calls) = (leased.cursor, leased.cursor, 0);
         loop {
             let entries = store.read(owner, &config.task, cursor, READ).await?;
@@ -123,6 +136,7 @@ impl Lane<'_> {
             }
             for entry in entries {
                 let before = std::mem::replace(&mut cursor, entry.seq);
+                bodies.follow(&entry);
                 if !bodies.wants(&entry.event) {
                     continue;
                 }
@@ -137,7 +151,7 @@ impl Lane<'_> {
                     return Ok(());
                 }
                 calls += 1;
-                if let Attempted::Stop = self.attempt(leased, &mut bodies, &entry, true).await? {
+                if let Attempted::Stop = self.attempt(leased, bodies, &entry, true).await? {
                     return Ok(());
                 }
                 saved = cursor;

@@ -9,6 +9,7 @@
 
 mod body;
 mod configs;
+mod folded;
 mod hosts;
 mod in_flight;
 mod lane;

@@ -11,7 +11,8 @@ use longshore_meter::Metrics;
 use tokio::time::Instant;
 
 use crate::configs::DeliveredConfigs;
-use crate::hosts::{Admission, Destination, Hosts, Slot};
+use crate::folded::FoldedTasks;
+use crate::hosts::{Admission, Destination, Hosts, Slot, Waiting};
 use crate::in_flight::{InFlight, Registration};
 use crate::lane::{self, Shared};
 use crate::policy::{DeliveryRules, Health};
@@ -72,7 +73,9 @@ impl Delivery {
         let in_flight = Arc::new(InFlight::default());
         let hosts = Hosts::new(&rules);
         let store_failures = RareLine::new();
-        let shared = Arc::new(Shared { store, queue, transport, clock, metrics, rules, store_failures });
+        let folded = FoldedTasks::default();
+        let shared =
+            Arc::new(Shared { store, queue, transport, clock, metrics, rules, folded, store_failures });
         let configs = Arc::new(DeliveredConfigs { configs, in_flight: Arc::clone(&in_flight) });
         Self { configs, worker: Worker { shared, in_flight, hosts, without_room: 0, tasks: Tasks::new() } }
     }
@@ -163,7 +166,7 @@ impl Worker {
         self.in_flight.register(key, leased.lease.number)
     }
 
-    /// Starts a delivery, or lets it wait for a call of its host to end. Returns a lease that must be given back, and for how long.
+    /// Starts a delivery, or lets it wait for a call of its host or owner to end. Returns a lease that must be given back, and for how long.
     fn place(
         &mut self,
         lanes: &mut FuturesUnordered<Lane>,
@@ -191,6 +194,9 @@ impl Worker {
                 lanes.push(Box::pin(async move { (slot, running.await.ok()) }));
             }
             Admission::Wait => self.hosts.wait(destination, (registration, leased, since)),
+            Admission::WaitForOwner => {
+                self.hosts.wait_for_owner(destination.owner, (registration, leased, since));
+            }
             Admission::Later(pause) => return Some((leased, pause)),
             Admission::NoRoom => {
                 let batches = self.without_room / LEASES + 1;
@@ -202,19 +208,30 @@ impl Worker {
     }
 
     async fn ended(&mut self, lanes: &mut FuturesUnordered<Lane>, slot: Slot, health: Option<Health>) {
+        let owner = slot.destination.owner.clone();
         let waiting = self.hosts.end(slot, health.unwrap_or(Health::Unknown), Instant::now());
         let mut refused = Vec::new();
-        for (registration, leased, since) in waiting {
-            // A configuration that has changed since is leased again.
-            if registration.is_canceled() {
-                continue;
-            }
-            if since.elapsed() > self.shared.rules.lease() / 2 {
-                refused.push((leased, Duration::ZERO));
-            } else {
-                refused.extend(self.place(lanes, registration, leased, since));
-            }
+        for leased in waiting {
+            refused.extend(self.place_again(lanes, leased));
+        }
+        while let Some(leased) = self.hosts.next_of(&owner) {
+            refused.extend(self.place_again(lanes, leased));
         }
         self.shared.give_back_all(refused).await;
+    }
+
+    fn place_again(
+        &mut self,
+        lanes: &mut FuturesUnordered<Lane>,
+        (registration, leased, since): Waiting,
+    ) -> Option<(LeasedPush, Duration)> {
+        // A configuration that has changed since is leased again.
+        if registration.is_canceled() {
+            return None;
+        }
+        if since.elapsed() > self.shared.rules.lease() / 2 {
+            return Some((leased, Duration::ZERO));
+        }
+        self.place(lanes, registration, leased, since)
     }
 }

@@ -18,6 +18,7 @@ use longshore_model::{
 use longshore_outbound::{Answer, ErrorKind, Post, RetryAfter};
 use longshore_push::{Delivery, DeliveryParts, DeliveryRules, Failure, Transport};
 use longshore_store::MemoryStore;
+use longshore_testkit::faulty_store::FaultyStore;
 use longshore_testkit::store_suite::make::{
     ada, append, appended, chunk, create, made, owner, status, task_id,
 };
@@ -190,6 +191,8 @@ struct Bench {
     write: Duration,
     /// The same, as the checks of stores take it.
     log: Arc<dyn Store>,
+    /// The same, as the delivery reads it.
+    read: Arc<FaultyStore>,
     receivers: Arc<Receivers>,
     clock: Arc<TokioClock>,
     metrics: Arc<Metrics>,
@@ -212,6 +215,7 @@ impl Bench {
         let started = Instant::now();
         let mut bench = Self {
             log: store.clone(),
+            read: FaultyStore::around(store.clone()),
             configs: store.clone(),
             store,
             write,
@@ -232,7 +236,7 @@ impl Bench {
 
     fn start(&mut self) {
         let delivery = Delivery::new(DeliveryParts {
-            store: self.store.clone(),
+            store: self.read.clone(),
             configs: self.store.clone(),
             queue: Arc::new(Slow { store: self.store.clone(), write: self.write }),
             transport: self.receivers.clone(),
@@ -362,6 +366,48 @@ async fn bodies_of_0_3_are_the_task_as_of_the_event() {
     );
     assert_eq!(calls[0].body["artifacts"].as_array().map_or(0, Vec::len), 0);
     assert!(calls[1].body["artifacts"].to_string().contains("\"x\""), "{}", calls[1].body);
+}
+
+/// A receiver that keeps up has a lease for each event, one that is behind has leases of many events, and one that fails has many
+/// leases for one event. None of them reads the log from its start for each body.
+#[tokio::test(start_paused = true)]
+async fn bodies_of_0_3_do_not_read_the_log_again_for_each_event() {
+    const EVENTS: u64 = 300;
+    let mut tried = 0;
+    let bench = Bench::new(DeliveryRules::default(), move |call| {
+        tried += u32::from(call.url.ends_with("/fails"));
+        if (150..170).contains(&tried) { Reply::Status(503) } else { Reply::Status(200) }
+    });
+    let all = |name: &str| PushConfig {
+        format: PushFormat::V03,
+        events: PushEvents::ALL,
+        ..at_host("t", name, &format!("{name}.example.com"))
+    };
+    let events = usize::try_from(EVENTS).expect("few");
+    made(&bench.log, create("t")).await;
+    bench.put(all("keeps-up")).await;
+    for seq in 1..=EVENTS {
+        let sent = bench.calls().len();
+        bench.append("t", seq, vec![chunk(&format!("{seq}."))]).await;
+        bench.until_calls(sent + 1).await;
+    }
+    // Each event is read once, and once more for the first body, which begins in the middle of the log.
+    let read = bench.read.events_read();
+    assert!(read <= events + 10, "{read} events read for {EVENTS} bodies");
+    let text = |call: &Call| call.body["artifacts"][0]["parts"].to_string().matches('.').count();
+    let grown: Vec<_> = bench.calls().iter().map(text).collect();
+    assert_eq!(grown, (1..=events).collect::<Vec<_>>());
+
+    for name in ["behind", "fails"] {
+        let before = bench.read.events_read();
+        let new = NewPushConfig { config: all(name), ..push::new("t", "a", 0) };
+        bench.configs.put(new).await.expect("a write");
+        let calls = bench.settle().await;
+        let bodies = calls.iter().filter(|call| call.url.ends_with(name)).count();
+        let read = bench.read.events_read() - before;
+        // A lease reads some events that its calls do not reach.
+        assert!(bodies > events && read <= bodies * 10, "{name}: {read} events read for {bodies} bodies");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -573,6 +619,32 @@ async fn a_hanging_receiver_delays_no_other_receiver() {
         calls.last().map(|call| call.at)
     );
     assert_eq!(bench.metrics.push_delivered.get(), 20);
+}
+
+/// The share of an owner is full in a burst, the more so while some of its receivers hang. The others wait for a call to end, which is
+/// a moment, and not for a pause.
+#[tokio::test(start_paused = true)]
+async fn a_burst_beyond_the_share_of_its_owner_is_not_given_back_to_the_queue() {
+    let rules = DeliveryRules { calls: 16, calls_per_host: 2, ..DeliveryRules::default() };
+    let bench =
+        Bench::new(rules, |call| if call.url.contains("hangs") { Reply::Hangs } else { Reply::Status(200) });
+    made(&bench.log, create("t")).await;
+    for number in 0..30 {
+        bench.put(at_host("t", &format!("w{number}"), &format!("well-{number}.example.com"))).await;
+    }
+    for number in 0..4 {
+        bench.put(at_host("t", &format!("a{number}"), &format!("hangs-{number}.example.com"))).await;
+    }
+    bench.append("t", 1, vec![ended()]).await;
+    bench.until_calls(34).await;
+    let calls = bench.settle().await;
+    let late: Vec<_> = calls
+        .iter()
+        .filter(|call| call.url.contains("well") && call.at >= Duration::from_millis(500))
+        .map(|call| (&call.url, call.at))
+        .collect();
+    assert!(late.is_empty(), "{late:?}");
+    assert_eq!(bench.metrics.push_delivered.get(), 30);
 }
 
 #[tokio::test(start_paused = true)]

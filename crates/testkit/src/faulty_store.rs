@@ -46,6 +46,8 @@ pub struct FaultyStore {
     logs_are_broken: AtomicBool,
     files_are_broken: AtomicBool,
     asks_are_damaged: AtomicBool,
+    /// How many events were read from logs.
+    events_read: AtomicUsize,
     /// The calls about tasks, in order.
     calls: Mutex<Vec<&'static str>>,
 }
@@ -53,8 +55,13 @@ pub struct FaultyStore {
 impl FaultyStore {
     /// Passes all calls on to `inner` until the test arranges something else.
     pub fn over(inner: impl Store + 'static) -> Arc<Self> {
+        Self::around(Arc::new(inner))
+    }
+
+    /// The same around a store that the test uses directly too.
+    pub fn around(inner: Arc<dyn Store>) -> Arc<Self> {
         Arc::new(Self {
-            inner: Arc::new(inner),
+            inner,
             appends: Gate::default(),
             file_reads: Gate::default(),
             failures: AtomicUsize::new(0),
@@ -70,6 +77,7 @@ impl FaultyStore {
             logs_are_broken: AtomicBool::new(false),
             files_are_broken: AtomicBool::new(false),
             asks_are_damaged: AtomicBool::new(false),
+            events_read: AtomicUsize::new(0),
             calls: Mutex::default(),
         })
     }
@@ -129,6 +137,11 @@ impl FaultyStore {
     /// Makes reading an ask by its id fail from now on.
     pub fn damage_asks(&self) {
         self.asks_are_damaged.store(true, Ordering::SeqCst);
+    }
+
+    /// How many events were read from logs, since the start.
+    pub fn events_read(&self) -> usize {
+        self.events_read.load(Ordering::SeqCst)
     }
 
     /// The calls since the last `take_calls`, in order.
@@ -224,6 +237,7 @@ impl Store for FaultyStore {
             let first = self.first();
             let mut entries = self.inner.read(caller, task, after, limit).await?;
             entries.retain(|entry| entry.seq >= first);
+            self.events_read.fetch_add(entries.len(), Ordering::SeqCst);
             Ok(entries)
         })
     }

@@ -255,6 +255,50 @@ async fn no_secret_of_a_receiver_is_in_the_store_the_log_or_an_answer() {
     gateway.terminate().await;
 }
 
+/// Without its keys the gateway can store no webhook. The send is refused as a whole, and works once the keys are back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_send_whose_webhook_cannot_be_sealed_is_refused_and_leaves_nothing() {
+    let fake = FakeOpenCode::start();
+    fake.answering(|_| Turn::new().text("Done.", 1).finish("stop"));
+    let receiver = Receiver::start(|_| Conduct::Answers(200)).await;
+    let mut gateway = Gateway::start(setup(&fake)).await;
+    let client = client(&gateway);
+    let before = fake.sessions();
+    let keys = gateway.data_dir().join("keys");
+    std::fs::write(&keys, "these are no keys").expect("the file can be written");
+
+    let config = json!({"id": "c", "url": receiver.url("hook")});
+    for method in ["SendMessage", "SendStreamingMessage"] {
+        let refused = client.rpc(method, send("m-1", "Do it.", &config)).await;
+        let error = &refused.body["error"];
+        assert_eq!(error["data"][0]["reason"], "UNAVAILABLE", "{refused:?}");
+        let text = error["message"].as_str().unwrap_or_default();
+        assert!(text.contains("push configuration") && !text.contains("keys"), "{text}");
+    }
+    let tasks = client.rpc("ListTasks", json!({})).await;
+    assert_eq!(tasks.result()["tasks"], json!([]), "{tasks:?}");
+    assert!(fake.prompts().is_empty() && fake.sessions() == before);
+
+    // Everything else works, and the same send works when the keys can be read.
+    let mut plain = message("m-2", "Do it.");
+    plain["configuration"] = json!({"returnImmediately": true});
+    let task = client.rpc("SendMessage", plain).await.result()["task"]["id"].clone();
+    let refused = client
+        .rpc(
+            "CreateTaskPushNotificationConfig",
+            json!({"taskId": task, "id": "c", "url": receiver.url("hook")}),
+        )
+        .await;
+    assert_eq!(refused.body["error"]["data"][0]["reason"], "UNAVAILABLE", "{refused:?}");
+    let listed = client.rpc("ListTaskPushNotificationConfigs", json!({"taskId": task})).await;
+    assert_eq!(listed.result()["configs"], json!([]), "{listed:?}");
+    std::fs::remove_file(&keys).expect("the file can be removed");
+    let sent = client.rpc("SendMessage", send("m-1", "Do it.", &config)).await;
+    assert!(sent.result()["task"]["id"].is_string(), "{sent:?}");
+    receiver.until(PATIENCE, "it is told", |receiver| !receiver.received().is_empty()).await;
+    gateway.terminate().await;
+}
+
 /// Fails if a file has one of the words.
 fn check_files(directory: &Path, words: &[&str]) {
     for entry in std::fs::read_dir(directory).expect("the data directory can be read") {

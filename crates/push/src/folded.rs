@@ -1,0 +1,152 @@
+//! Tasks as of an event of their log, for the bodies of 0.3, and those that are kept from one lease to the next.
+//!
+//! A receiver that keeps up gets a lease for each event. Without what is kept, each lease would read the log from its start again.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use longshore_model::{Entry, PushConfigId, Seq, Task, TaskId};
+
+/// How many tasks are kept, and about how many bytes. Beyond either, those that were used longest ago are dropped: their next lease
+/// reads their logs again.
+const MAX_TASKS: usize = 256;
+const MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// A task as of an event.
+#[derive(Clone, Debug)]
+pub(crate) struct Folded {
+    pub(crate) at: Seq,
+    pub(crate) task: Task,
+    /// History and artifacts are not whole.
+    pub(crate) is_cut: bool,
+}
+
+impl Folded {
+    /// The task as of the first event of its log. `None`: the event is another one.
+    pub(crate) fn begin(task: &TaskId, entry: &Entry, most: usize) -> Option<Self> {
+        let task = Task::begin(task.clone(), &entry.event).filter(|_| entry.seq == Seq::START.next())?;
+        let mut folded = Self { at: entry.seq, task, is_cut: false };
+        folded.cut(most);
+        Some(folded)
+    }
+
+    /// Adds an event, if it is the next one. `most`: no body has room for more bytes.
+    pub(crate) fn add(&mut self, entry: &Entry, most: usize) {
+        if entry.seq == self.at.next() {
+            self.task.apply(&entry.event);
+            self.at = entry.seq;
+            self.cut(most);
+        }
+    }
+
+    fn cut(&mut self, most: usize) {
+        if self.task.weight() > most.saturating_mul(2) {
+            // No body has room for it, so the memory has none either.
+            (self.task.history, self.task.artifacts, self.is_cut) = (Vec::new(), Vec::new(), true);
+        }
+    }
+}
+
+type Key = (TaskId, PushConfigId);
+
+/// The tasks that are kept.
+#[derive(Debug, Default)]
+pub(crate) struct FoldedTasks(Mutex<Kept>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    /// With the number of bytes. The one that was used last is at the end.
+    tasks: VecDeque<(Key, Folded, usize)>,
+    bytes: usize,
+}
+
+impl FoldedTasks {
+    pub(crate) fn take(&self, task: &TaskId, config: &PushConfigId) -> Option<Folded> {
+        let mut kept = self.lock();
+        let place = kept.tasks.iter().position(|((of, by), ..)| of == task && by == config)?;
+        let (_, folded, bytes) = kept.tasks.remove(place)?;
+        kept.bytes -= bytes;
+        Some(folded)
+    }
+
+    /// Keeps a task, unless no event can follow.
+    pub(crate) fn keep(&self, task: TaskId, config: PushConfigId, folded: Folded) {
+        if folded.task.status.state.is_terminal() {
+            return;
+        }
+        let bytes = folded.task.weight();
+        let mut kept = self.lock();
+        kept.bytes += bytes;
+        kept.tasks.push_back(((task, config), folded, bytes));
+        while kept.tasks.len() > MAX_TASKS || kept.bytes > MAX_BYTES {
+            let Some((.., bytes)) = kept.tasks.pop_front() else { break };
+            kept.bytes -= bytes;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use longshore_model::{Epoch, TaskState, TaskStatus, Timestamp};
+    use longshore_testkit::store_suite::make::{chunk, create};
+
+    use super::*;
+
+    fn entry(seq: u64, event: longshore_model::TaskEvent) -> Entry {
+        Entry { seq: Seq(seq), epoch: Epoch(1), event }
+    }
+
+    fn folded(text: &str) -> Folded {
+        let id = TaskId::parse("t").unwrap();
+        let first = entry(1, create("t").first);
+        let mut folded = Folded::begin(&id, &first, usize::MAX).unwrap();
+        assert!(Folded::begin(&id, &entry(2, chunk("x")), usize::MAX).is_none());
+        folded.add(&entry(2, chunk(text)), usize::MAX);
+        // This is not the next one.
+        folded.add(&entry(4, chunk(text)), usize::MAX);
+        assert_eq!(folded.at, Seq(2));
+        folded
+    }
+
+    fn id(number: usize) -> PushConfigId {
+        PushConfigId::parse(&format!("c{number}")).unwrap()
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_in_number_and_bytes_and_ends_with_its_task() {
+        let task = TaskId::parse("t").unwrap();
+        let there =
+            |kept: &FoldedTasks, most| (0..most).filter(|n| kept.take(&task, &id(*n)).is_some()).count();
+        let kept = FoldedTasks::default();
+        for number in 0..MAX_TASKS + 7 {
+            kept.keep(task.clone(), id(number), folded("x"));
+        }
+        assert!(kept.take(&task, &id(6)).is_none() && kept.take(&task, &id(7)).is_some());
+        assert_eq!(there(&kept, MAX_TASKS + 7), MAX_TASKS - 1);
+        assert_eq!(kept.lock().bytes, 0);
+
+        let large = folded(&"x".repeat(1024 * 1024));
+        for number in 0..20 {
+            kept.keep(task.clone(), id(number), large.clone());
+        }
+        let bytes = kept.lock().bytes;
+        assert!((MAX_BYTES / 2..=MAX_BYTES).contains(&bytes), "{bytes}");
+        assert!(there(&kept, 20) >= 7);
+
+        let mut ended = folded("x");
+        ended.task.status = TaskStatus { state: TaskState::Completed, at: Timestamp(1), message: None };
+        kept.keep(task.clone(), id(0), ended);
+        assert!(kept.take(&task, &id(0)).is_none());
+    }
+
+    #[test]
+    fn a_task_that_no_body_has_room_for_is_cut() {
+        let mut folded = folded("x");
+        folded.add(&entry(3, chunk(&"x".repeat(500))), 100);
+        assert!(folded.is_cut && folded.task.artifacts.is_empty());
+    }
+}
