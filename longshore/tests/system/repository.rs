@@ -102,6 +102,7 @@ const TESTS_ONLY: &[&str] = &[
     "a2a-lf",
     "a2a-pb",
     "a2a-client-lf",
+    "a2a-grpc",
     "criterion",
     "insta",
     "rcgen",
