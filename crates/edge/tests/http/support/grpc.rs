@@ -13,7 +13,7 @@ use http::{Request, StatusCode};
 use longshore_grpc::client::{self, Caller, Package};
 use longshore_grpc::refusal::Refusal;
 use longshore_model::EventId;
-use longshore_wire::surface::{Operation, ProtocolVersion};
+use longshore_wire::surface::{Operation, Params, ProtocolVersion};
 use longshore_wire::v1::method::Method;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -92,39 +92,19 @@ impl Grpc {
     /// The message of the call. REST has some of its fields in the path.
     fn message(&self, Asked { method, task, params }: &Asked) -> Value {
         let mut message = if params.is_object() { params.clone() } else { json!({}) };
-        let fields = match (self.version, method) {
-            (
-                _,
-                Method::SendMessage
-                | Method::SendStreamingMessage
-                | Method::ListTasks
-                | Method::GetExtendedAgentCard,
-            ) => vec![],
-            (ProtocolVersion::V1, Method::GetTask | Method::CancelTask | Method::SubscribeToTask) => {
-                vec![("id", task.clone())]
+        let (is_old, name) = (self.version == ProtocolVersion::V03, format!("tasks/{task}"));
+        let mut set = |field: &str, value: &str| message[field] = json!(value);
+        match Operation::of(*method).params {
+            Params::Message | Params::List | Params::Ignored => {}
+            Params::Task | Params::TaskWithHistory if is_old => set("name", &name),
+            Params::Task | Params::TaskWithHistory => set("id", task),
+            Params::NewPushConfig | Params::PushConfigs if is_old => set("parent", &name),
+            Params::NewPushConfig | Params::PushConfigs => set("taskId", task),
+            Params::PushConfig if is_old => set("name", &format!("{name}/pushNotificationConfigs/{PUSH_ID}")),
+            Params::PushConfig => {
+                set("taskId", task);
+                set("id", PUSH_ID);
             }
-            (
-                ProtocolVersion::V1,
-                Method::CreateTaskPushNotificationConfig | Method::ListTaskPushNotificationConfigs,
-            ) => vec![("taskId", task.clone())],
-            (
-                ProtocolVersion::V1,
-                Method::GetTaskPushNotificationConfig | Method::DeleteTaskPushNotificationConfig,
-            ) => vec![("taskId", task.clone()), ("id", PUSH_ID.to_owned())],
-            (ProtocolVersion::V03, Method::GetTask | Method::CancelTask | Method::SubscribeToTask) => {
-                vec![("name", format!("tasks/{task}"))]
-            }
-            (
-                ProtocolVersion::V03,
-                Method::CreateTaskPushNotificationConfig | Method::ListTaskPushNotificationConfigs,
-            ) => vec![("parent", format!("tasks/{task}"))],
-            (
-                ProtocolVersion::V03,
-                Method::GetTaskPushNotificationConfig | Method::DeleteTaskPushNotificationConfig,
-            ) => vec![("name", format!("tasks/{task}/pushNotificationConfigs/{PUSH_ID}"))],
-        };
-        for (field, value) in fields {
-            message[field] = json!(value);
         }
         message
     }
