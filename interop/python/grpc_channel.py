@@ -1,6 +1,7 @@
-"""gRPC channels for the clients of the official SDKs."""
+"""gRPC channels for the clients of the official SDKs, and what their events and errors carry."""
 
 import grpc
+from google.rpc import error_details_pb2, status_pb2
 
 
 class WithCredential:
@@ -39,3 +40,21 @@ def channels(authorization=None):
         return grpc.aio.insecure_channel(address(url), options=options, interceptors=interceptors)
 
     return channel
+
+
+def metadata(event):
+    """The metadata of whatever a stream carries."""
+    return getattr(event, event.WhichOneof('payload')).metadata
+
+
+def cursor(event):
+    """Where a reader resumes after this event."""
+    return metadata(event)['longshore']['cursor']
+
+
+def reason(error):
+    """The domain and the word for programs in the details of an error. The SDKs map only words of their domain."""
+    details = dict(error.trailing_metadata())['grpc-status-details-bin']
+    info = error_details_pb2.ErrorInfo()
+    assert status_pb2.Status.FromString(details).details[0].Unpack(info), details
+    return info.domain, info.reason

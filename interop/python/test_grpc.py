@@ -8,10 +8,12 @@ import pytest
 from a2a.compat.v0_3 import a2a_v0_3_pb2, a2a_v0_3_pb2_grpc
 from a2a.types import a2a_pb2, a2a_pb2_grpc
 
-from grpc_channel import channels
+from grpc_channel import channels, cursor, metadata, reason
 
 # No wait of these tests takes longer.
 PATIENCE = 30
+
+DOMAIN = 'a2a-protocol.org'
 
 
 class V1:
@@ -23,6 +25,9 @@ class V1:
         part = a2a_pb2.Part(text=text)
         message = a2a_pb2.Message(message_id=str(uuid.uuid4()), role=a2a_pb2.ROLE_USER, parts=[part])
         return a2a_pb2.SendMessageRequest(message=message)
+
+    def empty(self):
+        return a2a_pb2.SendMessageRequest()
 
     def task(self, id):
         return a2a_pb2.GetTaskRequest(id=id)
@@ -45,6 +50,9 @@ class V03:
             message_id=str(uuid.uuid4()), role=a2a_v0_3_pb2.ROLE_USER, content=[part]
         )
         return a2a_v0_3_pb2.SendMessageRequest(request=message)
+
+    def empty(self):
+        return a2a_v0_3_pb2.SendMessageRequest()
 
     def task(self, id):
         return a2a_v0_3_pb2.GetTaskRequest(name=f'tasks/{id}')
@@ -72,11 +80,6 @@ async def stub(http, gateway, calls):
         yield calls.stub(channel)
 
 
-def cursor(event):
-    """Where a reader resumes after this event."""
-    return metadata(event)['longshore']['cursor']
-
-
 async def test_a_stream_that_was_cut_goes_on_after_its_cursor(stub, calls):
     call = stub.SendStreamingMessage(calls.message('scn:text n=6 delay=30 text="one two three four five six"'))
     seen = [await call.read() for _ in range(3)]
@@ -91,10 +94,6 @@ async def test_a_stream_that_was_cut_goes_on_after_its_cursor(stub, calls):
     numbers = [int(cursor.split('.')[0]) for cursor in cursors]
     assert numbers == sorted(set(numbers)), numbers
     assert rest[-1].status_update.status.state == a2a_pb2.TASK_STATE_COMPLETED, rest[-1]
-
-
-def metadata(event):
-    return getattr(event, event.WhichOneof('payload')).metadata
 
 
 async def test_a_deadline_ends_the_call_and_not_the_task(stub, calls):
@@ -114,3 +113,18 @@ async def test_a_call_without_a_credential_is_refused(gateway, calls):
         with pytest.raises(grpc.aio.AioRpcError) as error:
             await calls.stub(channel).GetTask(calls.task('x'))
     assert error.value.code() == grpc.StatusCode.UNAUTHENTICATED
+    assert reason(error.value) == (DOMAIN, 'UNAUTHENTICATED')
+
+
+async def test_errors_have_the_reason_that_the_sdks_map(stub, calls):
+    call = stub.SendStreamingMessage(calls.message('scn:text n=1'), timeout=PATIENCE)
+    task = [event async for event in call][-1].status_update.task_id
+    for call, code, word in [
+        (stub.GetTask(calls.task('no-such-task')), grpc.StatusCode.NOT_FOUND, 'TASK_NOT_FOUND'),
+        (calls.subscribe(stub, 'no-such-task').read(), grpc.StatusCode.NOT_FOUND, 'TASK_NOT_FOUND'),
+        (stub.CancelTask(calls.cancel(task)), grpc.StatusCode.FAILED_PRECONDITION, 'TASK_NOT_CANCELABLE'),
+        (stub.SendMessage(calls.empty()), grpc.StatusCode.INVALID_ARGUMENT, 'INVALID_PARAMS'),
+    ]:
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await call
+        assert (error.value.code(), reason(error.value)) == (code, (DOMAIN, word)), error.value

@@ -1,19 +1,22 @@
-//! The official Rust client of A2A uses the gateway and the real OpenCode, over JSON-RPC and over REST.
+//! The official Rust client of A2A uses the gateway and the real OpenCode, over JSON-RPC, REST and gRPC.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use a2a::{
-    A2AError, AgentCard, CancelTaskRequest, GetTaskRequest, ListTasksRequest, Message, Part, Role,
+    A2AError, AgentCard, CancelTaskRequest, DeleteTaskPushNotificationConfigRequest,
+    GetExtendedAgentCardRequest, GetTaskPushNotificationConfigRequest, GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest, ListTasksRequest, Message, Part, Role, SVC_PARAM_VERSION,
     SendMessageConfiguration, SendMessageRequest, SendMessageResponse, StreamResponse,
     SubscribeToTaskRequest, TRANSPORT_PROTOCOL_GRPC, TRANSPORT_PROTOCOL_HTTP_JSON,
-    TRANSPORT_PROTOCOL_JSONRPC, Task, TaskState, error_code,
+    TRANSPORT_PROTOCOL_JSONRPC, Task, TaskPushNotificationConfig, TaskState, VERSION, error_code,
 };
 use a2a_client::agent_card::AgentCardResolver;
 use a2a_client::auth::AuthInterceptor;
 use a2a_client::jsonrpc::JsonRpcTransportFactory;
 use a2a_client::rest::RestTransportFactory;
-use a2a_client::{A2AClient, A2AClientFactory, BoxStream, Transport};
+use a2a_client::{A2AClient, A2AClientFactory, BoxStream, ServiceParams, Transport};
+use a2a_grpc::{GrpcTransport, GrpcTransportFactory};
 use futures_util::StreamExt;
 use longshore_testkit::gateway::{Gateway, Setup, TOKEN};
 
@@ -26,8 +29,9 @@ const WEBSOCKET: &str = "urn:longshore:binding:websocket:v1";
 pub(crate) type Client = A2AClient<Box<dyn Transport>>;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_official_client_uses_every_operation_over_both_bindings() {
-    let gateway = Gateway::start(Setup::demo(env!("CARGO_BIN_EXE_longshore"))).await;
+async fn the_official_client_uses_every_operation_over_every_binding() {
+    let setup = Setup::demo(env!("CARGO_BIN_EXE_longshore")).flag("--push-internal-networks=127.0.0.1/32");
+    let gateway = Gateway::start(setup).await;
     let (http, card) = discover(&gateway).await;
     let offered: Vec<(&str, &str)> = card
         .supported_interfaces
@@ -48,16 +52,19 @@ async fn the_official_client_uses_every_operation_over_both_bindings() {
     assert_eq!(offered, expected);
     assert_eq!(card.capabilities.streaming, Some(true), "{card:#?}");
 
-    for binding in [TRANSPORT_PROTOCOL_JSONRPC, TRANSPORT_PROTOCOL_HTTP_JSON] {
+    for binding in [TRANSPORT_PROTOCOL_JSONRPC, TRANSPORT_PROTOCOL_HTTP_JSON, TRANSPORT_PROTOCOL_GRPC] {
         let client = connect(&http, &card, binding, TOKEN).await;
         send_get_and_list(&client, binding).await;
         stream(&client, binding).await;
         subscribe_and_cancel(&client, binding).await;
+        push_configs(&client, binding).await;
+        extended_card(&client, &card, binding).await;
         errors(&client, binding).await;
         let stranger = connect(&http, &card, binding, "not the token").await;
         let refused = stranger.get_task(&get("any")).await;
         assert!(refused.is_err(), "{binding}: a wrong token was let in: {refused:#?}");
     }
+    resume_after_a_cut(&card).await;
 }
 
 pub(crate) async fn discover(gateway: &Gateway) -> (reqwest::Client, AgentCard) {
@@ -150,6 +157,83 @@ async fn subscribe_and_cancel(client: &Client, binding: &str) {
     expect_code(binding, "a subscription to an ended task", again, error_code::UNSUPPORTED_OPERATION);
 }
 
+async fn push_configs(client: &Client, binding: &str) {
+    let task = send(client, message("scn:text n=1")).await.id;
+    let config = TaskPushNotificationConfig {
+        url: "https://127.0.0.1/hook".to_owned(),
+        id: Some("hook".to_owned()),
+        task_id: task.clone(),
+        token: None,
+        authentication: None,
+        tenant: None,
+    };
+    let made = ok("CreateTaskPushNotificationConfig", client.create_push_config(&config).await);
+    assert_eq!(made, config, "{binding}");
+    let get =
+        GetTaskPushNotificationConfigRequest { task_id: task.clone(), id: "hook".to_owned(), tenant: None };
+    assert_eq!(ok("GetTaskPushNotificationConfig", client.get_push_config(&get).await), config, "{binding}");
+    let list = ListTaskPushNotificationConfigsRequest {
+        task_id: task.clone(),
+        page_size: None,
+        page_token: None,
+        tenant: None,
+    };
+    let listed = ok("ListTaskPushNotificationConfigs", client.list_push_configs(&list).await);
+    assert_eq!(listed.configs, [config], "{binding}");
+    let id = "hook".to_owned();
+    let delete = DeleteTaskPushNotificationConfigRequest { task_id: task, id, tenant: None };
+    ok("DeleteTaskPushNotificationConfig", client.delete_push_config(&delete).await);
+    expect_code(binding, "no configuration", client.get_push_config(&get).await, error_code::TASK_NOT_FOUND);
+}
+
+async fn extended_card(client: &Client, card: &AgentCard, binding: &str) {
+    let request = GetExtendedAgentCardRequest { tenant: None };
+    let extended = ok("GetExtendedAgentCard", client.get_extended_agent_card(&request).await);
+    assert_eq!((extended.name, extended.version), (card.name.clone(), card.version.clone()), "{binding}");
+}
+
+/// The events of gRPC name their cursor, and the client sends it as metadata of the next call.
+async fn resume_after_a_cut(card: &AgentCard) {
+    let interface = card.supported_interfaces.iter().find(|interface| {
+        (interface.protocol_binding.as_str(), interface.protocol_version.as_str())
+            == (TRANSPORT_PROTOCOL_GRPC, VERSION)
+    });
+    let transport = ok("the connection", GrpcTransport::connect(&interface.expect("gRPC").url).await);
+    let mut params = ServiceParams::from([
+        (SVC_PARAM_VERSION.to_owned(), vec![VERSION.to_owned()]),
+        ("authorization".to_owned(), vec![format!("Bearer {TOKEN}")]),
+    ]);
+    let request = request(message("scn:text n=6 delay=30 text=\"one two three four five six\""));
+    let mut events = ok("SendStreamingMessage", transport.send_streaming_message(&params, &request).await);
+    let mut seen = Vec::new();
+    while seen.len() < 3 {
+        seen.push(ok("an event", within(events.next()).await.expect("the stream goes on")));
+    }
+    drop(events);
+    let Some(StreamResponse::Task(task)) = seen.first() else { panic!("no task first: {seen:#?}") };
+    let cut = cursor(seen.last().expect("three events"));
+    params.insert("last-event-id".to_owned(), vec![cut]);
+    let subscribe = SubscribeToTaskRequest { id: task.id.clone(), tenant: None };
+    let rest = collect(ok("SubscribeToTask", transport.subscribe_to_task(&params, &subscribe).await)).await;
+    let stored = ok("GetTask", transport.get_task(&params, &get(&task.id)).await);
+    seen.extend(rest);
+    // Neither an event twice nor the whole task again: both would change the text.
+    let folded = fold(&seen);
+    assert_eq!((texts(&folded), folded.status), (texts(&stored), stored.status));
+}
+
+fn cursor(event: &StreamResponse) -> String {
+    let metadata = match event {
+        StreamResponse::Task(task) => &task.metadata,
+        StreamResponse::StatusUpdate(update) => &update.metadata,
+        StreamResponse::ArtifactUpdate(update) => &update.metadata,
+        StreamResponse::Message(message) => &message.metadata,
+    };
+    let own = metadata.as_ref().and_then(|metadata| metadata.get("longshore"));
+    let cursor = own.and_then(|own| own["cursor"].as_str());
+    cursor.unwrap_or_else(|| panic!("an event without a cursor: {event:#?}")).to_owned()
+}
+
 async fn errors(client: &Client, binding: &str) {
     let unknown = "no-such-task";
     expect_code(binding, "an unknown task", client.get_task(&get(unknown)).await, error_code::TASK_NOT_FOUND);
@@ -170,6 +254,7 @@ pub(crate) async fn connect(http: &reqwest::Client, card: &AgentCard, binding: &
         .no_defaults()
         .register(Arc::new(JsonRpcTransportFactory::new(Some(http.clone()))))
         .register(Arc::new(RestTransportFactory::new(Some(http.clone()))))
+        .register(Arc::new(GrpcTransportFactory::new()))
         .preferred_bindings(vec![binding.to_owned()])
         .with_interceptor(Arc::new(AuthInterceptor::bearer(token)))
         .build();

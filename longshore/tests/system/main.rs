@@ -15,6 +15,7 @@ mod control;
 mod hostile_clients;
 #[cfg(target_os = "linux")]
 mod leaks;
+mod made_up_operation;
 mod migration;
 mod push;
 mod replay;

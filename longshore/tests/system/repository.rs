@@ -102,6 +102,7 @@ const TESTS_ONLY: &[&str] = &[
     "a2a-lf",
     "a2a-pb",
     "a2a-client-lf",
+    "a2a-grpc",
     "criterion",
     "insta",
     "rcgen",
@@ -281,45 +282,6 @@ fn the_neutral_parts_of_the_protocol_name_no_agent() {
     }
 }
 
-/// The files that know an operation of A2A by its name. A new operation that takes a task is a variant of the names, a row of the
-/// table, a command, its work, and an arm of each decoder. Documents, routes, names in the log and limits follow from the row.
-const OF_ONE_OPERATION: [&str; 7] = [
-    "crates/edge/src/command.rs",
-    "crates/edge/src/jsonrpc.rs",
-    "crates/edge/src/operation.rs",
-    "crates/edge/src/rest.rs",
-    "crates/wire/src/contract/behavior.rs",
-    "crates/wire/src/surface.rs",
-    "crates/wire/src/v1/method.rs",
-];
-
-#[test]
-fn few_files_know_an_operation_by_its_name() {
-    // What a file says that treats the cancel of a task differently from other operations.
-    let names = [
-        "Method::CancelTask",
-        "Name::CancelTask",
-        "Self::CancelTask",
-        "\"CancelTask\"",
-        " Cancel(",
-        "Command::Cancel(",
-    ];
-    let mut found = Vec::new();
-    for file in sources() {
-        let path = file.path.strip_prefix(root()).unwrap().to_path_buf();
-        let is_layer = ["crates/wire/src", "crates/edge/src"].iter().any(|layer| path.starts_with(layer));
-        let is_test = ["tests", "tests.rs", "testing", "properties.rs"]
-            .iter()
-            .any(|name| path.components().any(|part| part.as_os_str() == *name));
-        let code = file.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        if is_layer && !is_test && names.iter().any(|name| code.contains(name)) {
-            found.push(path);
-        }
-    }
-    found.sort();
-    assert_eq!(found, OF_ONE_OPERATION.map(PathBuf::from));
-}
-
 #[test]
 fn only_the_task_tracker_spawns() {
     // Split, so that this file does not contain the text that it searches for.
@@ -484,9 +446,9 @@ fn package(value: &Value) -> Package {
     Package { name: value["name"].as_str().unwrap().to_owned(), normal: names(false), dev: names(true) }
 }
 
-struct Source {
-    path: PathBuf,
-    text: String,
+pub(crate) struct Source {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
 }
 
 impl Source {
@@ -496,7 +458,7 @@ impl Source {
 }
 
 /// Every Rust file of the workspace.
-fn sources() -> Vec<Source> {
+pub(crate) fn sources() -> Vec<Source> {
     let mut found = Vec::new();
     for directory in ["bench", "crates", "longshore"] {
         collect(&root().join(directory), &mut found);
@@ -518,7 +480,7 @@ fn collect(directory: &Path, found: &mut Vec<Source>) {
 }
 
 /// The files that git tracks, if this is a checkout; otherwise the sources.
-fn committed() -> Vec<PathBuf> {
+pub(crate) fn committed() -> Vec<PathBuf> {
     let listed = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
     match listed {
         Ok(output) if output.status.success() && !output.stdout.is_empty() => {
@@ -529,6 +491,6 @@ fn committed() -> Vec<PathBuf> {
     }
 }
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }

@@ -1,23 +1,38 @@
 //! Every operation in every binding and version: the same tasks, events and errors, for the same credentials, within common limits.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use longshore_edge::{EdgeConfig, Listeners, Rate};
-use longshore_model::{Task, TaskState};
+use longshore_engine::PushRules;
+use longshore_model::{Answer, Json, Part, PartContent, PermissionReply, Task, TaskState};
 use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::v1::decode::StreamEvent;
+use longshore_wire::v1::method::Method;
+use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::net::UnixListener;
+use tokio::net::{TcpListener, UnixListener};
 
-use crate::support::{ADA, BOB, Binding, BindingEvents, ClientView, Gateway, TEXT, first_half, second_half};
+use crate::support::{
+    ADA, BOB, Binding, BindingEvents, Call, ClientView, Gateway, TEXT, first_half, second_half,
+};
 
-/// A gateway on a port, on a unix socket, and on its standard input and output.
+/// A gateway on a port, on a port for gRPC, on a unix socket, and on its standard input and output.
 async fn gateway(configure: impl FnOnce(&mut EdgeConfig)) -> (Gateway, Vec<Binding>, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let path: PathBuf = directory.path().join("s");
     let unix = Some(UnixListener::bind(&path).unwrap());
-    let gateway = Gateway::manual_listening(Listeners { unix, ..Listeners::default() }, configure).await;
-    let bindings = Binding::all(&gateway, &path, &gateway.stdio());
+    let grpc = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = grpc.local_addr().unwrap();
+    let listeners = Listeners { unix, grpc: Some(grpc), ..Listeners::default() };
+    let store = Arc::new(longshore_store::memory());
+    let gateway = Gateway::pushing_listening(listeners, store, PushRules::default(), |config| {
+        config.grpc = Some(&longshore_grpc::Messages);
+        configure(config);
+    })
+    .await;
+    let bindings = Binding::all(&gateway, &path, port, &gateway.stdio()).await;
     (gateway, bindings, directory)
 }
 
@@ -92,7 +107,9 @@ async fn a_task_is_streamed_read_listed_and_resumed_in_other_bindings_than_it_wa
             assert_eq!(of_missed, expected, "{about}");
         }
         assert_eq!(ClientView::of(&fold(Some(before), missed)), end, "{about}");
-        let listed = for_get.list(&gateway, ADA).await.unwrap();
+        let mut others = (1..).map(|steps| after(&bindings, index, steps));
+        let for_list = others.find(|binding| binding.has(Method::ListTasks)).unwrap();
+        let listed = for_list.list(&gateway, ADA).await.unwrap();
         assert!(listed.iter().any(|task| task.id.as_str() == id), "{about}");
     }
     gateway.stop().await;
@@ -115,9 +132,6 @@ async fn a_task_is_canceled_in_another_binding_than_it_was_sent_in() {
         seen.extend(events.rest().await);
         assert_eq!(fold(None, seen).status.state, TaskState::Canceled, "{about}");
         drop(turn);
-        // What every version refuses, in each binding with the same reason.
-        let unknown = for_cancel.get(&gateway, ADA, "nonsense").await.unwrap_err();
-        assert_eq!(unknown, "TASK_NOT_FOUND", "{about}");
         let again = for_cancel.cancel(&gateway, ADA, &id).await;
         match for_cancel.version {
             ProtocolVersion::V1 => assert_eq!(again.unwrap_err(), "TASK_NOT_CANCELABLE", "{about}"),
@@ -125,6 +139,182 @@ async fn a_task_is_canceled_in_another_binding_than_it_was_sent_in() {
         }
         assert_eq!(maker.card(&gateway, ADA).await.unwrap(), "Test agent", "{about}");
     }
+    gateway.stop().await;
+}
+
+/// What a reader sees of an event, without what only some bindings write into its metadata.
+fn shape(event: &StreamEvent) -> String {
+    match event {
+        StreamEvent::Task(task) => format!("{:?}", ClientView::of(task)),
+        StreamEvent::Message(message) => format!("{:?}", message.parts),
+        StreamEvent::Status { update, .. } => update.status.state.to_string(),
+        StreamEvent::Artifact { update, .. } => {
+            let (artifact, append, last) = (&update.artifact, update.append, update.last_chunk);
+            // The fields of an object have no order in the messages of gRPC.
+            let data = |data: &Json| serde_json::from_str::<BTreeMap<String, Value>>(data.get()).unwrap();
+            let part = |part: &Part| match &part.content {
+                PartContent::Data(json) => format!("{:?}", data(json)),
+                content => format!("{content:?}"),
+            };
+            let parts: Vec<_> = artifact.parts.iter().map(part).collect();
+            format!("{} {append} {last} {parts:?}", artifact.id)
+        }
+    }
+}
+
+async fn shown(mut events: BindingEvents) -> Vec<(String, String)> {
+    events.rest().await.iter().map(|(cursor, event)| (cursor.clone(), shape(event))).collect()
+}
+
+#[tokio::test]
+async fn every_binding_of_a_version_shows_the_same_events() {
+    let (mut gateway, bindings, _directory) = gateway(|_| {}).await;
+    let (task, turn) = gateway.working_task("m1").await;
+    let mut live = bindings[0].subscribe(&gateway, ADA, &task, "0").await;
+    first_half(&turn).await;
+    second_half(turn).await;
+    live.rest().await;
+    for version in ProtocolVersion::ALL {
+        let of_version: Vec<_> = bindings.iter().filter(|binding| binding.version == version).collect();
+        let whole = shown(of_version[0].subscribe(&gateway, ADA, &task, "0").await).await;
+        // From the start, and after each event but the last. What 0.3 makes of one event may have only one cursor.
+        let mut cuts: Vec<&str> =
+            whole.iter().map(|(cursor, _)| &**cursor).filter(|cut| !cut.is_empty()).collect();
+        cuts.pop();
+        assert!(cuts.len() > 5, "{whole:#?}");
+        for cut in ["0"].into_iter().chain(cuts) {
+            let expected = shown(of_version[0].subscribe(&gateway, ADA, &task, cut).await).await;
+            for binding in &of_version[1..] {
+                let other = shown(binding.subscribe(&gateway, ADA, &task, cut).await).await;
+                assert_eq!(other, expected, "{} after {cut}", binding.name);
+            }
+        }
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn an_ask_is_answered_by_a_message_in_another_binding() {
+    let (mut gateway, bindings, _directory) = gateway(|_| {}).await;
+    for (index, maker) in bindings.iter().enumerate() {
+        let [for_get, for_answer] = [3, 5].map(|steps| after(&bindings, index, steps));
+        let about = format!("{} / {} / {}", maker.name, for_get.name, for_answer.name);
+        let mut events = maker.stream(&gateway, ADA, &format!("m{index}")).await;
+        let turn = gateway.turns.recv().await.unwrap();
+        let (task, request) = (turn.request.task.to_string(), format!("per_{index}"));
+        turn.ask(&request).await;
+        while !shape(&events.next().await.unwrap().1).contains(&TaskState::InputRequired.to_string()) {}
+        let asked = for_get.get(&gateway, ADA, &task).await.unwrap();
+        assert_eq!(asked.status.state, TaskState::InputRequired, "{about}");
+
+        let mut reply = for_answer.client.message(&format!("reply{index}"), "once");
+        reply["taskId"] = json!(task);
+        let answered = for_answer.send_message(&gateway, ADA, &reply, false).await.unwrap();
+        assert_eq!(answered.status.state, TaskState::Working, "{about}");
+        let (id, answer) = gateway.agent.log().replied.pop().unwrap();
+        assert_eq!(id.as_str(), request, "{about}");
+        assert_eq!(answer, Answer::Permission { reply: PermissionReply::Once, message: None }, "{about}");
+        turn.complete().await;
+        let last = events.rest().await.pop().unwrap().1;
+        assert_eq!(shape(&last), TaskState::Completed.to_string(), "{about}");
+    }
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_push_configuration_is_created_read_listed_and_deleted_in_four_bindings() {
+    const URL: &str = "https://hooks.test/a";
+    let (mut gateway, bindings, _directory) = gateway(|_| {}).await;
+    let (task, turn) = gateway.working_task("m1").await;
+    for index in 0..bindings.len() {
+        let call = async |steps: usize, who: &str, method: Method| {
+            let binding = after(&bindings, index, steps);
+            let params = binding.client.push_params(method, &task, URL);
+            binding.json(who, binding.client.call(&gateway, method, &task, &params)).await
+        };
+        let create = Method::CreateTaskPushNotificationConfig;
+        let read = Method::GetTaskPushNotificationConfig;
+        let list = Method::ListTaskPushNotificationConfigs;
+        let delete = Method::DeleteTaskPushNotificationConfig;
+        // Deleting it again is no error.
+        for (steps, method) in [(0, create), (1, read), (3, list), (5, delete), (6, delete)] {
+            let name = &after(&bindings, index, steps).name;
+            if !after(&bindings, index, steps).is_owner {
+                let of_another = call(steps, BOB, method).await;
+                assert_eq!(of_another, Err("TASK_NOT_FOUND".to_owned()), "{name} {method:?}");
+            }
+            let shown = call(steps, ADA, method).await.unwrap().to_string();
+            assert_eq!(shown.matches(URL).count(), usize::from(method != delete), "{name}: {shown}");
+            assert!(!shown.contains("planted"), "{name}: {shown}");
+        }
+        assert_eq!(call(2, ADA, read).await.unwrap_err(), "TASK_NOT_FOUND");
+        let left = call(4, ADA, list).await.unwrap().to_string();
+        assert!(!left.contains(URL), "{left}");
+    }
+    turn.complete().await;
+    gateway.stop().await;
+}
+
+/// A mistake of a caller: the name of the case, the call, and its reason in each version.
+type Mistake<'a> = (&'a str, Call, [&'a str; 2]);
+
+fn mistakes<'a>(gateway: &Gateway, binding: &Binding, task: &str, ended: &str) -> Vec<Mistake<'a>> {
+    let (client, unknown) = (binding.client, ["TASK_NOT_FOUND"; 2]);
+    let on = |method, task| client.on(gateway, method, task);
+    let push = |method, task, url| client.call(gateway, method, task, &client.push_params(method, task, url));
+    let mut without_parts = client.message("m-empty", "");
+    for parts in ["parts", "content"] {
+        if without_parts.get(parts).is_some() {
+            without_parts[parts] = json!([]);
+        }
+    }
+    let mut to_ended = client.message("m-late", "go on");
+    to_ended["taskId"] = json!(ended);
+    let invalid = ["INVALID_PARAMS", "INVALID_FIELD"];
+    let send = |message: &Value| client.send(gateway, message, false);
+    vec![
+        ("get", on(Method::GetTask, "nonsense"), unknown),
+        ("cancel", on(Method::CancelTask, "nonsense"), unknown),
+        ("subscribe", on(Method::SubscribeToTask, "nonsense"), unknown),
+        ("an id with a space", on(Method::GetTask, "a%20b"), invalid),
+        ("no parts", send(&without_parts), invalid),
+        ("a message to an ended task", send(&to_ended), ["UNSUPPORTED_OPERATION"; 2]),
+        ("stream to an ended task", client.stream(gateway, &to_ended), ["UNSUPPORTED_OPERATION"; 2]),
+        (
+            "a cursor of another form",
+            on(Method::SubscribeToTask, task).header("last-event-id", "nonsense"),
+            invalid,
+        ),
+        (
+            "an unknown version",
+            on(Method::GetTask, task).header("a2a-version", "7.0"),
+            ["VERSION_NOT_SUPPORTED"; 2],
+        ),
+        ("no such configuration", push(Method::GetTaskPushNotificationConfig, task, ""), unknown),
+        (
+            "a receiver that is not called",
+            push(Method::CreateTaskPushNotificationConfig, task, "https://inside.test/"),
+            invalid,
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn every_binding_gives_the_same_reasons() {
+    let (mut gateway, bindings, _directory) = gateway(|_| {}).await;
+    let (task, turn) = gateway.working_task("m1").await;
+    let (ended, ending) = gateway.working_task("m2").await;
+    ending.complete().await;
+    bindings[0].subscribe(&gateway, ADA, &ended, "0").await.rest().await;
+    for binding in &bindings {
+        for (about, call, [v1, v03]) in mistakes(&gateway, binding, &task, &ended) {
+            // gRPC has the reasons of 1.0 in both versions: 0.3 defines none.
+            let expected = if binding.version == ProtocolVersion::V1 || binding.is_grpc() { v1 } else { v03 };
+            let refused = binding.json(ADA, call).await;
+            assert_eq!(refused.unwrap_err(), expected, "{} {about}", binding.name);
+        }
+    }
+    turn.complete().await;
     gateway.stop().await;
 }
 
@@ -154,7 +344,12 @@ async fn the_credential_rules_are_the_same_in_every_binding() {
         }
         assert_eq!(binding.get(&gateway, ADA, &task).await.unwrap().id.as_str(), task, "{name}");
         assert_eq!(binding.get(&gateway, BOB, &task).await.unwrap_err(), "TASK_NOT_FOUND", "{name}");
-        assert_eq!(binding.list(&gateway, BOB).await.unwrap(), [], "{name}");
+        let cancel = binding.cancel(&gateway, BOB, &task).await;
+        assert_eq!(cancel.unwrap_err(), "TASK_NOT_FOUND", "{name}");
+        assert_eq!(binding.refused_stream(&gateway, "Bearer wrong", "m2").await, "UNAUTHENTICATED", "{name}");
+        if binding.has(Method::ListTasks) {
+            assert_eq!(binding.list(&gateway, BOB).await.unwrap(), [], "{name}");
+        }
     }
     turn.complete().await;
     gateway.stop().await;
@@ -185,18 +380,19 @@ async fn the_limits_count_across_bindings() {
     let rate = Rate { requests: 100, window: std::time::Duration::from_hours(1) };
     let (gateway, bindings, _directory) = self::gateway(|config| config.limits.rate = Some(rate)).await;
     let common: Vec<&Binding> = bindings.iter().filter(|binding| !binding.is_owner).collect();
+    let read = async |binding: &Binding, who| binding.get(&gateway, who, "nonsense").await.unwrap_err();
     let mut used = 0;
     while used + 2 <= 100 {
         let binding = common[used % common.len()];
-        binding.list(&gateway, ADA).await.unwrap();
+        assert_eq!(read(binding, ADA).await, "TASK_NOT_FOUND", "{}", binding.name);
         used += if binding.name.contains("WebSocket") { 2 } else { 1 };
     }
     for _ in used..100 {
-        common[0].list(&gateway, ADA).await.unwrap();
+        assert_eq!(read(common[0], ADA).await, "TASK_NOT_FOUND");
     }
     for binding in common {
-        assert_eq!(binding.list(&gateway, ADA).await.unwrap_err(), "TOO_MANY_REQUESTS", "{}", binding.name);
-        assert!(binding.list(&gateway, BOB).await.is_ok(), "{}", binding.name);
+        assert_eq!(read(binding, ADA).await, "TOO_MANY_REQUESTS", "{}", binding.name);
+        assert_eq!(read(binding, BOB).await, "TASK_NOT_FOUND", "{}", binding.name);
     }
     gateway.stop().await;
 }

@@ -28,39 +28,8 @@ fn store() -> Arc<MemoryStore> {
     Arc::new(longshore_store::memory())
 }
 
-/// A configuration with every field, in the spelling of the client's version.
-fn config(client: ProtocolClient, id: &str, url: &str) -> Value {
-    let scheme = match client.version {
-        ProtocolVersion::V1 => json!({"scheme": "Bearer", "credentials": "planted-credentials"}),
-        ProtocolVersion::V03 => json!({"schemes": ["Bearer"], "credentials": "planted-credentials"}),
-    };
-    json!({"id": id, "url": url, "token": "planted-token", "authentication": scheme})
-}
-
-/// The parameters of an operation on the configuration `c`. On REST they are in the path, but for those of a creation.
-fn params(client: ProtocolClient, method: Method, task: &str, url: &str) -> Value {
-    let config = config(client, "c", url);
-    match (method, client.version, client.dialect) {
-        (Method::CreateTaskPushNotificationConfig, ProtocolVersion::V1, _) => {
-            let mut config = config;
-            config["taskId"] = json!(task);
-            config
-        }
-        (Method::CreateTaskPushNotificationConfig, _, Dialect::Rpc) => {
-            json!({"taskId": task, "pushNotificationConfig": config})
-        }
-        (Method::CreateTaskPushNotificationConfig, _, Dialect::Rest) => {
-            json!({"configId": "c", "config": {"pushNotificationConfig": config}})
-        }
-        (_, _, Dialect::Rest) => Value::Null,
-        (Method::ListTaskPushNotificationConfigs, ProtocolVersion::V03, _) => json!({"id": task}),
-        (_, ProtocolVersion::V03, _) => json!({"id": task, "pushNotificationConfigId": "c"}),
-        (_, ProtocolVersion::V1, _) => json!({"taskId": task, "id": "c"}),
-    }
-}
-
 fn call(client: ProtocolClient, gateway: &Gateway, method: Method, task: &str) -> Call {
-    client.call(gateway, method, task, &params(client, method, task, URL))
+    client.call(gateway, method, task, &client.push_params(method, task, URL))
 }
 
 /// The result of a successful response.
@@ -176,7 +145,7 @@ async fn a_send_registers_its_configuration_together_with_its_task() {
         };
         let id = format!("m{:?}{:?}", client.version, client.dialect);
         let mut body = client.send_body(&client.message(&id, "go"), false);
-        body["configuration"][field] = config(client, "c", URL);
+        body["configuration"][field] = client.push_config(URL);
         body["metadata"] = json!({"shared": {"push": {"events": ["completed", "artifact"]}}});
         let sent = client.sent(&client.call(&gateway, Method::SendMessage, "", &body).send().await);
         let stored = store.get(&ada, &sent.id, &PushConfigId::parse("c").unwrap()).await.unwrap().unwrap();
@@ -218,7 +187,7 @@ async fn a_refused_configuration_is_named_by_its_field_or_its_limit() {
     let (third, last_turn) = gateway.working_task("m2").await;
     for client in ProtocolClient::ALL {
         let refused = |change: &dyn Fn(&mut Value)| {
-            let mut params = params(client, create, &task, URL);
+            let mut params = client.push_params(create, &task, URL);
             let place = match (client.version, client.dialect) {
                 (ProtocolVersion::V1, _) => "",
                 (_, Dialect::Rpc) => "/pushNotificationConfig",
@@ -279,7 +248,7 @@ async fn no_log_line_shows_a_secret_or_a_url() {
             call(client, &gateway, method, &task).send().await;
         }
         let create = Method::CreateTaskPushNotificationConfig;
-        let refused = params(client, create, &task, "https://inside.test/planted");
+        let refused = client.push_params(create, &task, "https://inside.test/planted");
         client.call(&gateway, create, &task, &refused).send().await;
     }
     let lines = lines.take();

@@ -5,9 +5,8 @@ use serde_json::{Value, json};
 
 use super::method;
 use crate::names::OUTPUT_MODES_FIELD;
-use crate::surface::{OPERATIONS, ProtocolVersion};
+use crate::surface::{OPERATIONS, Params, ProtocolVersion};
 use crate::v1;
-use crate::v1::method::Method;
 
 /// How an operation behaves when it is repeated, after a lost connection, and on a task that is already over; what is stored
 /// with a task; and which requests are refused for their size.
@@ -64,7 +63,7 @@ pub fn service_behaviors(version: ProtocolVersion) -> Value {
             },
         }),
     };
-    for operation in OPERATIONS.iter().filter(|operation| is_send(operation.method)) {
+    for operation in OPERATIONS.iter().filter(|operation| is_send(operation.params)) {
         methods[operation.jsonrpc(version)] = json!({
             "baseline": "core",
             "retention": "stable",
@@ -95,8 +94,8 @@ pub fn service_behaviors(version: ProtocolVersion) -> Value {
 
 /// What the gateway stores with a task, and what stays as it was stored first.
 fn task_persistence(version: ProtocolVersion) -> Value {
-    let names = |is_named: fn(Method) -> bool| -> Vec<&str> {
-        let operations = OPERATIONS.iter().filter(|operation| is_named(operation.method));
+    let names = |is_named: fn(Params) -> bool| -> Vec<&str> {
+        let operations = OPERATIONS.iter().filter(|operation| is_named(operation.params));
         operations.map(|operation| operation.jsonrpc(version)).collect()
     };
     json!({
@@ -112,13 +111,12 @@ fn task_persistence(version: ProtocolVersion) -> Value {
     })
 }
 
-fn is_send(method: Method) -> bool {
-    matches!(method, Method::SendMessage | Method::SendStreamingMessage)
+fn is_send(params: Params) -> bool {
+    params == Params::Message
 }
 
-fn returns_tasks(method: Method) -> bool {
-    let others = [Method::GetTask, Method::ListTasks, Method::CancelTask, Method::SubscribeToTask];
-    is_send(method) || others.contains(&method)
+fn returns_tasks(params: Params) -> bool {
+    matches!(params, Params::Message | Params::Task | Params::TaskWithHistory | Params::List)
 }
 
 /// How a reader resumes after a lost connection.

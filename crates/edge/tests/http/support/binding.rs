@@ -1,6 +1,7 @@
 //! One row for each binding and version: the same operations, with results in the types of the model. A test over the rows shows
 //! that all bindings do the same.
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use http::header::AUTHORIZATION;
@@ -9,8 +10,9 @@ use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::v1::decode::StreamEvent;
 use longshore_wire::v1::method::Method;
 use longshore_wire::v03::Dialect;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::grpc::{self, Grpc};
 use super::route::Route;
 use super::{Answer, Call, Events, Gateway, ProtocolClient, Stdio};
 
@@ -18,7 +20,7 @@ use super::{Answer, Call, Events, Gateway, ProtocolClient, Stdio};
 pub(crate) struct Binding {
     pub(crate) name: String,
     pub(crate) version: ProtocolVersion,
-    client: ProtocolClient,
+    pub(crate) client: ProtocolClient,
     route: Route,
     /// The binding has no credentials: its client is the owner.
     pub(crate) is_owner: bool,
@@ -33,9 +35,14 @@ pub(crate) struct BindingEvents {
 pub(crate) type Reason = String;
 
 impl Binding {
-    /// All rows. A new binding is one more line here.
-    pub(crate) fn all(gateway: &Gateway, socket: &Path, stdio: &Stdio) -> Vec<Self> {
+    /// All rows. A new binding is one more line here. `grpc`: the port that serves gRPC alone.
+    pub(crate) async fn all(gateway: &Gateway, socket: &Path, grpc: SocketAddr, stdio: &Stdio) -> Vec<Self> {
         let (tcp, unix) = (|| Route::Tcp(gateway.address), || Route::Unix(socket.to_owned()));
+        let to_socket = grpc::port_of_unix_socket(socket.to_owned()).await;
+        // The messages of gRPC have the JSON of REST.
+        let service = |name: &str, version, address| {
+            Self::new(name, version, Dialect::Rest, Route::Grpc(Grpc::new(version, address)))
+        };
         let rows = |version| {
             [
                 Self::new("JSON-RPC", version, Dialect::Rpc, tcp()),
@@ -45,6 +52,9 @@ impl Binding {
                 Self::new("WebSocket", version, Dialect::Rpc, tcp().websocket()),
                 Self::new("WebSocket on a unix socket", version, Dialect::Rpc, unix().websocket()),
                 Self::new("stdio", version, Dialect::Rpc, Route::Stdio(stdio.clone())),
+                service("gRPC", version, gateway.address),
+                service("gRPC on a port of its own", version, grpc),
+                service("gRPC on a unix socket", version, to_socket),
             ]
         };
         ProtocolVersion::ALL.into_iter().flat_map(rows).collect()
@@ -54,6 +64,25 @@ impl Binding {
         let is_owner = matches!(route, Route::Stdio(_));
         let name = format!("{} {name}", version.as_str());
         Self { name, version, client: ProtocolClient { version, dialect }, route, is_owner }
+    }
+
+    /// Whether the binding has the operation. Only the service of gRPC in 0.3 lacks one.
+    pub(crate) fn has(&self, method: Method) -> bool {
+        !matches!(&self.route, Route::Grpc(service) if !service.has(method))
+    }
+
+    pub(crate) fn is_grpc(&self) -> bool {
+        matches!(self.route, Route::Grpc(_))
+    }
+
+    /// The result of a call, in the JSON of its version.
+    pub(crate) async fn json(&self, who: &str, call: Call) -> Result<Value, Reason> {
+        let answer = self.by(who, call).send().await;
+        let result = || {
+            let body = answer.json();
+            body.get("result").cloned().unwrap_or(body)
+        };
+        reason(&answer).map_or_else(|| Ok(result()), Err)
     }
 
     /// `who`: the credential. Empty: none.
@@ -68,8 +97,17 @@ impl Binding {
         message_id: &str,
         waits: bool,
     ) -> Result<Task, Reason> {
-        let message = self.client.message(message_id, "go");
-        let answer = self.by(who, self.client.send(gateway, &message, waits)).send().await;
+        self.send_message(gateway, who, &self.client.message(message_id, "go"), waits).await
+    }
+
+    pub(crate) async fn send_message(
+        &self,
+        gateway: &Gateway,
+        who: &str,
+        message: &Value,
+        waits: bool,
+    ) -> Result<Task, Reason> {
+        let answer = self.by(who, self.client.send(gateway, message, waits)).send().await;
         reason(&answer).map_or_else(|| Ok(self.client.sent(&answer)), Err)
     }
 
@@ -93,11 +131,9 @@ impl Binding {
 
     /// The name in the extended card.
     pub(crate) async fn card(&self, gateway: &Gateway, who: &str) -> Result<String, Reason> {
-        let call = self.client.call(gateway, Method::GetExtendedAgentCard, "", &serde_json::json!({}));
-        let answer = self.by(who, call).send().await;
-        let body = answer.json();
-        let card = body.get("result").unwrap_or(&body);
-        reason(&answer).map_or_else(|| Ok(card["name"].as_str().unwrap().to_owned()), Err)
+        let call = self.client.call(gateway, Method::GetExtendedAgentCard, "", &json!({}));
+        let call = call.header("a2a-version", self.version.as_str());
+        Ok(self.json(who, call).await?["name"].as_str().unwrap().to_owned())
     }
 
     pub(crate) async fn stream(&self, gateway: &Gateway, who: &str, message_id: &str) -> BindingEvents {
@@ -121,8 +157,7 @@ impl Binding {
     /// The reason with which a stream is refused.
     pub(crate) async fn refused_stream(&self, gateway: &Gateway, who: &str, message_id: &str) -> Reason {
         let message = self.client.message(message_id, "go");
-        let answer = self.by(who, self.client.stream(gateway, &message)).send().await;
-        reason(&answer).expect("a refusal")
+        self.json(who, self.client.stream(gateway, &message)).await.expect_err("a refusal")
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 use super::PATIENCE;
+use super::grpc::{Asked, GrpcEvents};
 use super::messages::{self, MessageEvents};
 use super::route::{Connection, Route};
 
@@ -22,17 +23,28 @@ pub(crate) struct Call {
     route: Route,
     request: Request<Bytes>,
     http2: bool,
+    /// The operation, for a route without paths.
+    asked: Option<Asked>,
 }
 
 impl Call {
     pub(crate) fn new(address: SocketAddr, verb: &str, path: &str) -> Self {
         let builder = Request::builder().method(verb).uri(format!("http://{address}{path}"));
-        Self { route: Route::Tcp(address), request: builder.body(Bytes::new()).unwrap(), http2: false }
+        Self {
+            route: Route::Tcp(address),
+            request: builder.body(Bytes::new()).unwrap(),
+            http2: false,
+            asked: None,
+        }
     }
 
     /// Uses another way to the gateway than TCP.
     pub(crate) fn over(self, route: &Route) -> Self {
         Self { route: route.clone(), ..self }
+    }
+
+    pub(crate) fn asking(self, asked: Asked) -> Self {
+        Self { asked: Some(asked), ..self }
     }
 
     /// Sets a header. An empty value removes it.
@@ -66,6 +78,9 @@ impl Call {
     }
 
     pub(crate) async fn send(self) -> Answer {
+        if let (Route::Grpc(service), Some(asked)) = (&self.route, &self.asked) {
+            return service.answer(asked, &self.request).await;
+        }
         if let Some(messages) = messages::begin(&self.route, &self.request).await {
             return messages.answer().await;
         }
@@ -83,6 +98,10 @@ impl Call {
 
     /// The response must be a stream.
     pub(crate) async fn stream(self) -> Events {
+        if let (Route::Grpc(service), Some(asked)) = (&self.route, &self.asked) {
+            let source = Source::Grpc(service.events(asked, &self.request).await);
+            return Events { source, text: String::new() };
+        }
         if let Some(messages) = messages::begin(&self.route, &self.request).await {
             return Events { source: Source::Messages(messages.events()), text: String::new() };
         }
@@ -193,6 +212,7 @@ pub(crate) struct Events {
 enum Source {
     Http(Incoming),
     Messages(MessageEvents),
+    Grpc(GrpcEvents),
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -220,8 +240,10 @@ impl Events {
 
     /// The next frame with data, or `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
-        if let Source::Messages(events) = &mut self.source {
-            return events.next().await;
+        match &mut self.source {
+            Source::Http(_) => {}
+            Source::Messages(events) => return events.next().await,
+            Source::Grpc(events) => return events.next().await,
         }
         loop {
             let raw = self.next_raw().await?;

@@ -2,6 +2,7 @@
 
 mod binding;
 mod client;
+pub(crate) mod grpc;
 mod http2_frames;
 pub(crate) mod log_lines;
 pub(crate) mod messages;
@@ -159,10 +160,20 @@ impl Gateway {
         rules: PushRules,
         configure: impl FnOnce(&mut EdgeConfig),
     ) -> Self {
+        Self::pushing_listening(Listeners::default(), store, rules, configure).await
+    }
+
+    /// The same, on a port and on further listeners.
+    pub(crate) async fn pushing_listening(
+        listeners: Listeners,
+        store: Arc<MemoryStore>,
+        rules: PushRules,
+        configure: impl FnOnce(&mut EdgeConfig),
+    ) -> Self {
         let (agent, turns) = ScriptedAgent::manual();
         let push =
             PushParts { configs: Arc::clone(&store) as _, receivers: Arc::new(OutsideReceivers), rules };
-        let (listeners, config) = (Listeners::default(), EngineConfig::default());
+        let config = EngineConfig::default();
         let configure = |edge: &mut EdgeConfig| {
             edge.deployment.push = true;
             configure(edge);

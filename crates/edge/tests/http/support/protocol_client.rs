@@ -8,7 +8,11 @@ use longshore_wire::v03::Dialect;
 use longshore_wire::{v1, v03};
 use serde_json::{Value, json};
 
+use super::grpc::Asked;
 use super::{Answer, Call, Events, Frame, Gateway, HINTS, INTERRUPT, SESSION};
+
+/// The id of every configuration of push notifications.
+pub(crate) const PUSH_ID: &str = "c";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ProtocolClient {
@@ -88,11 +92,12 @@ impl ProtocolClient {
             }
             Dialect::Rest => {
                 let endpoint = operation.rest(self.version)[0];
-                let path = endpoint.path.replace("{id}", id).replace("{push_id}", "c");
+                let path = endpoint.path.replace("{id}", id).replace("{push_id}", PUSH_ID);
                 let call = gateway.call(endpoint.verb.as_str(), &format!("{base}{path}"));
                 if endpoint.verb.as_str() == "POST" && !params.is_null() { call.json(params) } else { call }
             }
         };
+        let call = call.asking(Asked { method, task: id.to_owned(), params: params.clone() });
         match self.version {
             ProtocolVersion::V1 => call.header("a2a-extensions", &format!("{HINTS},{INTERRUPT},{SESSION}")),
             ProtocolVersion::V03 => call,
@@ -117,8 +122,38 @@ impl ProtocolClient {
         self.call(gateway, Method::ListTasks, "", &json!({}))
     }
 
+    /// A configuration of push notifications with every field, in the spelling of the client's version.
+    pub(crate) fn push_config(self, url: &str) -> Value {
+        let scheme = match self.version {
+            ProtocolVersion::V1 => json!({"scheme": "Bearer", "credentials": "planted-credentials"}),
+            ProtocolVersion::V03 => json!({"schemes": ["Bearer"], "credentials": "planted-credentials"}),
+        };
+        json!({"id": PUSH_ID, "url": url, "token": "planted-token", "authentication": scheme})
+    }
+
+    /// The parameters of an operation on a configuration. On REST they are in the path, but for those of a creation.
+    pub(crate) fn push_params(self, method: Method, task: &str, url: &str) -> Value {
+        let mut config = self.push_config(url);
+        match (method, self.version, self.dialect) {
+            (Method::CreateTaskPushNotificationConfig, ProtocolVersion::V1, _) => {
+                config["taskId"] = json!(task);
+                config
+            }
+            (Method::CreateTaskPushNotificationConfig, _, Dialect::Rpc) => {
+                json!({"taskId": task, "pushNotificationConfig": config})
+            }
+            (Method::CreateTaskPushNotificationConfig, _, Dialect::Rest) => {
+                json!({"configId": PUSH_ID, "config": {"pushNotificationConfig": config}})
+            }
+            (_, _, Dialect::Rest) => Value::Null,
+            (Method::ListTaskPushNotificationConfigs, ProtocolVersion::V03, _) => json!({"id": task}),
+            (_, ProtocolVersion::V03, _) => json!({"id": task, "pushNotificationConfigId": PUSH_ID}),
+            (_, ProtocolVersion::V1, _) => json!({"taskId": task, "id": PUSH_ID}),
+        }
+    }
+
     /// The result of a successful response, as text.
-    fn result(self, answer: &Answer) -> String {
+    pub(crate) fn result(self, answer: &Answer) -> String {
         let body = answer.json();
         assert_eq!(answer.status.as_u16(), 200, "{} {body}", self.name());
         // A message has no headers.

@@ -1,4 +1,5 @@
-//! How a test client reaches the gateway: over TCP, TLS or a unix socket; with requests of HTTP, or with messages.
+//! How a test client reaches the gateway: over TCP, TLS or a unix socket; with requests of HTTP, with messages,
+//! or with calls of gRPC.
 
 use std::fmt;
 use std::io;
@@ -6,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::grpc::Grpc;
 use super::messages::Stdio;
 use longshore_edge::{ClientAuthority, Tls, TlsParts};
 use longshore_testkit::certificates::{Authority, Identity};
@@ -27,6 +29,7 @@ pub(crate) enum Route {
     WebSocket(Box<Self>),
     /// The standard input and output of the gateway.
     Stdio(Stdio),
+    Grpc(Grpc),
 }
 
 /// What a TLS client trusts, presents and offers.
@@ -45,7 +48,7 @@ impl Route {
             Self::Tls(address, client) => Box::new(client.connect(TcpStream::connect(address).await?).await?),
             Self::Unix(path) => Box::new(UnixStream::connect(path).await?),
             Self::WebSocket(inner) => return Box::pin(inner.connect()).await,
-            Self::Stdio(_) => panic!("there is one connection, and it is open"),
+            Self::Stdio(_) | Self::Grpc(_) => panic!("there is one connection, and it is open"),
         })
     }
 
