@@ -63,7 +63,9 @@ impl Wire {
     ) -> Result<Frames, CallError> {
         let opening = async {
             Ok(match self.speaker.transport {
-                Transport::WebSocket => Frames::WebSocket(websocket::stream(self, spelled, cursor).await?),
+                Transport::WebSocket => {
+                    Frames::WebSocket(Box::new(websocket::stream(self, spelled, cursor).await?))
+                }
                 Transport::Grpc => Frames::Grpc(grpc::stream(self, spelled, cursor).await?),
                 Transport::Http | Transport::UnixSocket => {
                     Frames::Http(http::stream(self, spelled, cursor).await?)
@@ -100,7 +102,8 @@ fn error(reason: String, text: &str) -> CallError {
 #[derive(Debug)]
 pub(super) enum Frames {
     Http(http::Frames),
-    WebSocket(websocket::Frames),
+    /// In a box, because it is larger than the others.
+    WebSocket(Box<websocket::Frames>),
     Grpc(grpc::Frames),
 }
 

@@ -143,7 +143,7 @@ fn over_websocket(target: Target, task: &str) -> Vec<u8> {
     let message = message.to_string();
     let length = u16::try_from(message.len()).expect("a short message").to_be_bytes();
     // A text message whose length has two bytes, and a mask that changes nothing.
-    let head = [0x81, 0x80 | 126, length[0], length[1], 0, 0, 0, 0];
+    let head = [0x81, 0xfe, length[0], length[1], 0, 0, 0, 0];
     [handshake.as_bytes(), &head, message.as_bytes()].concat()
 }
 

@@ -44,13 +44,14 @@ async fn send(wire: &Wire, spelled: &ClientRequest, cursor: Option<&str>) -> Res
     if let Some(cursor) = cursor {
         body["serviceParameters"] = json!({CURSOR: cursor});
     }
-    socket.send(Message::text(body.to_string())).await.map_err(of_socket)?;
+    socket.send(Message::text(body.to_string())).await.map_err(|error| of_socket(&error))?;
     Ok(Frames { speaker: wire.speaker, socket, first: None })
 }
 
 async fn open(wire: &Wire) -> Result<WebSocketStream<TcpStream>, CallError> {
     let place = wire.base.trim_start_matches("http://");
-    let mut handshake = format!("ws://{place}/ws").into_client_request().map_err(of_socket)?;
+    let mut handshake =
+        format!("ws://{place}/ws").into_client_request().map_err(|error| of_socket(&error))?;
     for (name, value) in wire.headers(None) {
         let value = HeaderValue::try_from(value).map_err(|error| CallError::Malformed(error.to_string()))?;
         handshake.headers_mut().insert(HeaderName::from_static(name), value);
@@ -63,7 +64,7 @@ async fn open(wire: &Wire) -> Result<WebSocketStream<TcpStream>, CallError> {
             Err(CallError::Temporary)
         }
         Err(Error::Http(response)) => Err(CallError::Malformed(format!("the handshake: {response:?}"))),
-        Err(error) => Err(of_socket(error)),
+        Err(error) => Err(of_socket(&error)),
     }
 }
 
@@ -89,7 +90,7 @@ impl Frames {
                     return Next::End { may_return: true };
                 }
                 Some(Ok(other)) => return malformed(&format!("not a message of JSON-RPC: {other:?}")),
-                Some(Err(error)) => return Next::Failed(of_socket(error)),
+                Some(Err(error)) => return Next::Failed(of_socket(&error)),
                 None => return Next::Failed(CallError::Temporary),
             }
         }
@@ -117,7 +118,7 @@ fn malformed(what: &str) -> Next {
 }
 
 /// A connection that breaks is no fault of the server. Frames that cannot be read are.
-fn of_socket(error: Error) -> CallError {
+fn of_socket(error: &Error) -> CallError {
     match error {
         // The head of the response to the handshake was cut.
         Error::Protocol(ProtocolError::ResetWithoutClosingHandshake | ProtocolError::HandshakeIncomplete) => {
