@@ -192,3 +192,48 @@ fn without_path(url: &str) -> Option<String> {
     let (_, rest) = url.split_once("://")?;
     (!rest.contains('/')).then(|| url.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Flags, ProcessContext, load};
+    use crate::limited::edge_limits;
+
+    /// A gateway at this address, with a port of its own or with a unix socket.
+    fn plan(directory: &Path, host: &str, has_port: bool, has_grpc_port: bool) -> Plan {
+        let (port, grpc) = (if has_port { "0" } else { "off" }, if has_grpc_port { "0" } else { "off" });
+        let socket = directory.join("socket");
+        let mut environment = vec![
+            ("HOME", "/home/ada"),
+            ("A2A_HOST", host),
+            ("A2A_PORT", port),
+            ("LONGSHORE_GRPC_PORT", grpc),
+        ];
+        if !has_port {
+            environment.push(("LONGSHORE_UNIX_SOCKET", socket.to_str().unwrap()));
+        }
+        let environment = environment.into_iter().collect();
+        let context = ProcessContext { directory: directory.to_owned(), environment };
+        load(&Flags::new(), None, &context).unwrap().plan
+    }
+
+    #[tokio::test]
+    async fn requests_are_counted_on_whichever_port_others_can_reach() {
+        let cases = [
+            ("0.0.0.0", true, false, true),
+            ("0.0.0.0", false, true, true),
+            ("0.0.0.0", true, true, true),
+            ("0.0.0.0", false, false, false),
+            ("127.0.0.1", true, false, false),
+            ("127.0.0.1", false, true, false),
+        ];
+        for (host, has_port, has_grpc_port, expected) in cases {
+            let directory = tempfile::tempdir().unwrap();
+            let plan = plan(&directory.path().canonicalize().unwrap(), host, has_port, has_grpc_port);
+            let open = OpenListeners::open(&plan).await.unwrap();
+            let limits = edge_limits(&plan, open.address(), 1);
+            let are_counted = (limits.rate.is_some(), limits.failed_logins.is_some());
+            assert_eq!(are_counted, (expected, expected), "{host} {has_port} {has_grpc_port}");
+        }
+    }
+}

@@ -184,7 +184,9 @@ impl Connections {
             let (handed, mut socket, read) = match served {
                 Served::Stream(handed, socket, read) => (handed, socket, read),
                 Served::Socket(handed, socket, read) => {
-                    return Box::pin(websocket::serve(handed, socket, &read, dispatcher, &watch)).await;
+                    let write_timeout = self.clients.timeout;
+                    let serving = websocket::serve(handed, socket, &read, dispatcher, &watch, write_timeout);
+                    return Box::pin(serving).await;
                 }
                 Served::Unread(socket) => return Box::pin(linger(socket, &watch)).await,
                 Served::Ended => return,

@@ -7,7 +7,7 @@
 //! The owner of the connection pulls the messages to send. While it does not pull, no event is read from a log. Requests whose
 //! response is a value proceed, and their responses wait here: at most one for each open request.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::future::pending;
 use std::net::IpAddr;
@@ -23,6 +23,7 @@ use longshore_meter::label::Binding;
 use longshore_model::{Error, ErrorKind, Result};
 use longshore_wire::extension::{HEADER, HEADER_V03};
 use longshore_wire::jsonrpc::{self as envelope, Id, multiplex};
+use tokio::time::Instant;
 
 use crate::auth::Caller;
 use crate::dispatch::Dispatcher;
@@ -115,7 +116,7 @@ pub(crate) struct Multiplexer {
     head: Arc<MessageHead>,
     most: usize,
     /// The open requests by the number of their message.
-    open: HashMap<u64, OpenCall>,
+    open: BTreeMap<u64, OpenCall>,
     next_number: u64,
     /// How many refusals are being answered. They are calls too.
     refused: usize,
@@ -130,6 +131,8 @@ struct OpenCall {
     id: Option<Id>,
     is_refusal: bool,
     abort: AbortHandle,
+    /// When a stream reaches its longest duration.
+    stream_end: Option<Instant>,
 }
 
 impl Multiplexer {
@@ -138,7 +141,7 @@ impl Multiplexer {
             most: dispatcher.requests_per_connection(),
             dispatcher,
             head,
-            open: HashMap::new(),
+            open: BTreeMap::new(),
             next_number: 0,
             refused: 0,
             calls: FuturesUnordered::new(),
@@ -155,6 +158,12 @@ impl Multiplexer {
     /// Whether no request is open and nothing is to be sent.
     pub(crate) fn is_idle(&self) -> bool {
         self.open.is_empty() && self.waiting.is_empty()
+    }
+
+    /// When the first open stream reaches its longest duration.
+    pub(crate) fn next_stream_end(&self) -> Option<Instant> {
+        // All streams may last equally long, so the one that was requested first ends first.
+        self.open.values().find_map(|open| open.stream_end)
     }
 
     /// Begins to answer a message.
@@ -238,7 +247,7 @@ impl Multiplexer {
         let is_refusal = refusal.is_some();
         self.refused += usize::from(is_refusal);
         let id = id.filter(|_| !is_refusal);
-        self.open.insert(number, OpenCall { id, is_refusal, abort });
+        self.open.insert(number, OpenCall { id, is_refusal, abort, stream_end: None });
         let (dispatcher, head) = (Arc::clone(&self.dispatcher), Arc::clone(&self.head));
         let answering = async move { dispatcher.answer_message(&head, &message, refusal).await };
         let answering = Abortable::new(answering, registration);
@@ -252,6 +261,7 @@ impl Multiplexer {
             // The stream has its own handle, because that of the call has done its work.
             let (abort, registration) = AbortHandle::new_pair();
             open.abort = abort;
+            open.stream_end = self.dispatcher.bindings().streams.end_of_new();
             let events = Abortable::new(events, registration).map(move |event| (number, Some(event)));
             let end = stream::once(async move { (number, None) });
             self.streams.push(events.chain(end).boxed());

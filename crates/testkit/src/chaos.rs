@@ -20,5 +20,5 @@ mod world;
 
 pub use opencode::Program;
 pub use record::{CancelAnswer, CancelAt, Canceling, Frame, PlannedMessage, Record, Returns};
-pub use speaker::{Answering, ClientProtocol, ClientRequest};
+pub use speaker::{Answering, ClientProtocol, ClientRequest, Transport};
 pub use world::{Kind, World};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use longshore_engine::fail_point;
-use longshore_testkit::chaos::World;
 use longshore_testkit::chaos::round::{self, AtLeast, Plan, Report};
+use longshore_testkit::chaos::{ClientProtocol, World};
 
 const LONGSHORE: &str = env!("CARGO_BIN_EXE_longshore");
 
@@ -47,20 +47,44 @@ const AT_LEAST: AtLeast = AtLeast {
     completed: 2,
 };
 
+/// The bindings beside HTTP, each in both versions.
+const OTHER_BINDINGS: [&[ClientProtocol]; 3] =
+    [&ClientProtocol::WEBSOCKET, &ClientProtocol::GRPC, &ClientProtocol::UNIX_SOCKET];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_short_storm_loses_nothing() {
     let at_least = AtLeast { gateway_kills: 3, agent_kills: 1, cuts: 15, completed: 1, ..AtLeast::default() };
-    storm([5], Duration::from_secs(4), at_least).await;
+    storm([(5, &ClientProtocol::ALL)], Duration::from_secs(4), at_least).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_storm_over_each_other_binding_loses_nothing() {
+    let at_least = AtLeast { gateway_kills: 2, cuts: 10, completed: 1, ..AtLeast::default() };
+    let [websocket, grpc, unix_socket] = OTHER_BINDINGS;
+    storm([(7, websocket), (8, grpc), (9, unix_socket)], Duration::from_secs(3), at_least).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn long_storms_lose_nothing() {
-    storm([5, 6], Duration::from_secs(12), AT_LEAST).await;
+    storm([(5, &ClientProtocol::EVERY), (6, &ClientProtocol::EVERY)], Duration::from_secs(12), AT_LEAST)
+        .await;
 }
 
-async fn storm<const N: usize>(seeds: [u64; N], duration: Duration, at_least: AtLeast) {
-    let plans = seeds.map(|seed| Plan { at_least, longest: LONGEST, ..Plan::storm(seed, duration) });
-    let reports = join_all(plans.map(run_round)).await;
+#[tokio::test(flavor = "multi_thread")]
+async fn long_storms_over_each_other_binding_lose_nothing() {
+    let [websocket, grpc, unix_socket] = OTHER_BINDINGS;
+    storm([(10, websocket), (20, grpc), (30, unix_socket)], Duration::from_secs(12), AT_LEAST).await;
+}
+
+/// Plays one round for each seed, with clients of these protocol versions and bindings.
+async fn storm<const N: usize>(
+    rounds: [(u64, &'static [ClientProtocol]); N],
+    duration: Duration,
+    at_least: AtLeast,
+) {
+    let plan =
+        |(seed, speakers)| Plan { speakers, at_least, longest: LONGEST, ..Plan::storm(seed, duration) };
+    let reports = join_all(rounds.map(plan).map(run_round)).await;
     check(&reports);
     for report in &reports {
         assert!(!at_least.is_more_than(&report.came), "too little was broken: {:?}", report.came);

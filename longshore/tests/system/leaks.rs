@@ -5,4 +5,5 @@ mod connection;
 mod cycles;
 mod fixture;
 mod process;
+mod stuck_readers;
 mod tasks;

@@ -42,7 +42,13 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("longshore-opencode-shapes", &[]),
     (
         "longshore-testkit",
-        &["longshore-engine", "longshore-model", "longshore-opencode-shapes", "longshore-wire"],
+        &[
+            "longshore-engine",
+            "longshore-grpc",
+            "longshore-model",
+            "longshore-opencode-shapes",
+            "longshore-wire",
+        ],
     ),
     // The bench measures single components, and starts the gateway as a process. Only a test depends on it.
     (

@@ -1,7 +1,9 @@
 //! Serves a WebSocket after its handshake: reads messages into a multiplexer, and writes what the multiplexer has to send.
 //!
-//! While the client does not read, nothing is read from a log and no further message is read. Long messages are written in fragments,
-//! so a stalled client costs a buffer, and one event for which the socket has no room.
+//! While the client does not read, nothing is read from a log and no further message is read, but open requests proceed. Long
+//! messages are written in fragments, so a stalled client costs a buffer, one event for which the socket has no room, and the
+//! responses to its requests. A client that takes no byte for the write timeout is disconnected (`Socket`). A client that takes few
+//! is disconnected that much later than a stream of it reaches its longest duration.
 
 use std::io;
 use std::pin::Pin;
@@ -59,6 +61,7 @@ pub(super) async fn serve(
     read: &[u8],
     dispatcher: &Arc<Dispatcher>,
     watch: &ConnectionWatch<'_>,
+    write_timeout: Duration,
 ) {
     let HandedSocket { head, requests: message_head, open: _open } = handed;
     let serving = async {
@@ -77,7 +80,8 @@ pub(super) async fn serve(
         let mut socket =
             WebSocketStream::from_partially_read(socket, read.to_vec(), Role::Server, Some(config)).await;
         let requests = Multiplexer::new(Arc::clone(dispatcher), Arc::clone(&message_head));
-        let limits = Limits { idle: dispatcher.websocket_idle(), message_timeout: bindings.limits.timeout };
+        let (idle, message_timeout) = (dispatcher.websocket_idle(), bindings.limits.timeout);
+        let limits = Limits { idle, message_timeout, write_timeout };
         let end = run(&mut socket, requests, limits, watch).await;
         finish(socket, end).await;
     };
@@ -91,6 +95,7 @@ pub(super) async fn serve(
 struct Limits {
     idle: Option<Duration>,
     message_timeout: Duration,
+    write_timeout: Duration,
 }
 
 async fn run(
@@ -111,6 +116,9 @@ async fn run(
         tokio::select! {
             message = requests.next() => {
                 if let Some(message) = message {
+                    // A stream ends by itself only while it is read from.
+                    let end = requests.next_stream_end();
+                    watch.writes.set_deadline(end.and_then(|end| end.checked_add(limits.write_timeout)));
                     let mut writing = std::pin::pin!(write(socket, &mut requests, message));
                     let at_once = writing.as_mut().now_or_never();
                     // A write that had to wait ends because the client reads. Its pong may be far behind.
@@ -153,7 +161,8 @@ async fn run(
                         return end;
                     }
                 }
-                if socket.send(Message::Ping(Bytes::new())).await.is_err() {
+                let pinging = socket.send(Message::Ping(Bytes::new()));
+                if while_working(&mut requests, pinging).await.is_err() {
                     return End::Client;
                 }
             }
@@ -188,28 +197,25 @@ fn receive(
     None
 }
 
-/// Writes a message, and those that are ready after it. Meanwhile requests proceed, but no event is read.
+/// Writes a message, and those that are ready after it.
 async fn write(
     socket: &mut WebSocketStream<MeteredSocket<'_>>,
     requests: &mut Multiplexer,
     message: Bytes,
 ) -> Result<()> {
-    let mut next = Some(message);
-    for _ in 0..MESSAGES_AT_ONCE {
-        let Some(message) = next else { break };
-        tokio::select! {
-            biased;
-            fed = feed(socket, message) => fed?,
-            never = requests.work() => match never {},
-        }
-        next = requests.next().now_or_never().flatten();
+    while_working(requests, feed(socket, message)).await?;
+    for _ in 1..MESSAGES_AT_ONCE {
+        let Some(next) = requests.next().now_or_never().flatten() else { break };
+        while_working(requests, feed(socket, next)).await?;
     }
-    if let Some(message) = next {
-        feed(socket, message).await?;
-    }
+    while_working(requests, socket.flush()).await
+}
+
+/// Waits until something is written. Meanwhile requests proceed, but no event is read.
+async fn while_working(requests: &mut Multiplexer, writing: impl Future<Output = Result<()>>) -> Result<()> {
     tokio::select! {
         biased;
-        flushed = socket.flush() => flushed,
+        written = writing => written,
         never = requests.work() => match never {},
     }
 }
@@ -341,3 +347,6 @@ impl AsyncWrite for MeteredSocket<'_> {
         Pin::new(&mut self.socket).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,6 +36,11 @@ pub(super) enum Exceeded {
 }
 
 impl StreamSettings {
+    /// When a stream that begins now reaches its longest duration.
+    pub(crate) fn end_of_new(&self) -> Option<Instant> {
+        self.budget.duration.and_then(|duration| Instant::now().checked_add(duration))
+    }
+
     /// Counts a stream that exceeded a limit, and returns its error.
     pub(super) fn exceeded(&self, exceeded: Exceeded) -> Error {
         self.error(

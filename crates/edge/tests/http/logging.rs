@@ -1,6 +1,9 @@
 //! What the log contains, and what it must never contain.
 
-use longshore_edge::{EdgeConfig, PayloadLog};
+use longshore_edge::{EdgeConfig, PayloadLog, Protobuf};
+use longshore_model::{Error, EventId, Result};
+use longshore_wire::surface::ProtocolVersion;
+use longshore_wire::v1::method::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -135,6 +138,62 @@ async fn streams_are_never_logged_and_secrets_are_left_out() {
         }
     }
     gateway.stop().await;
+}
+
+/// JSON in place of protocol buffers.
+#[derive(Debug)]
+struct PlainJson;
+
+impl Protobuf for PlainJson {
+    fn request(&self, _: ProtocolVersion, _: Method, message: &[u8]) -> Result<String> {
+        Ok(String::from_utf8(message.to_vec()).unwrap())
+    }
+
+    fn reply(&self, _: ProtocolVersion, _: Method, json: &[u8]) -> Result<Vec<u8>> {
+        Ok(json.to_vec())
+    }
+
+    fn event(&self, _: ProtocolVersion, _: Option<EventId>, json: &[u8]) -> Result<Vec<u8>> {
+        Ok(json.to_vec())
+    }
+
+    fn status(&self, _: i32, _: &Error) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_grpc_is_logged_without_its_secrets() {
+    let text = "the key is sk-0123456789abcdef";
+    let call = json!({"message": message("m", text), "metadata": {"api_key": "hunter2"}}).to_string();
+    let mut framed = vec![0];
+    framed.extend(u32::try_from(call.len()).unwrap().to_be_bytes());
+    framed.extend(call.bytes());
+    for (config, expected) in [
+        (PayloadLog { enabled: true, body_limit: 0 }, 1),
+        (PayloadLog { enabled: true, body_limit: call.len() - 1 }, 0),
+        (PayloadLog { enabled: false, body_limit: 0 }, 0),
+    ] {
+        let gateway = Gateway::echoing_with(|edge| {
+            edge.payload_log = config;
+            edge.grpc = Some(&PlainJson);
+        })
+        .await;
+        let lines = LogLines::begin();
+        for path in ["/lf.a2a.v1.A2AService/SendMessage", "/lf.a2a.v1.A2AService/SendStreamingMessage"] {
+            let sending = gateway.call("POST", path).http2().header("content-type", "application/grpc");
+            let answer = sending.body(framed.clone()).send().await;
+            assert_eq!(answer.status.as_u16(), 200);
+            let written = bodies(&lines);
+            assert_eq!(written.len(), expected, "{config:?}: {written:#?}");
+            for line in written {
+                let is_shown =
+                    line.contains("\"messageId\":\"m\"") && line.contains("\"text\":\"[30 characters]\"");
+                assert!(is_shown && !line.contains("sk-0123") && !line.contains("hunter2"), "{line}");
+            }
+        }
+        gateway.stop().await;
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use rand::rngs::StdRng;
 use super::record::{CancelAt, PlannedMessage};
 use super::round::Plan;
 use super::script;
-use super::speaker::{Answering, ClientProtocol};
+use super::speaker::Answering;
 
 /// Of a hundred messages, those that are sent during the turn before them in the same context, and wait.
 const SECOND: u32 = 14;
@@ -29,7 +29,7 @@ struct Draw {
 pub(super) fn plan_message(plan: &Plan, client_number: usize, number: usize) -> PlannedMessage {
     let mut rng = rng(plan, client_number, number);
     let id = id(plan, client_number, number);
-    let speaker = ClientProtocol::ALL[(client_number + number) % ClientProtocol::ALL.len()];
+    let speaker = plan.speakers[(client_number + number) % plan.speakers.len()];
     let Draw { asks, cancel, .. } = draw(plan, &mut rng);
     let follows = follows(plan, client_number, number);
     let answering = if rng.random_bool(0.5) { Answering::ByMessage } else { Answering::ByCall };

@@ -1,10 +1,12 @@
-//! A TCP proxy that breaks connections: it cuts, stalls, slows and half-closes them. It never changes, doubles or reorders a
-//! byte. So a client misses only what a break lost, and any other fault is not the proxy's.
+//! A proxy that breaks connections: it cuts, stalls, slows and half-closes them. It never changes, doubles or reorders a
+//! byte. So a client misses only what a break lost, and any other fault is not the proxy's. Clients connect over TCP. The server
+//! listens on a port or on a unix socket.
 //!
 //! The seed and the number of a connection alone decide what happens to it.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::ops::Range;
+use std::ops::{Add, Range};
+use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,9 +14,8 @@ use std::time::Duration;
 use longshore_engine::Tasks;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{ReadHalf, WriteHalf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio_util::sync::CancellationToken;
 
 const BUFFER_BYTES: usize = 16 * 1024;
@@ -82,6 +83,40 @@ pub struct Counts {
     pub slowed: u64,
 }
 
+impl Add for Counts {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            connections: self.connections + more.connections,
+            cuts: self.cuts + more.cuts,
+            streams_cut: self.streams_cut + more.streams_cut,
+            ended: self.ended + more.ended,
+            stalls: self.stalls + more.stalls,
+            slowed: self.slowed + more.slowed,
+        }
+    }
+}
+
+/// Where a server listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    Port(SocketAddr),
+    UnixSocket(PathBuf),
+}
+
+impl From<SocketAddr> for Target {
+    fn from(address: SocketAddr) -> Self {
+        Self::Port(address)
+    }
+}
+
+impl From<PathBuf> for Target {
+    fn from(socket: PathBuf) -> Self {
+        Self::UnixSocket(socket)
+    }
+}
+
 /// A proxy between a client and a server. Dropping it stops it.
 #[derive(Debug)]
 pub struct ChaosProxy {
@@ -98,7 +133,7 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     /// `None`: new connections are closed at once.
-    target: Option<SocketAddr>,
+    target: Option<Target>,
     plan: Plan,
     counts: Counts,
     seed: u64,
@@ -131,11 +166,11 @@ enum End {
 
 impl ChaosProxy {
     /// Listens on a free port of loopback and passes everything on to `target`.
-    pub async fn start(target: SocketAddr, seed: u64) -> std::io::Result<Self> {
+    pub async fn start(target: impl Into<Target>, seed: u64) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
         let state = State {
-            target: Some(target),
+            target: Some(target.into()),
             plan: Plan::calm(),
             counts: Counts::default(),
             seed,
@@ -155,7 +190,7 @@ impl ChaosProxy {
                 let shared = Arc::clone(&accepting);
                 spawning.spawn("chaos connection", async move {
                     tokio::select! {
-                        () = converse(&shared, client, target, fault) => {}
+                        () = converse(&shared, client, &target, fault) => {}
                         () = open.cancelled() => shared.count(|counts| counts.ended += 1),
                     }
                 });
@@ -173,8 +208,8 @@ impl ChaosProxy {
     }
 
     /// New connections go to this target. Open connections keep theirs.
-    pub fn retarget(&self, target: SocketAddr) {
-        self.shared.state().target = Some(target);
+    pub fn retarget(&self, target: impl Into<Target>) {
+        self.shared.state().target = Some(target.into());
     }
 
     /// New connections are closed at once. For a target that is about to be killed: another process may get its port.
@@ -227,12 +262,12 @@ impl Shared {
     }
 
     /// The next connection: its target, its fault, and the token that ends it early.
-    fn next(&self) -> (Option<SocketAddr>, ConnectionFault, CancellationToken) {
+    fn next(&self) -> (Option<Target>, ConnectionFault, CancellationToken) {
         let mut state = self.state();
         let number = state.counts.connections;
         state.counts.connections += 1;
         let fault = ConnectionFault::draw(&state.plan, state.seed, number);
-        (state.target, fault, state.open.clone())
+        (state.target.clone(), fault, state.open.clone())
     }
 }
 
@@ -263,37 +298,62 @@ impl ConnectionFault {
     }
 }
 
-async fn converse(shared: &Shared, mut client: TcpStream, target: SocketAddr, fault: ConnectionFault) {
-    // No server listens: the client sees its connection closed.
-    let Ok(mut server) = TcpStream::connect(target).await else { return };
+async fn converse(shared: &Shared, mut client: TcpStream, target: &Target, fault: ConnectionFault) {
     // Without this, small answers would be delayed.
-    drop((client.set_nodelay(true), server.set_nodelay(true)));
-    let end = {
-        let (from_client, to_client) = client.split();
-        let (from_server, to_server) = server.split();
-        let mut up = pin!(request(shared, fault, from_client, to_server));
-        let mut down = pin!(answer(shared, fault, from_server, to_client));
-        let (mut is_up, mut is_down) = (true, true);
-        loop {
-            let (end, is_answer) = tokio::select! {
-                end = &mut up, if is_up => (end, false),
-                end = &mut down, if is_down => (end, true),
-                else => break End::Own,
-            };
-            match (end, is_answer) {
-                // Without the server the connection is useless.
-                (End::Cut { .. }, _) | (End::Own, true) => break end,
-                (End::Own | End::Half, false) => is_up = false,
-                (End::Half, true) => is_down = false,
+    drop(client.set_nodelay(true));
+    // If no server listens, the client sees its connection closed.
+    let is_reset = match target {
+        Target::Port(address) => {
+            let Ok(mut server) = TcpStream::connect(address).await else { return };
+            drop(server.set_nodelay(true));
+            let end = relay(shared, fault, client.split(), server.split()).await;
+            let is_reset = end == (End::Cut { reset: true });
+            if is_reset {
+                drop(server.set_zero_linger());
             }
+            is_reset
+        }
+        Target::UnixSocket(path) => {
+            let Ok(mut server) = UnixStream::connect(path).await else { return };
+            relay(shared, fault, client.split(), server.split()).await == (End::Cut { reset: true })
         }
     };
-    if end == (End::Cut { reset: true }) {
-        drop((client.set_zero_linger(), server.set_zero_linger()));
+    if is_reset {
+        drop(client.set_zero_linger());
     }
 }
 
-async fn request(shared: &Shared, fault: ConnectionFault, from: ReadHalf<'_>, to: WriteHalf<'_>) -> End {
+/// Passes bytes on between a client and a server, each in its two halves, until one of them or the fault ends the connection.
+async fn relay(
+    shared: &Shared,
+    fault: ConnectionFault,
+    (from_client, to_client): (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
+    (from_server, to_server): (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
+) -> End {
+    let mut up = pin!(request(shared, fault, from_client, to_server));
+    let mut down = pin!(answer(shared, fault, from_server, to_client));
+    let (mut is_up, mut is_down) = (true, true);
+    loop {
+        let (end, is_answer) = tokio::select! {
+            end = &mut up, if is_up => (end, false),
+            end = &mut down, if is_down => (end, true),
+            else => return End::Own,
+        };
+        match (end, is_answer) {
+            // Without the server the connection is useless.
+            (End::Cut { .. }, _) | (End::Own, true) => return end,
+            (End::Own | End::Half, false) => is_up = false,
+            (End::Half, true) => is_down = false,
+        }
+    }
+}
+
+async fn request(
+    shared: &Shared,
+    fault: ConnectionFault,
+    from: impl AsyncRead + Unpin,
+    to: impl AsyncWrite + Unpin,
+) -> End {
     match fault {
         ConnectionFault::CutRequest { after, reset } => cut(shared, from, to, after, reset).await,
         _ => pass(from, to, None).await,
@@ -303,18 +363,19 @@ async fn request(shared: &Shared, fault: ConnectionFault, from: ReadHalf<'_>, to
 async fn answer(
     shared: &Shared,
     fault: ConnectionFault,
-    mut from: ReadHalf<'_>,
-    mut to: WriteHalf<'_>,
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
 ) -> End {
     match fault {
         ConnectionFault::Nothing | ConnectionFault::CutRequest { .. } => pass(from, to, None).await,
         ConnectionFault::CutAnswer { after, reset } => cut(shared, from, to, after, reset).await,
         ConnectionFault::Stall { after, pause } => {
-            if copy(&mut from, &mut to, after).await == Copied::Ended {
-                return End::Own;
-            }
+            let Copied::All { next, .. } = copy(&mut from, &mut to, after).await else { return End::Own };
             shared.count(|counts| counts.stalls += 1);
             tokio::time::sleep(pause).await;
+            if to.write_all(&[next]).await.is_err() {
+                return End::Own;
+            }
             pass(from, to, None).await
         }
         ConnectionFault::Slow => {
@@ -324,7 +385,7 @@ async fn answer(
         ConnectionFault::HalfClose { after } => {
             match copy(&mut from, &mut to, after).await {
                 Copied::Ended => return End::Own,
-                Copied::All { is_stream } => shared.count_cut(is_stream),
+                Copied::All { is_stream, .. } => shared.count_cut(is_stream),
             }
             // The client may have closed the connection already.
             drop(to.shutdown().await);
@@ -335,14 +396,14 @@ async fn answer(
 
 async fn cut(
     shared: &Shared,
-    mut from: ReadHalf<'_>,
-    mut to: WriteHalf<'_>,
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
     after: usize,
     reset: bool,
 ) -> End {
     match copy(&mut from, &mut to, after).await {
         Copied::Ended => return End::Own,
-        Copied::All { is_stream } => shared.count_cut(is_stream),
+        Copied::All { is_stream, .. } => shared.count_cut(is_stream),
     }
     End::Cut { reset }
 }
@@ -353,13 +414,19 @@ enum Copied {
     /// The connection ended earlier, or exactly there.
     Ended,
     All {
-        /// The last answer that started is an event stream.
+        /// The last answer that started is an event stream of HTTP/1.1.
         is_stream: bool,
+        /// The byte after these, which was not passed on: a break after the last byte would break nothing.
+        next: u8,
     },
 }
 
 /// Passes on exactly so many bytes.
-async fn copy(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, mut left: usize) -> Copied {
+async fn copy(
+    from: &mut (impl AsyncRead + Unpin),
+    to: &mut (impl AsyncWrite + Unpin),
+    mut left: usize,
+) -> Copied {
     let mut buffer = vec![0; BUFFER_BYTES];
     let mut is_stream = false;
     while left > 0 {
@@ -374,9 +441,8 @@ async fn copy(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, mut left: usize) 
         }
         left -= read;
     }
-    // A break after the last byte breaks nothing.
-    match from.peek(&mut buffer[..1]).await {
-        Ok(1..) => Copied::All { is_stream },
+    match from.read(&mut buffer[..1]).await {
+        Ok(1..) => Copied::All { is_stream, next: buffer[0] },
         _ => Copied::Ended,
     }
 }
@@ -389,7 +455,11 @@ fn has_stream_begun(bytes: &[u8]) -> Option<bool> {
 }
 
 /// Passes on everything; with a pace, a few bytes at a time.
-async fn pass(mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, pace: Option<Duration>) -> End {
+async fn pass(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    pace: Option<Duration>,
+) -> End {
     const FEW: usize = 7;
     let mut buffer = vec![0; BUFFER_BYTES];
     while let Ok(read @ 1..) = from.read(&mut buffer).await {

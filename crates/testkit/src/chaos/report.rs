@@ -36,7 +36,7 @@ fn sections(
         "# Reliability: the last campaign\n\n\
          `make chaos` wrote this page. The campaign kills the gateway with SIGKILL at random moments and at named points in its \
          code. Independently it kills OpenCode, and it cuts, stalls, slows and half-closes the connections on both sides of the \
-         gateway. Meanwhile clients of both protocol versions and both bindings send messages, answer asks, cancel, send more \
+         gateway. Meanwhile clients of both protocol versions send messages over JSON-RPC, REST, WebSocket, gRPC and a unix socket, answer asks, cancel, send more \
          messages into a context during its turn, and reconnect after every break. Then the checker compares what each client \
          received, frame by frame, with the whole log read in one piece, with the stored task, and with OpenCode's own record \
          of the prompt. An acknowledged cancel must stand, the session of a canceled turn must take the next turn, the turns \

@@ -17,7 +17,8 @@ use super::checker::{self, Fault, Finding, Verdict};
 use super::client::{self, ClientTarget, Tally};
 use super::planned_messages::plan_message;
 use super::proxy::{Counts, Plan as Breaks};
-use super::record::Record;
+use super::record::{PlannedMessage, Record};
+use super::speaker::{ClientProtocol, Transport};
 use super::storm::{self, StormResult};
 use super::world::{Kind, World};
 
@@ -44,6 +45,8 @@ pub struct Plan {
     pub calm: Duration,
     /// Clients that run at the same time, each sending one message after the other.
     pub clients: usize,
+    /// The protocol versions and bindings that the clients use in turn.
+    pub speakers: &'static [ClientProtocol],
     /// Of a hundred messages, those that make the agent ask.
     pub asking_of_100: u32,
     /// Those whose task is to be canceled. Some of these tasks end before.
@@ -85,6 +88,7 @@ impl Plan {
             longest: storm,
             calm: CALM,
             clients: 8,
+            speakers: &ClientProtocol::EVERY,
             // More than a fifth, because many turns die before they ask.
             asking_of_100: 40,
             canceling_of_100: 24,
@@ -164,13 +168,16 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     let began = Instant::now();
     let deadline = began + plan.storm.max(plan.longest) + plan.calm;
     let tally = Arc::new(Tally::default());
-    let target =
+    let on_port =
         ClientTarget { base: world.client_url(), token: world.token(), deadline, tally: Arc::clone(&tally) };
+    let on_socket = ClientTarget { base: world.socket_url(), ..on_port.clone() };
+    let targets = Targets { on_port, on_socket };
     if plan.breaks {
         world.set_breaks(&Breaks::storm());
     }
     let over = CancellationToken::new();
-    let clients = join_all((0..plan.clients).map(|client_number| visit(plan, client_number, &target, &over)));
+    let clients =
+        join_all((0..plan.clients).map(|client_number| visit(plan, client_number, &targets, &over)));
     let (records, result) = tokio::join!(clients, async {
         let result = storm::storm(plan, &mut world, &tally).await;
         over.cancel();
@@ -181,8 +188,13 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     let records: Vec<Record> = records.into_iter().flatten().collect();
     let mut observations = Vec::new();
     for record in records {
-        let direct =
-            ClientTarget { base: world.gateway_url(), deadline: Instant::now() + READING, ..target.clone() };
+        let target = targets.of(&record.planned).clone();
+        // In the calm, the proxy in front of the unix socket breaks nothing.
+        let base = match record.planned.speaker.transport {
+            Transport::UnixSocket => target.base,
+            Transport::Http | Transport::WebSocket | Transport::Grpc => world.gateway_url(),
+        };
+        let direct = ClientTarget { base, deadline: Instant::now() + READING, ..target };
         observations.push(client::observe(record, &direct).await);
     }
     let agent_records = world.agent_records().await?;
@@ -227,29 +239,51 @@ pub async fn play(plan: &Plan, mut world: World) -> Result<Report, String> {
     })
 }
 
+/// The gateway as clients reach it, through the proxies.
+#[derive(Debug)]
+struct Targets {
+    on_port: ClientTarget,
+    on_socket: ClientTarget,
+}
+
+impl Targets {
+    fn of(&self, planned: &PlannedMessage) -> &ClientTarget {
+        match planned.speaker.transport {
+            Transport::UnixSocket => &self.on_socket,
+            Transport::Http | Transport::WebSocket | Transport::Grpc => &self.on_port,
+        }
+    }
+
+    async fn run(&self, planned: PlannedMessage, begun: Option<oneshot::Sender<()>>) -> Record {
+        let target = self.of(&planned);
+        client::run(planned, target, begun).await
+    }
+}
+
 /// The messages of one client.
 async fn visit(
     plan: &Plan,
     client_number: usize,
-    target: &ClientTarget,
+    targets: &Targets,
     over: &CancellationToken,
 ) -> Vec<Record> {
     let mut records: Vec<Record> = Vec::new();
-    let lacks_turns = || plan.at_least.lacks_turns(&AtLeast::of(&Deaths::default(), 0, &target.tally));
+    let tally = &targets.on_port.tally;
+    let lacks_turns = || plan.at_least.lacks_turns(&AtLeast::of(&Deaths::default(), 0, tally));
     while (!over.is_cancelled() || lacks_turns()) && records.iter().all(|record| record.ended) {
         let first = plan_message(plan, client_number, records.len());
         let second = plan_message(plan, client_number, records.len() + 1);
         if second.follows.as_ref() != Some(&first.id) {
-            records.push(client::run(first, target, None).await);
+            records.push(targets.run(first, None).await);
             continue;
         }
         let (begun, has_begun) = oneshot::channel();
         let second = async {
             // A first turn that never starts ends without a signal.
             let _ = has_begun.await;
-            client::run(second, target, None).await
+            targets.run(second, None).await
         };
-        let (first, second) = tokio::join!(client::run(first, target, Some(begun)), second);
+        let (first, second) = tokio::join!(targets.run(first, Some(begun)), second);
         records.extend([first, second]);
     }
     records

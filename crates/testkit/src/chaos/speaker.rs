@@ -1,4 +1,4 @@
-//! The four forms of A2A, as far as a client in a storm needs them. Frames stay the JSON that was received.
+//! The forms of A2A, as far as a client in a storm needs them. Frames stay the JSON that was received.
 
 use longshore_model::{PartContent, Task, TaskState};
 use longshore_wire::extension::Extension;
@@ -15,7 +15,19 @@ use super::record::PlannedMessage;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ClientProtocol {
     pub version: ProtocolVersion,
+    /// Over gRPC, messages have the JSON of REST.
     pub dialect: Dialect,
+    pub transport: Transport,
+}
+
+/// What carries the requests of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Transport {
+    Http,
+    /// HTTP on the gateway's unix socket.
+    UnixSocket,
+    WebSocket,
+    Grpc,
 }
 
 /// A request in the form of one protocol version and binding.
@@ -24,6 +36,13 @@ pub struct ClientRequest {
     pub verb: &'static str,
     pub path: String,
     pub body: Option<Value>,
+}
+
+impl ClientRequest {
+    /// JSON-RPC has one path for all methods.
+    pub(super) fn is_jsonrpc(&self) -> bool {
+        self.path == "/"
+    }
 }
 
 /// How a client answers an ask.
@@ -36,19 +55,56 @@ pub enum Answering {
 }
 
 impl ClientProtocol {
+    /// Both versions and dialects over HTTP.
     pub const ALL: [Self; 4] = [
-        Self { version: ProtocolVersion::V1, dialect: Dialect::Rpc },
-        Self { version: ProtocolVersion::V1, dialect: Dialect::Rest },
-        Self { version: ProtocolVersion::V03, dialect: Dialect::Rpc },
-        Self { version: ProtocolVersion::V03, dialect: Dialect::Rest },
+        Self::new(ProtocolVersion::V1, Dialect::Rpc, Transport::Http),
+        Self::new(ProtocolVersion::V1, Dialect::Rest, Transport::Http),
+        Self::new(ProtocolVersion::V03, Dialect::Rpc, Transport::Http),
+        Self::new(ProtocolVersion::V03, Dialect::Rest, Transport::Http),
     ];
 
+    /// JSON-RPC on the unix socket.
+    pub const UNIX_SOCKET: [Self; 2] = Self::both(Dialect::Rpc, Transport::UnixSocket);
+
+    pub const WEBSOCKET: [Self; 2] = Self::both(Dialect::Rpc, Transport::WebSocket);
+
+    pub const GRPC: [Self; 2] = Self::both(Dialect::Rest, Transport::Grpc);
+
+    /// Both versions on every binding.
+    pub const EVERY: [Self; 10] = [
+        Self::ALL[0],
+        Self::GRPC[0],
+        Self::ALL[1],
+        Self::WEBSOCKET[0],
+        Self::UNIX_SOCKET[0],
+        Self::ALL[2],
+        Self::GRPC[1],
+        Self::ALL[3],
+        Self::WEBSOCKET[1],
+        Self::UNIX_SOCKET[1],
+    ];
+
+    const fn new(version: ProtocolVersion, dialect: Dialect, transport: Transport) -> Self {
+        Self { version, dialect, transport }
+    }
+
+    const fn both(dialect: Dialect, transport: Transport) -> [Self; 2] {
+        let (new, old) = (ProtocolVersion::V1, ProtocolVersion::V03);
+        [Self::new(new, dialect, transport), Self::new(old, dialect, transport)]
+    }
+
     pub fn name(self) -> &'static str {
-        match (self.version, self.dialect) {
-            (ProtocolVersion::V1, Dialect::Rpc) => "1.0 JSON-RPC",
-            (ProtocolVersion::V1, Dialect::Rest) => "1.0 REST",
-            (ProtocolVersion::V03, Dialect::Rpc) => "0.3 JSON-RPC",
-            (ProtocolVersion::V03, Dialect::Rest) => "0.3 REST",
+        match (self.version, self.transport, self.dialect) {
+            (ProtocolVersion::V1, Transport::Http, Dialect::Rpc) => "1.0 JSON-RPC",
+            (ProtocolVersion::V1, Transport::Http, Dialect::Rest) => "1.0 REST",
+            (ProtocolVersion::V1, Transport::UnixSocket, _) => "1.0 JSON-RPC on the unix socket",
+            (ProtocolVersion::V1, Transport::WebSocket, _) => "1.0 WebSocket",
+            (ProtocolVersion::V1, Transport::Grpc, _) => "1.0 gRPC",
+            (ProtocolVersion::V03, Transport::Http, Dialect::Rpc) => "0.3 JSON-RPC",
+            (ProtocolVersion::V03, Transport::Http, Dialect::Rest) => "0.3 REST",
+            (ProtocolVersion::V03, Transport::UnixSocket, _) => "0.3 JSON-RPC on the unix socket",
+            (ProtocolVersion::V03, Transport::WebSocket, _) => "0.3 WebSocket",
+            (ProtocolVersion::V03, Transport::Grpc, _) => "0.3 gRPC",
         }
     }
 
@@ -125,7 +181,8 @@ impl ClientProtocol {
         self.spelled(Method::CancelTask, task, &json!({"id": task}))
     }
 
-    /// Answers a permission request with `once`. The extension has only JSON-RPC methods, for every client.
+    /// Answers a permission request with `once`. The extension has only JSON-RPC methods, for every client. Those of gRPC call it
+    /// over HTTP.
     pub(super) fn reply(request: &str) -> ClientRequest {
         let params = json!({"request_id": request, "reply": "once"});
         rpc("a2a.interrupt.permission.reply", &params)
@@ -134,6 +191,14 @@ impl ClientProtocol {
     fn spelled(self, method: Method, task: &str, params: &Value) -> ClientRequest {
         let operation = OPERATIONS.iter().find(|operation| operation.method == method);
         let operation = operation.expect("the table has every method");
+        if self.transport == Transport::Grpc {
+            let call = operation.grpc(self.version).expect("both packages have every call of a storm");
+            let path = format!("/{}/{call}", self.version.grpc_service());
+            // 0.3 names a task by a path.
+            let is_of_task = self.version == ProtocolVersion::V03 && !task.is_empty();
+            let body = if is_of_task { json!({"name": format!("tasks/{task}")}) } else { params.clone() };
+            return ClientRequest { verb: "POST", path, body: Some(body) };
+        }
         if self.dialect == Dialect::Rpc {
             return rpc(operation.jsonrpc(self.version), params);
         }

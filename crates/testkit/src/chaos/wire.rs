@@ -1,13 +1,15 @@
 //! Requests and streams over connections that break. Nothing here panics, whatever is received.
 
-use std::collections::VecDeque;
+mod grpc;
+mod http;
+mod websocket;
+
 use std::time::Duration;
 
-use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::Value;
 
 use super::record::Frame;
-use super::speaker::{Answering, ClientProtocol, ClientRequest};
+use super::speaker::{Answering, ClientProtocol, ClientRequest, Transport};
 
 /// Longer than a proxy stalls and a gateway sends nothing. A stream without data for so long is given up.
 const SILENCE: Duration = Duration::from_secs(25);
@@ -32,20 +34,25 @@ pub(super) struct Wire {
     token: String,
     speaker: ClientProtocol,
     answering: Answering,
-    http: Client,
+    http: reqwest::Client,
 }
 
 impl Wire {
     pub(super) fn new(base: &str, token: &str, speaker: ClientProtocol, answering: Answering) -> Self {
-        let http = Client::builder().no_proxy().pool_max_idle_per_host(0).connect_timeout(PATIENCE).build();
-        let http = http.expect("the options of the client are valid");
-        Self { base: base.to_owned(), token: token.to_owned(), speaker, answering, http }
+        let (base, token) = (base.to_owned(), token.to_owned());
+        Self { base, token, speaker, answering, http: http::client() }
     }
 
     /// A call with a single answer.
     pub(super) async fn call(&self, spelled: &ClientRequest) -> Result<Value, CallError> {
-        let response = self.request(spelled, None).timeout(PATIENCE).send().await;
-        self.answer(response.map_err(|_| CallError::Temporary)?, spelled.path == "/").await
+        let calling = async {
+            match self.speaker.transport {
+                Transport::WebSocket => websocket::call(self, spelled).await,
+                Transport::Grpc if !spelled.is_jsonrpc() => grpc::call(self, spelled).await,
+                Transport::Http | Transport::UnixSocket | Transport::Grpc => http::call(self, spelled).await,
+            }
+        };
+        tokio::time::timeout(PATIENCE, calling).await.unwrap_or(Err(CallError::Temporary))
     }
 
     /// A call whose answer is a stream.
@@ -54,60 +61,26 @@ impl Wire {
         spelled: &ClientRequest,
         cursor: Option<&str>,
     ) -> Result<Frames, CallError> {
-        let sending = self.request(spelled, cursor).send();
-        let Ok(Ok(response)) = tokio::time::timeout(PATIENCE, sending).await else {
-            return Err(CallError::Temporary);
+        let opening = async {
+            Ok(match self.speaker.transport {
+                Transport::WebSocket => {
+                    Frames::WebSocket(Box::new(websocket::stream(self, spelled, cursor).await?))
+                }
+                Transport::Grpc => Frames::Grpc(grpc::stream(self, spelled, cursor).await?),
+                Transport::Http | Transport::UnixSocket => {
+                    Frames::Http(http::stream(self, spelled, cursor).await?)
+                }
+            })
         };
-        let kind = response.headers().get("content-type").and_then(|kind| kind.to_str().ok());
-        if kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
-            return Ok(Frames {
-                speaker: self.speaker,
-                response: Some(response),
-                rest: Vec::new(),
-                ready: VecDeque::new(),
-                may_return: false,
-            });
-        }
-        match tokio::time::timeout(PATIENCE, self.answer(response, spelled.path == "/")).await {
-            Ok(Ok(answer)) => {
-                Err(CallError::Malformed(format!("a single answer instead of a stream: {answer}")))
-            }
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(CallError::Temporary),
-        }
+        tokio::time::timeout(PATIENCE, opening).await.unwrap_or(Err(CallError::Temporary))
     }
 
-    fn request(&self, spelled: &ClientRequest, cursor: Option<&str>) -> RequestBuilder {
-        let method = Method::from_bytes(spelled.verb.as_bytes()).unwrap_or_default();
-        let mut request = self.http.request(method, format!("{}{}", self.base, spelled.path));
-        for (name, value) in self.speaker.headers(self.answering) {
-            request = request.header(name, value);
-        }
-        if let Some(cursor) = cursor {
-            request = request.header("last-event-id", cursor);
-        }
-        if let Some(body) = &spelled.body {
-            request = request.header("content-type", "application/json").body(body.to_string());
-        }
-        request.bearer_auth(&self.token)
-    }
-
-    async fn answer(&self, response: Response, is_rpc: bool) -> Result<Value, CallError> {
-        let status = response.status().as_u16();
-        let text = response.text().await.map_err(|_| CallError::Temporary)?;
-        if matches!(status, 429 | 503) {
-            return Err(CallError::Temporary);
-        }
-        let Ok(body) = serde_json::from_str(&text) else {
-            return Err(CallError::Malformed(format!("status {status} without JSON: {text}")));
-        };
-        // Methods of extensions are JSON-RPC for every client.
-        let dialect = if is_rpc { ClientProtocol::ALL[0].dialect } else { self.speaker.dialect };
-        match (ClientProtocol { dialect, ..self.speaker }).opened(&body) {
-            Ok(result) if (200..300).contains(&status) => Ok(result),
-            Ok(_) => Err(CallError::Malformed(format!("status {status} without an error: {text}"))),
-            Err(reason) => Err(error(reason, &text)),
-        }
+    /// The headers of a request, or the metadata of a call.
+    fn headers(&self, cursor: Option<&str>) -> Vec<(&'static str, String)> {
+        let mut headers = self.speaker.headers(self.answering);
+        headers.extend(cursor.map(|cursor| ("last-event-id", cursor.to_owned())));
+        headers.push(("authorization", format!("Bearer {}", self.token)));
+        headers
     }
 }
 
@@ -127,14 +100,11 @@ fn error(reason: String, text: &str) -> CallError {
 
 /// A stream that is being read.
 #[derive(Debug)]
-pub(super) struct Frames {
-    speaker: ClientProtocol,
-    response: Option<Response>,
-    /// Received bytes that are not a complete frame yet.
-    rest: Vec<u8>,
-    ready: VecDeque<Result<Frame, CallError>>,
-    /// The server sent a `retry` field.
-    may_return: bool,
+pub(super) enum Frames {
+    Http(http::Frames),
+    /// In a box, because it is larger than the others.
+    WebSocket(Box<websocket::Frames>),
+    Grpc(grpc::Frames),
 }
 
 /// The next item of a stream.
@@ -150,59 +120,13 @@ pub(super) enum Next {
 
 impl Frames {
     pub(super) async fn next(&mut self) -> Next {
-        loop {
-            match self.ready.pop_front() {
-                Some(Ok(frame)) => return Next::Frame(frame),
-                Some(Err(error)) => return Next::Failed(error),
-                None => {}
+        let reading = async {
+            match self {
+                Self::Http(frames) => frames.next().await,
+                Self::WebSocket(frames) => frames.next().await,
+                Self::Grpc(frames) => frames.next().await,
             }
-            let Some(response) = &mut self.response else {
-                return Next::End { may_return: self.may_return };
-            };
-            match tokio::time::timeout(SILENCE, response.chunk()).await {
-                Ok(Ok(Some(chunk))) => self.take(&chunk),
-                Ok(Ok(None)) => self.response = None,
-                // An incomplete frame is dropped.
-                Ok(Err(_)) | Err(_) => return Next::Failed(CallError::Temporary),
-            }
-        }
-    }
-
-    fn take(&mut self, bytes: &[u8]) {
-        self.rest.extend_from_slice(bytes);
-        while let Some(end) = self.rest.windows(2).position(|window| window == b"\n\n") {
-            let frame: Vec<u8> = self.rest.drain(..end + 2).collect();
-            match String::from_utf8(frame) {
-                Ok(text) => self.frame(&text),
-                Err(error) => self.malformed(&format!("a frame that is not UTF-8: {error}")),
-            }
-        }
-    }
-
-    fn frame(&mut self, text: &str) {
-        let (mut id, mut data) = (None, String::new());
-        for line in text.lines() {
-            match line.split_once(':') {
-                Some(("id", value)) => id = Some(value.trim().to_owned()),
-                Some(("data", value)) => data.push_str(value.strip_prefix(' ').unwrap_or(value)),
-                Some(("retry", _)) => self.may_return = true,
-                _ => {}
-            }
-        }
-        if data.is_empty() {
-            return;
-        }
-        let Ok(json) = serde_json::from_str::<Value>(&data) else {
-            return self.malformed(&format!("a frame that is not JSON: {data}"));
         };
-        let frame = match self.speaker.opened(&json) {
-            Ok(json) => Ok(Frame { id, json }),
-            Err(reason) => Err(error(reason, &data)),
-        };
-        self.ready.push_back(frame);
-    }
-
-    fn malformed(&mut self, what: &str) {
-        self.ready.push_back(Err(CallError::Malformed(what.to_owned())));
+        tokio::time::timeout(SILENCE, reading).await.unwrap_or(Next::Failed(CallError::Temporary))
     }
 }

@@ -29,6 +29,8 @@ const TRY_AGAIN: Duration = Duration::from_secs(1);
 pub struct World {
     agent: Agent,
     to_gateway: ChaosProxy,
+    /// Leads to the unix socket of the gateway.
+    to_socket: ChaosProxy,
     gateway: Gateway,
     /// The mark of all processes that the gateway starts.
     mark: Mark,
@@ -113,9 +115,12 @@ impl World {
         let mark = Mark::new();
         let (name, value) = mark.variable();
         let setup = setup.env(name, value).env("A2A_BEARER_TOKEN", mark.token());
+        let socket = root.path().join("gateway.sock");
+        let setup = setup.flag("--unix-socket").flag(&socket);
         let gateway = Gateway::try_start_in(root, setup).await?;
         let to_gateway = ChaosProxy::start(address(&gateway)?, seed).await.map_err(failed("a proxy"))?;
-        Ok(Self { agent, to_gateway, gateway, mark })
+        let to_socket = ChaosProxy::start(socket, seed ^ 2).await.map_err(failed("a proxy"))?;
+        Ok(Self { agent, to_gateway, to_socket, gateway, mark })
     }
 
     pub fn kind(&self) -> Kind {
@@ -131,6 +136,11 @@ impl World {
         self.to_gateway.url()
     }
 
+    /// The same for clients of the unix socket.
+    pub(super) fn socket_url(&self) -> String {
+        self.to_socket.url()
+    }
+
     /// A token that only this gateway accepts: after its death, another gateway may get its port.
     pub(super) fn token(&self) -> String {
         self.mark.token()
@@ -143,7 +153,7 @@ impl World {
 
     /// Sets the faults of new connections, and ends the open ones.
     pub(super) fn set_breaks(&self, breaks: &Breaks) {
-        for proxy in [Some(&self.to_gateway), self.to_agent()].into_iter().flatten() {
+        for proxy in [Some(&self.to_gateway), Some(&self.to_socket), self.to_agent()].into_iter().flatten() {
             proxy.set_plan(breaks.clone());
             proxy.cut_now();
         }
@@ -158,7 +168,8 @@ impl World {
 
     /// The counts of the proxies: between clients and gateway, and between gateway and agent.
     pub(super) fn counts(&self) -> (Counts, Counts) {
-        (self.to_gateway.counts(), self.to_agent().map(ChaosProxy::counts).unwrap_or_default())
+        let of_clients = self.to_gateway.counts() + self.to_socket.counts();
+        (of_clients, self.to_agent().map(ChaosProxy::counts).unwrap_or_default())
     }
 
     /// The gateway and the agent, for killers that work independently.

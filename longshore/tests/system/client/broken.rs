@@ -70,7 +70,7 @@ async fn broken_gateway(pieces: usize, after: Range<usize>) -> (Fixture, ChaosPr
     }
     let whole = text.clone();
     fixture.fake.answering(move |_| Turn::new().paced("text", &text, pieces, PAUSE).finish("stop"));
-    let address = fixture.gateway.url().trim_start_matches("http://").parse().unwrap();
+    let address: std::net::SocketAddr = fixture.gateway.url().trim_start_matches("http://").parse().unwrap();
     let proxy = ChaosProxy::start(address, 7).await.unwrap();
     // The first events come through. Later connections break after some more.
     proxy.set_plan(Plan { nothing: 0, cut_answer: 3, half_close: 1, after, ..Plan::calm() });

@@ -67,25 +67,12 @@ impl Target {
         let pseudo = [
             (":method", spelled.verb),
             (":scheme", "http"),
-            (":path", &spelled.path),
+            (":path", spelled.path.as_str()),
             (":authority", "localhost"),
         ];
-        let pseudo = pseudo.map(|(name, value)| (name, value.to_owned()));
-        let mut block = Vec::new();
-        for (name, value) in pseudo.into_iter().chain(self.headers(speaker, cursor)) {
-            // A literal field without indexing, with a literal name.
-            block.push(0);
-            for text in [name, &value] {
-                // Lengths above 126 continue in the next byte.
-                match text.len() {
-                    few @ ..127 => block.push(u8::try_from(few).expect("it is less than 127")),
-                    more => {
-                        block.extend([127, u8::try_from(more - 127).expect("a test's headers are short")]);
-                    }
-                }
-                block.extend(text.as_bytes());
-            }
-        }
+        let headers = self.headers(speaker, cursor);
+        let headers = headers.iter().map(|(name, value)| (*name, value.as_str()));
+        let block = http2_fields(pseudo.into_iter().chain(headers));
         let length = u16::try_from(block.len()).expect("a test's headers are short").to_be_bytes();
         let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
         // HEADERS on stream 1, with END_HEADERS and END_STREAM.
@@ -138,6 +125,24 @@ impl Target {
         let answer = self.send_and_disconnect(&request, 0, Disconnect::AfterAnswer).await;
         String::from_utf8(answer).expect("an answer is text")
     }
+}
+
+/// A header block of HTTP/2.
+pub(crate) fn http2_fields<'a>(fields: impl IntoIterator<Item = (&'a str, &'a str)>) -> Vec<u8> {
+    let mut block = Vec::new();
+    for (name, value) in fields {
+        // A literal field without indexing, with a literal name.
+        block.push(0);
+        for text in [name, value] {
+            // Lengths above 126 continue in the next byte.
+            match text.len() {
+                few @ ..127 => block.push(u8::try_from(few).expect("it is less than 127")),
+                more => block.extend([127, u8::try_from(more - 127).expect("a test's headers are short")]),
+            }
+            block.extend(text.as_bytes());
+        }
+    }
+    block
 }
 
 /// The same request with `connection: close`.

@@ -1,0 +1,256 @@
+//! Clients that do not read, under a paused clock: time passes only while everything waits.
+
+use std::future::pending;
+use std::net::{IpAddr, Ipv4Addr};
+
+use longshore_meter::Metrics;
+use longshore_meter::label::{Answered, Binding, Limit, ProtocolVersion};
+use longshore_model::{Error as Refused, ErrorKind, Principal};
+use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
+use longshore_wire::contract::Deployment;
+use serde_json::json;
+use tokio::net::UnixStream;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::super::raw_socket::RawSocket;
+use super::super::socket::{SlowClients, Socket, WriteState};
+use super::*;
+use crate::auth::Caller;
+use crate::guard::Bound;
+use crate::limits::{Connection, Places};
+use crate::multiplexer::MessageHead;
+use crate::{Credentials, EdgeConfig, Limits as EdgeLimits, Rights, test_engine};
+
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// More than a unix socket holds.
+const LONG: usize = 1024 * 1024;
+
+const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+struct Fixture {
+    dispatcher: Arc<Dispatcher>,
+    turns: mpsc::Receiver<StartedTurn>,
+    metrics: Arc<Metrics>,
+    caller: Arc<Caller>,
+    writes: WriteState,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(configure: impl FnOnce(&mut EdgeConfig)) -> Self {
+        let credentials = Credentials::builder().api_key("key".into(), "ada").build().unwrap();
+        let mut config = EdgeConfig::new(Deployment::default(), credentials);
+        configure(&mut config);
+        let metrics = Arc::clone(&config.metrics);
+        let bound = Bound { address: None, has_tls: false };
+        let (closing, tasks) = (CancellationToken::new(), longshore_engine::Tasks::new());
+        let (agent, turns) = ScriptedAgent::manual();
+        let engine = test_engine::engine(Arc::new(longshore_store::memory()), agent);
+        let dispatcher = Dispatcher::new(engine, config, bound, closing, tasks);
+        let caller = Arc::new(Caller { principal: Principal::new("ada"), rights: Rights::of_owner() });
+        Self { dispatcher: Arc::new(dispatcher), turns, metrics, caller, writes: WriteState::default() }
+    }
+
+    fn requests(&self) -> Multiplexer {
+        let head = MessageHead::new(HERE, Arc::clone(&self.caller), Binding::WebSocket, None, None);
+        Multiplexer::new(Arc::clone(&self.dispatcher), Arc::new(head))
+    }
+
+    /// The gateway's end of a WebSocket, and that of a client which reads nothing.
+    async fn socket<'a>(&self, bodies: &'a Bodies, principal: &'a Principal) -> (Server<'a>, UnixStream) {
+        let (client, server) = UnixStream::pair().unwrap();
+        let clients = SlowClients::new(WRITE_TIMEOUT, None, Arc::clone(&self.metrics));
+        let socket = Socket::new(RawSocket::Unix(server), &clients, &self.writes);
+        let socket = MeteredSocket::new(Transport::Plain(socket), bodies, principal);
+        (WebSocketStream::from_raw_socket(socket, Role::Server, None).await, client)
+    }
+
+    /// How many requests were answered with success.
+    fn answered(&self) -> u64 {
+        self.metrics.http_requests.of(ProtocolVersion::V1).of(Binding::WebSocket).of(Answered::Ok).get()
+    }
+}
+
+type Server<'a> = WebSocketStream<MeteredSocket<'a>>;
+
+async fn connection() -> Arc<Connection> {
+    let places = Places::new(&EdgeLimits::default(), Arc::default());
+    let place = places.take(HERE, &CancellationToken::new()).await.unwrap();
+    Arc::clone(&place.connection)
+}
+
+fn watch<'a>(connection: &'a Arc<Connection>, writes: &WriteState) -> ConnectionWatch<'a> {
+    let (writes, shutdown) = (writes.clone(), CancellationToken::new());
+    ConnectionWatch { connection, writes, idle_timeout: WRITE_TIMEOUT, shutdown }
+}
+
+fn limits(idle: Option<Duration>) -> Limits {
+    Limits { idle, message_timeout: WRITE_TIMEOUT, write_timeout: WRITE_TIMEOUT }
+}
+
+fn unmetered() -> (Bodies, Principal) {
+    (Bodies::new(&EdgeLimits::default(), Arc::default()), Principal::new("ada"))
+}
+
+/// Writes until the socket has no more room.
+fn fill(socket: &Server<'_>) {
+    let Transport::Plain(socket) = &socket.get_ref().socket else { panic!("not a plain socket") };
+    for size in [1024, 1] {
+        while socket.raw().write_now(&[io::IoSlice::new(&[b'x'; 1024][..size])]).is_ok() {}
+    }
+}
+
+/// A request with a message for the agent.
+fn send(method: &str) -> Bytes {
+    let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "go"}]});
+    json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}).to_string().into()
+}
+
+/// A request proceeds wherever in a series of messages the socket becomes full, and the write fails after the limit.
+#[tokio::test(start_paused = true)]
+async fn requests_proceed_while_a_client_does_not_read() {
+    for number in [0, 1, MESSAGES_AT_ONCE - 1, MESSAGES_AT_ONCE, MESSAGES_AT_ONCE + 1] {
+        let mut fixture = Fixture::new();
+        let (bodies, ada) = unmetered();
+        let (mut socket, _client) = fixture.socket(&bodies, &ada).await;
+        let mut requests = fixture.requests();
+        for other in 0..MESSAGES_AT_ONCE * 2 {
+            let text = if other == number { "x".repeat(LONG) } else { "x".to_owned() };
+            requests.refuse(Refused::new(ErrorKind::InvalidRequest, text));
+        }
+        // All of these responses wait before the request is looked at.
+        assert!(requests.work().now_or_never().is_none());
+        requests.receive(send("SendMessage"));
+        let begun = Instant::now();
+        let writing = async {
+            loop {
+                let Some(message) = requests.next().await else { continue };
+                if let Err(error) = write(&mut socket, &mut requests, message).await {
+                    break error;
+                }
+            }
+        };
+        let turns = &mut fixture.turns;
+        let completing = async {
+            turns.recv().await.unwrap().complete().await;
+            pending::<()>().await;
+        };
+        let failed = tokio::select! {
+            failed = writing => failed,
+            () = completing => unreachable!("it waits for ever"),
+        };
+        assert!(matches!(&failed, Error::Io(error) if error.kind() == io::ErrorKind::TimedOut), "{failed}");
+        assert_eq!(begun.elapsed().as_secs(), WRITE_TIMEOUT.as_secs(), "{number}");
+        assert_eq!(fixture.answered(), 1, "{number}");
+        assert_eq!(fixture.metrics.refused.of(Limit::WriteTimeout).get(), 1, "{number}");
+    }
+}
+
+/// The ping meets a full socket, and the request ends while the ping waits.
+#[tokio::test(start_paused = true)]
+async fn requests_proceed_while_a_ping_waits() {
+    let mut fixture = Fixture::new();
+    let (bodies, ada) = unmetered();
+    let (mut socket, _client) = fixture.socket(&bodies, &ada).await;
+    fill(&socket);
+    let mut requests = fixture.requests();
+    requests.receive(send("SendMessage"));
+    let turns = &mut fixture.turns;
+    let answering = async {
+        let turn = turns.recv().await.unwrap();
+        tokio::time::sleep(PING_EVERY + Duration::from_secs(1)).await;
+        turn.complete().await;
+        pending::<()>().await;
+    };
+    let connection = connection().await;
+    let watch = watch(&connection, &fixture.writes);
+    let (begun, limits) = (Instant::now(), limits(None));
+    tokio::select! {
+        end = run(&mut socket, requests, limits, &watch) => assert!(matches!(end, End::Client)),
+        () = answering => {}
+    }
+    assert_eq!(begun.elapsed().as_secs(), (PING_EVERY + WRITE_TIMEOUT).as_secs());
+    assert_eq!(fixture.answered(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_answers_no_ping_is_disconnected() {
+    const LONG_AFTER: Duration = Duration::from_mins(5);
+
+    for (answers, idle, expected) in [
+        // The first ping is sent after one interval, and is missed at the next check.
+        (false, None, PING_EVERY * 2),
+        (false, Some(Duration::from_secs(10)), Duration::from_secs(10) * 2),
+        (true, None, LONG_AFTER),
+        (true, Some(Duration::from_secs(10)), LONG_AFTER),
+    ] {
+        let mut fixture = Fixture::new();
+        let (bodies, ada) = unmetered();
+        let (mut socket, client) = fixture.socket(&bodies, &ada).await;
+        let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
+        let mut requests = fixture.requests();
+        // An open request keeps the socket from being closed as unused.
+        requests.receive(send("SendMessage"));
+        let reading = async {
+            if answers {
+                while let Some(Ok(_)) = client.next().await {}
+            }
+            pending::<()>().await;
+        };
+        let connection = connection().await;
+        let watch = watch(&connection, &fixture.writes);
+        let begun = Instant::now();
+        let end = tokio::select! {
+            end = run(&mut socket, requests, limits(idle), &watch) => Some(end),
+            () = tokio::time::sleep(LONG_AFTER) => None,
+            () = reading => None,
+        };
+        assert_eq!(begun.elapsed(), expected, "{answers} {idle:?}");
+        assert!(
+            end.is_none() == answers && end.is_none_or(|end| matches!(end, End::Client)),
+            "{answers} {idle:?}"
+        );
+        drop(fixture.turns.recv().await);
+    }
+}
+
+/// Such a client takes bytes all the time, so that it never reaches the write timeout, but less than what waits for it.
+#[tokio::test(start_paused = true)]
+async fn a_stream_ends_at_its_duration_also_while_its_client_reads_slowly() {
+    const DURATION: Duration = Duration::from_mins(2);
+    const TAKEN: usize = 256 * 1024;
+
+    let mut fixture = Fixture::with(|config| config.limits.stream_duration = Some(DURATION));
+    let (bodies, ada) = unmetered();
+    let (mut socket, mut client) = fixture.socket(&bodies, &ada).await;
+    let mut requests = fixture.requests();
+    requests.receive(send("SendStreamingMessage"));
+    let turns = &mut fixture.turns;
+    let reading = async {
+        let turn = turns.recv().await.unwrap();
+        // Written for longer than the stream may last: between two events it would notice that itself.
+        turn.say("b", &"x".repeat(8 * LONG)).await;
+        let mut taken = vec![0; TAKEN];
+        loop {
+            tokio::time::sleep(WRITE_TIMEOUT / 3).await;
+            client.read_exact(&mut taken).await.unwrap();
+        }
+    };
+    let connection = connection().await;
+    let watch = watch(&connection, &fixture.writes);
+    let begun = Instant::now();
+    tokio::select! {
+        end = run(&mut socket, requests, limits(None), &watch) => assert!(matches!(end, End::Client)),
+        () = tokio::time::sleep(DURATION * 4) => panic!("the stream is still open"),
+        () = reading => {}
+    }
+    assert_eq!(begun.elapsed().as_secs(), (DURATION + WRITE_TIMEOUT).as_secs());
+    let refused = |limit| fixture.metrics.refused.of(limit).get();
+    assert_eq!((refused(Limit::StreamDuration), refused(Limit::WriteTimeout)), (1, 0));
+    assert_eq!(fixture.metrics.stream_active.get(), 0);
+}
