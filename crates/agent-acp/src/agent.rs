@@ -5,6 +5,7 @@ mod choose;
 mod drive;
 mod facts;
 mod host;
+mod keep;
 mod lease;
 mod open_sessions;
 mod sessions;
@@ -15,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, Description, NewSession, Session, SessionChoices, Turn,
-    TurnRecord, TurnRequest, UnfollowedTurns,
+    Admission, Admitted, Agent, BoxFuture, Description, NewSession, Session, SessionChoices, SessionFinder,
+    Turn, TurnRecord, TurnRequest, UnfollowedTurns,
 };
 use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_meter::Metrics;
@@ -215,6 +216,10 @@ impl Agent for AcpAgent {
 
     fn until_back(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.host.until_back())
+    }
+
+    fn session_finder(&self) -> Option<&dyn SessionFinder> {
+        Some(self)
     }
 
     fn unfollowed_turns(&self) -> Option<&dyn UnfollowedTurns> {

@@ -15,7 +15,8 @@ mod withheld;
 mod workspaces;
 
 use longshore_engine::port::{
-    BoxFuture, Control, ExternalTurn, Input, KnownSession, Session, WorkspaceContents,
+    BoxFuture, Control, ExternalTurn, Input, KnownSession, NativePrompts, Session, SessionWatch, Workplaces,
+    WorkspaceContents,
 };
 use longshore_engine::to_control_error;
 use longshore_model::{
@@ -93,6 +94,27 @@ impl Control for OpenCode {
         Box::pin(self.find_forks(session, before, since))
     }
 
+    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
+        Box::pin(async move {
+            let (agents, commands) = self.access.catalog.offers().await?;
+            Ok(results::offers(&agents, &commands))
+        })
+    }
+
+    fn native_prompts(&self) -> Option<&dyn NativePrompts> {
+        Some(self)
+    }
+
+    fn workplaces(&self) -> Option<&dyn Workplaces> {
+        Some(self)
+    }
+
+    fn session_watch(&self) -> Option<&dyn SessionWatch> {
+        Some(self)
+    }
+}
+
+impl NativePrompts for OpenCode {
     fn check_native_prompt<'a>(
         &'a self,
         session: &'a Session,
@@ -122,7 +144,9 @@ impl Control for OpenCode {
     fn is_prompt(&self, message: &AgentMessageId, prompt: &PromptId) -> bool {
         crate::id::is_prompt(message.as_str(), prompt.as_str())
     }
+}
 
+impl Workplaces for OpenCode {
     fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
         Box::pin(self.removable_worktree(wanted))
     }
@@ -130,14 +154,9 @@ impl Control for OpenCode {
     fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<WorkspaceContents>>> {
         Box::pin(self.removable_workspace(id))
     }
+}
 
-    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
-        Box::pin(async move {
-            let (agents, commands) = self.access.catalog.offers().await?;
-            Ok(results::offers(&agents, &commands))
-        })
-    }
-
+impl SessionWatch for OpenCode {
     fn watch(&self, sessions: Vec<Session>) {
         let directories = sessions.iter().map(|session| session.directory.clone()).collect();
         self.watch.watch(sessions);

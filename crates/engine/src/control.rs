@@ -26,7 +26,9 @@ use self::guard::{AdmittedSession, Guard, Intent, PendingClaim};
 pub use self::outcome::Outcome;
 use crate::control_errors;
 use crate::native_prompt::PromptContent;
-use crate::port::{Claim, Claimed, Control, KnownSession, Session, with_caller, with_caller_trace};
+use crate::port::{
+    Claim, Claimed, Control, KnownSession, NativePrompts, Session, with_caller, with_caller_trace,
+};
 use crate::service::Engine;
 
 /// The pauses before each search for a fork whose response was lost: the agent may still be creating it.
@@ -228,7 +230,7 @@ impl Engine {
         {
             let directory = fork.directory.clone().unwrap_or_else(|| session.directory.clone());
             let fork = Session { id: fork.id.clone(), directory };
-            self.claim_fork(&*control, &caller.principal, fork).await?;
+            self.claim_fork(&caller.principal, fork).await?;
         }
         self.settle(entry.and_then(|entry| entry.pending_claim)).await?;
         Ok(result)
@@ -255,7 +257,7 @@ impl Engine {
                 // not, it only has messages that this caller may read anyway.
                 if let Ok(Claimed::Now) = self.ctx().ports.store.claim(claim).await {
                     tracing::info!(session = %fork.id, "a fork whose answer was lost was found");
-                    control.watch(vec![fork.clone()]);
+                    self.ctx().ports.watch(vec![fork.clone()]);
                     return control_errors::fork_found(&lost, &fork.id);
                 }
             }
@@ -264,13 +266,13 @@ impl Engine {
     }
 
     /// Makes the caller the owner of its new fork, before the caller gets the response.
-    async fn claim_fork(&self, control: &dyn Control, owner: &Principal, fork: Session) -> Result<()> {
+    async fn claim_fork(&self, owner: &Principal, fork: Session) -> Result<()> {
         let (id, at) = (fork.id.clone(), self.ctx().ports.clock.now());
         let named = |error: Error| error.detail("forkedSessionId", id.as_str());
         let claim = Claim { owner: owner.clone(), session: fork.clone(), at };
         match self.ctx().ports.store.claim(claim).await {
             Ok(Claimed::Now | Claimed::Yours) => {
-                control.watch(vec![fork]);
+                self.ctx().ports.watch(vec![fork]);
                 Ok(())
             }
             Ok(Claimed::Others) => Err(named(control_errors::fork_of_another())),
@@ -317,18 +319,23 @@ impl Engine {
         location: &RequestedLocation,
     ) -> Result<ControlResult> {
         let control = self.controlled()?;
+        let native = native_prompts_of(&*control)?;
         let NativePromptRequest { session: id, order, content, options, .. } = note;
         let AdmittedSession { session, pending_claim, .. } =
             self.admit_native_prompt(&*control, caller, &id).await?;
         control.resolve_location(location).await?;
         let prompt = PromptContent::new(order, content);
         let input = prompt.prepare(&self.ctx().config.intake, &session.directory).await?;
-        control.check_native_prompt(&session, &prompt.order, &input, &options).await?;
+        native.check_native_prompt(&session, &prompt.order, &input, &options).await?;
         let _held = self.hold(&session, false).await?;
-        control.note(&session, &prompt.order, &input, &options).await?;
+        native.note(&session, &prompt.order, &input, &options).await?;
         self.settle(pending_claim).await?;
         Ok(ControlResult::Done { session: id, ok: true, begun: None })
     }
+}
+
+fn native_prompts_of(control: &dyn Control) -> Result<&dyn NativePrompts> {
+    control.native_prompts().ok_or_else(control_errors::no_native_prompts)
 }
 
 /// Whether the call takes as long as a model or a user's program takes.

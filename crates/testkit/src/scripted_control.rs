@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::port::{
-    BoxFuture, Control, ExternalTurn, Input, KnownSession, Session, WorkspaceContents, WorkspaceSession,
-    caller,
+    BoxFuture, Control, ExternalTurn, Input, KnownSession, NativePrompts, Session, SessionWatch, Workplaces,
+    WorkspaceContents, WorkspaceSession, caller,
 };
 use longshore_model::{
     AgentMessageId, Catalog, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers,
@@ -394,6 +394,28 @@ impl Control for ScriptedControl {
         })
     }
 
+    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
+        Box::pin(async move {
+            self.note_call(Call::Offers);
+            self.asked_offers.pass().await;
+            self.lock().offers.pop_front().unwrap_or_else(|| Ok(Offers::default()))
+        })
+    }
+
+    fn native_prompts(&self) -> Option<&dyn NativePrompts> {
+        Some(self)
+    }
+
+    fn workplaces(&self) -> Option<&dyn Workplaces> {
+        Some(self)
+    }
+
+    fn session_watch(&self) -> Option<&dyn SessionWatch> {
+        Some(self)
+    }
+}
+
+impl NativePrompts for ScriptedControl {
     fn check_native_prompt<'a>(
         &'a self,
         session: &'a Session,
@@ -424,7 +446,9 @@ impl Control for ScriptedControl {
     fn is_prompt(&self, message: &AgentMessageId, prompt: &PromptId) -> bool {
         message.as_str() == prompt.as_str()
     }
+}
 
+impl Workplaces for ScriptedControl {
     fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
         Box::pin(async move {
             let is_wanted = |worktree: &&Worktree| match wanted {
@@ -448,15 +472,9 @@ impl Control for ScriptedControl {
             Ok(Some(WorkspaceContents { directory: Some(directory), sessions: sessions.collect() }))
         })
     }
+}
 
-    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
-        Box::pin(async move {
-            self.note_call(Call::Offers);
-            self.asked_offers.pass().await;
-            self.lock().offers.pop_front().unwrap_or_else(|| Ok(Offers::default()))
-        })
-    }
-
+impl SessionWatch for ScriptedControl {
     fn watch(&self, sessions: Vec<Session>) {
         self.lock().watched.extend(sessions);
     }

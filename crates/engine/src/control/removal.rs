@@ -10,7 +10,7 @@ use super::guard::Guard;
 use super::listing::Owner;
 use crate::claims::Reservation;
 use crate::control_errors;
-use crate::port::{Control, WorkspaceContents, WorkspaceSession};
+use crate::port::{Control, Workplaces, WorkspaceContents, WorkspaceSession};
 use crate::removals::{Removal, RemovalTarget};
 use crate::service::Engine;
 
@@ -30,7 +30,7 @@ impl Engine {
         control: &dyn Control,
         worktree: &WorktreeRef,
     ) -> Result<ClosedToTurns> {
-        let directory = Some(PathBuf::from(control.worktree(worktree).await?));
+        let directory = Some(PathBuf::from(workplaces_of(control)?.worktree(worktree).await?));
         let removal = self.close(control, RemovalTarget { directory, ..RemovalTarget::default() }).await?;
         Ok(ClosedToTurns { _removal: removal, _reserved: Vec::new() })
     }
@@ -43,7 +43,8 @@ impl Engine {
         guard: Guard<'_>,
         workspace: &WorkspaceId,
     ) -> Result<Option<ClosedToTurns>> {
-        let Some(WorkspaceContents { directory, sessions }) = guard.control.workspace(workspace).await?
+        let Some(WorkspaceContents { directory, sessions }) =
+            workplaces_of(guard.control)?.workspace(workspace).await?
         else {
             return Ok(None);
         };
@@ -104,6 +105,10 @@ impl Guard<'_> {
         }
         Ok(reserved)
     }
+}
+
+fn workplaces_of(control: &dyn Control) -> Result<&dyn Workplaces> {
+    control.workplaces().ok_or_else(control_errors::no_workplaces)
 }
 
 /// Fails if another client of the agent works in one of the sessions.

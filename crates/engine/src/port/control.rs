@@ -11,7 +11,8 @@ use tokio::sync::mpsc;
 use super::BoxFuture;
 use super::agent::{Input, Session};
 
-/// The control surface of one coding agent. Implementations know no callers: `engine::control` decides beforehand who owns
+/// The control surface of one coding agent: its sessions outside of turns. What only some agents have besides is optional:
+/// [`NativePrompts`], [`Workplaces`] and [`SessionWatch`]. Implementations know no callers: `engine::control` decides beforehand who owns
 /// a session and who may do what.
 ///
 /// Calls are made for a caller who waits. They fail with the kinds of `Upstream…`, with `SessionNotFound`, and with
@@ -47,11 +48,36 @@ pub trait Control: Send + Sync + Debug {
     /// becomes their owner.
     fn forks<'a>(
         &'a self,
-        session: &'a Session,
-        before: Option<&'a AgentMessageId>,
-        since: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<Session>>>;
+        _session: &'a Session,
+        _before: Option<&'a AgentMessageId>,
+        _since: Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<Session>>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 
+    /// The agents and commands that callers may name, at most [`MAX_OFFERS`] of each.
+    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
+        Box::pin(async { Ok(Offers::default()) })
+    }
+
+    /// `None`: the agent takes messages only, no prompts in a form of its own.
+    fn native_prompts(&self) -> Option<&dyn NativePrompts> {
+        None
+    }
+
+    /// `None`: the agent has no worktrees and workspaces that callers can remove.
+    fn workplaces(&self) -> Option<&dyn Workplaces> {
+        None
+    }
+
+    /// `None`: only the gateway starts turns.
+    fn session_watch(&self) -> Option<&dyn SessionWatch> {
+        None
+    }
+}
+
+/// Prompts in the agent's own form.
+pub trait NativePrompts: Send + Sync {
     /// Refuses a native prompt that names a model, a variant, an agent or a command that does not exist. The agent itself
     /// would accept it and fail later. Also refuses a prompt that would read more than callers may see and, unless its
     /// caller may run a shell, a prompt that would run something in one. `input` is its content, checked and ready.
@@ -74,17 +100,20 @@ pub trait Control: Send + Sync + Debug {
 
     /// Whether this message is the prompt.
     fn is_prompt(&self, message: &AgentMessageId, prompt: &PromptId) -> bool;
+}
 
+/// Worktrees and workspaces: directories with sessions that the agent removes on request.
+pub trait Workplaces: Send + Sync {
     /// The directory of a worktree that may be removed or reset. Fails with `InvalidParams` for any other.
     fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>>;
 
     /// What is deleted with a workspace that may be removed. Fails with `InvalidParams` for one that may not be.
     /// `None`: the agent has no such workspace.
     fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<WorkspaceContents>>>;
+}
 
-    /// The agents and commands that callers may name, at most [`MAX_OFFERS`] of each.
-    fn offers(&self) -> BoxFuture<'_, Result<Offers>>;
-
+/// Turns that other clients of the agent start.
+pub trait SessionWatch: Send + Sync {
     /// Watches these sessions too: a prompt of another client of the agent in them is reported as an [`ExternalTurn`].
     fn watch(&self, sessions: Vec<Session>);
 
