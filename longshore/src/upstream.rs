@@ -343,6 +343,7 @@ fn rules(plan: &Plan) -> PromptRules {
     let plan = &plan.prompt;
     let defaults = PromptOptions {
         mode: None,
+        config: BTreeMap::new(),
         agent: plan.agent.clone(),
         system: plan.system.clone(),
         variant: plan.variant.clone(),

@@ -59,6 +59,8 @@ pub struct AcpConfig {
     pub model: Option<String>,
     /// What callers may not choose.
     pub pinned: Vec<Role>,
+    /// Callers may choose no other options of the agent either.
+    pub pins_config: bool,
     /// How long the agent may be idle before its process is stopped. `None`: it runs on.
     pub idle_stop: Option<Duration>,
     /// How long the agent may take to end a turn that was canceled. Then the process is ended.
@@ -83,6 +85,7 @@ impl AcpConfig {
             mode: None,
             model: None,
             pinned: Vec::new(),
+            pins_config: false,
             idle_stop: None,
             cancel_patience: Duration::from_secs(30),
             metrics: Arc::default(),
@@ -161,7 +164,7 @@ impl Agent for AcpAgent {
 
     fn admit<'a>(&'a self, request: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
         Box::pin(async move {
-            choose::refuse_pinned(request.options, &self.config.pinned)?;
+            choose::refuse_pinned(request.options, &self.config.pinned, self.config.pins_config)?;
             let admitted = self.workspace.admit(request).await?;
             if let Some(session) = self.facts().and_then(|facts| facts.session) {
                 self.check_known(request.options, &session, &admitted.directory)?;

@@ -58,14 +58,14 @@ impl AgentSurface {
         params: |deployment, version, extension, _| sessions::params(deployment, version, extension),
         model_selection: || {
             json!({
-                "message_fields": {"mode": "metadata.shared.mode"},
+                "message_fields": {"mode": "metadata.shared.mode", "config": "metadata.shared.config"},
                 "notes": [
                     "metadata.shared.model may be the id of a model alone. Instead of an object it may be a string with the id.",
                     "message_fields need no activation. mode is a mode of the agent, such as plan.",
-                    "The choice is for one message. Without one the turn has the default mode and model: the configured ones, or those \
-                     that the agent gives to a new session.",
+                    "The choice is for one message. Without one the turn has the default mode, model and options: the configured ones, \
+                     or those that the agent gives to a new session.",
                     "modes, models and config_options are those of the session that was opened last, and are there once a session was \
-                     opened. A message cannot choose config_options.",
+                     opened. A message chooses values of config_options by an object of ids and values, such as {\"effort\": \"low\"}.",
                 ],
             })
         },
