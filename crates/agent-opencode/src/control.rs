@@ -15,13 +15,12 @@ mod withheld;
 mod workspaces;
 
 use longshore_engine::port::{
-    BoxFuture, Control, ExternalTurn, Input, KnownSession, NativePrompts, Session, SessionWatch, Workplaces,
-    WorkspaceContents,
+    BoxFuture, Control, ExternalTurn, Input, KnownSession, NativePrompts, Removes, Session, SessionWatch,
 };
 use longshore_engine::to_control_error;
 use longshore_model::{
     AgentMessageId, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers, PromptId,
-    PromptOptions, RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
+    PromptOptions, RequestedLocation, Result, SessionId, Timestamp, WorkspaceId,
 };
 use tokio::sync::mpsc;
 
@@ -55,7 +54,10 @@ impl Control for OpenCode {
             Ok(Some(KnownSession {
                 session: Session { id: id.clone(), directory },
                 parent: parent.map_err(|_| malformed("a session with a malformed parent"))?,
-                workspace: workspace.map_err(|_| malformed("a session with a malformed workspace"))?,
+                // The events of a session in a workspace are sent only there, so the gateway does not get them.
+                is_followed: workspace
+                    .map_err(|_| malformed("a session with a malformed workspace"))?
+                    .is_none(),
                 is_open,
             }))
         })
@@ -105,8 +107,8 @@ impl Control for OpenCode {
         Some(self)
     }
 
-    fn workplaces(&self) -> Option<&dyn Workplaces> {
-        Some(self)
+    fn removes<'a>(&'a self, command: &'a ControlCommand) -> BoxFuture<'a, Result<Removes>> {
+        Box::pin(self.removed_by(command))
     }
 
     fn session_watch(&self) -> Option<&dyn SessionWatch> {
@@ -143,16 +145,6 @@ impl NativePrompts for OpenCode {
 
     fn is_prompt(&self, message: &AgentMessageId, prompt: &PromptId) -> bool {
         crate::id::is_prompt(message.as_str(), prompt.as_str())
-    }
-}
-
-impl Workplaces for OpenCode {
-    fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
-        Box::pin(self.removable_worktree(wanted))
-    }
-
-    fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<WorkspaceContents>>> {
-        Box::pin(self.removable_workspace(id))
     }
 }
 

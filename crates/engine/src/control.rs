@@ -27,7 +27,7 @@ pub use self::outcome::Outcome;
 use crate::control_errors;
 use crate::native_prompt::PromptContent;
 use crate::port::{
-    Claim, Claimed, Control, KnownSession, NativePrompts, Session, with_caller, with_caller_trace,
+    Claim, Claimed, Control, KnownSession, NativePrompts, Removes, Session, with_caller, with_caller_trace,
 };
 use crate::service::Engine;
 
@@ -105,11 +105,7 @@ impl Engine {
                 Call::Query(query) => engine.query(&caller, &query, &location).await,
                 Call::Command(command) => {
                     let run = engine.run_command(&caller, &command, &location);
-                    if command_takes_long(&command) {
-                        engine.unless_stopping(run).await
-                    } else {
-                        Box::pin(run).await
-                    }
+                    if command.takes_long() { engine.unless_stopping(run).await } else { Box::pin(run).await }
                 }
                 Call::NativePrompt(prompt) => {
                     Box::pin(engine.native_prompt(&caller, *prompt, &location, &begun)).await
@@ -193,22 +189,15 @@ impl Engine {
         }
         let at = control.resolve_location(location).await?;
         let session = entry.as_ref().map(|entry| &entry.session);
-        let _held = match session.filter(|_| exclusive::is_exclusive(command)) {
+        let _held = match session.filter(|_| command.needs_idle_session()) {
             // The agent deletes a session also while a turn runs in it.
             Some(session) => Some(self.hold(session, is_delete).await?),
             None => None,
         };
-        let _closed = match command {
-            ControlCommand::RemoveWorktree(worktree) | ControlCommand::ResetWorktree(worktree) => {
-                Some(self.close_worktree(&*control, worktree).await?)
-            }
-            ControlCommand::RemoveWorkspace(workspace) => {
-                match self.close_workspace(self.guard(caller, &*control), workspace).await? {
-                    None => return Ok(ControlResult::Workspace(None)),
-                    closed => closed,
-                }
-            }
-            _ => None,
+        let _closed = match control.removes(command).await? {
+            Removes::Nothing => None,
+            Removes::Absent(result) => return Ok(*result),
+            Removes::Place(place) => Some(self.close_place(self.guard(caller, &*control), place).await?),
         };
         let since = self.ctx().ports.clock.now();
         let result = match (control.run_command(&at, session, command).await, command, session) {
@@ -297,7 +286,7 @@ impl Engine {
     ) -> Result<AdmittedSession> {
         let mut entry = self.guard(caller, control).admit(id, Intent::StartTurn).await?;
         match entry.known(control).await? {
-            KnownSession { workspace: Some(_), .. } => Err(control_errors::in_workspace()),
+            KnownSession { is_followed: false, .. } => Err(control_errors::in_workspace()),
             KnownSession { parent: Some(_), .. } => Err(control_errors::of_sub_agent()),
             _ => Ok(entry),
         }
@@ -341,28 +330,9 @@ fn native_prompts_of(control: &dyn Control) -> Result<&dyn NativePrompts> {
 /// Whether the call takes as long as a model or a user's program takes.
 pub fn is_long_running(control: &Call) -> bool {
     match control {
-        Call::Command(command) => command_takes_long(command),
+        Call::Command(command) => command.takes_long(),
         Call::NativePrompt(order) => matches!(order.order, NativePrompt::Command { .. }),
         Call::Query(_) | Call::Note(_) => false,
-    }
-}
-
-fn command_takes_long(command: &ControlCommand) -> bool {
-    match command {
-        // Creating a worktree runs its start script, which may take long.
-        ControlCommand::Summarize { .. }
-        | ControlCommand::Shell { .. }
-        | ControlCommand::CreateWorktree(_) => true,
-        ControlCommand::Fork { .. }
-        | ControlCommand::Share(_)
-        | ControlCommand::Unshare(_)
-        | ControlCommand::Revert { .. }
-        | ControlCommand::Unrevert(_)
-        | ControlCommand::Delete(_)
-        | ControlCommand::CreateWorkspace(_)
-        | ControlCommand::RemoveWorkspace(_)
-        | ControlCommand::RemoveWorktree(_)
-        | ControlCommand::ResetWorktree(_) => false,
     }
 }
 

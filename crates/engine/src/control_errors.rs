@@ -20,11 +20,6 @@ pub(crate) fn no_native_prompts() -> Error {
     Error::new(ErrorKind::UnsupportedOperation, text)
 }
 
-pub(crate) fn no_workplaces() -> Error {
-    let text = "This agent has no worktrees and no workspaces.";
-    Error::new(ErrorKind::UnsupportedOperation, text)
-}
-
 pub(crate) fn not_found(session: &SessionId) -> Error {
     about(ErrorKind::SessionNotFound, session, "The session was not found: the agent does not have it.")
 }

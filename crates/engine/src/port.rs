@@ -16,8 +16,8 @@ pub use agent::{
 pub use caller::{caller, caller_trace, with_caller, with_caller_trace};
 pub use clock::{Clock, SystemClock};
 pub use control::{
-    Control, ExternalTurn, KnownSession, MAX_OFFERS, NativePrompts, SessionWatch, Workplaces,
-    WorkspaceContents, WorkspaceSession,
+    Control, ExternalTurn, KnownSession, MAX_OFFERS, NativePrompts, RemovedPlace, RemovedSession, Removes,
+    SessionWatch,
 };
 pub use push::{
     Burial, LeasedPush, MAX_DEAD_LETTERS, MAX_PUSH_PAGE, NewPushConfig, PushConfigs, PushCounts, PushLease,

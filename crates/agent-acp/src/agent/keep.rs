@@ -33,7 +33,7 @@ impl Control for AcpAgent {
             let Some(directory) = found.directory else { return Ok(None) };
             let is_open = self.workspace.is_open(&directory).await;
             let session = Session { id: id.clone(), directory };
-            Ok(Some(KnownSession { session, parent: None, workspace: None, is_open }))
+            Ok(Some(KnownSession { session, parent: None, is_followed: true, is_open }))
         })
     }
 
@@ -154,23 +154,28 @@ struct Pages<'a> {
     lease: &'a Lease,
     directory: Option<&'a str>,
     read: usize,
-    /// `None`: the page was the last one.
-    cursor: Option<Option<String>>,
+    /// `None`: the next page is the first one.
+    cursor: Option<String>,
+    is_over: bool,
 }
 
 impl<'a> Pages<'a> {
     fn new(lease: &'a Lease, directory: Option<&'a str>) -> Self {
-        Self { lease, directory, read: 0, cursor: Some(None) }
+        Self { lease, directory, read: 0, cursor: None, is_over: false }
     }
 
     async fn next(&mut self) -> Result<Option<Vec<ListedSession>>> {
-        let Some(cursor) = self.cursor.take().filter(|_| self.read < MAX_PAGES) else { return Ok(None) };
+        if self.is_over || self.read == MAX_PAGES {
+            return Ok(None);
+        }
+        let cursor = self.cursor.take();
         let page = self.lease.connection().list_sessions(self.directory, cursor.as_deref()).await;
         let mut page = page.map_err(|cause| told(cause, "list its sessions"))?;
         page.sessions.truncate(MAX_ON_PAGE);
         self.read += 1;
         // An agent that names the same page again would be asked for ever.
-        self.cursor = page.next_cursor.filter(|next| Some(next) != cursor.as_ref()).map(Some);
+        self.cursor = page.next_cursor.filter(|next| Some(next) != cursor.as_ref());
+        self.is_over = self.cursor.is_none();
         Ok(Some(page.sessions))
     }
 }
