@@ -53,6 +53,7 @@ pub(crate) fn config(plan: &Plan, agent: &AcpPlan) -> AcpConfig {
         auth_method: agent.auth_method.clone(),
         mode: agent.mode.clone(),
         pinned: agent.pinned.clone(),
+        pins_config: agent.pins_config,
         model: agent.model.clone(),
         idle_stop: agent.limits.idle_stop,
         cancel_patience: agent.limits.cancel_timeout,

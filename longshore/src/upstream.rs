@@ -154,11 +154,11 @@ impl Upstream {
         }
     }
 
-    /// The interface for queries and commands besides turns, which only OpenCode over HTTP has.
-    pub(crate) fn control(&self) -> Option<Arc<dyn Control>> {
+    /// The interface for queries and commands besides turns.
+    pub(crate) fn control(&self) -> Arc<dyn Control> {
         match &self.agent {
-            UpstreamAgent::OpenCode(agent) => Some(Arc::<OpenCode>::clone(agent)),
-            UpstreamAgent::Acp(_) => None,
+            UpstreamAgent::OpenCode(agent) => Arc::<OpenCode>::clone(agent),
+            UpstreamAgent::Acp(agent) => Arc::<AcpAgent>::clone(agent),
         }
     }
 
@@ -343,6 +343,7 @@ fn rules(plan: &Plan) -> PromptRules {
     let plan = &plan.prompt;
     let defaults = PromptOptions {
         mode: None,
+        config: BTreeMap::new(),
         agent: plan.agent.clone(),
         system: plan.system.clone(),
         variant: plan.variant.clone(),

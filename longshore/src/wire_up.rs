@@ -122,7 +122,7 @@ impl PreparedGateway {
         let engine = Engine::new(EngineParts {
             store: self.stores.store,
             agent: upstream.agent(),
-            control: upstream.control(),
+            control: Some(upstream.control()),
             clock: self.clock,
             tasks: self.tasks.clone(),
             metrics: Arc::clone(&self.metrics),

@@ -5,6 +5,7 @@ mod choose;
 mod drive;
 mod facts;
 mod host;
+mod keep;
 mod lease;
 mod open_sessions;
 mod sessions;
@@ -15,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, Description, NewSession, Session, SessionChoices, Turn,
-    TurnRecord, TurnRequest, UnfollowedTurns,
+    Admission, Admitted, Agent, BoxFuture, Description, NewSession, Session, SessionChoices, SessionFinder,
+    Turn, TurnRecord, TurnRequest, UnfollowedTurns,
 };
 use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_meter::Metrics;
@@ -58,6 +59,8 @@ pub struct AcpConfig {
     pub model: Option<String>,
     /// What callers may not choose.
     pub pinned: Vec<Role>,
+    /// Callers may choose no other options of the agent either.
+    pub pins_config: bool,
     /// How long the agent may be idle before its process is stopped. `None`: it runs on.
     pub idle_stop: Option<Duration>,
     /// How long the agent may take to end a turn that was canceled. Then the process is ended.
@@ -82,6 +85,7 @@ impl AcpConfig {
             mode: None,
             model: None,
             pinned: Vec::new(),
+            pins_config: false,
             idle_stop: None,
             cancel_patience: Duration::from_secs(30),
             metrics: Arc::default(),
@@ -160,7 +164,7 @@ impl Agent for AcpAgent {
 
     fn admit<'a>(&'a self, request: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
         Box::pin(async move {
-            choose::refuse_pinned(request.options, &self.config.pinned)?;
+            choose::refuse_pinned(request.options, &self.config.pinned, self.config.pins_config)?;
             let admitted = self.workspace.admit(request).await?;
             if let Some(session) = self.facts().and_then(|facts| facts.session) {
                 self.check_known(request.options, &session, &admitted.directory)?;
@@ -215,6 +219,10 @@ impl Agent for AcpAgent {
 
     fn until_back(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.host.until_back())
+    }
+
+    fn session_finder(&self) -> Option<&dyn SessionFinder> {
+        Some(self)
     }
 
     fn unfollowed_turns(&self) -> Option<&dyn UnfollowedTurns> {

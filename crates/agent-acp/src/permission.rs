@@ -2,7 +2,7 @@
 
 use longshore_model::redact;
 use longshore_model::{
-    Answer, Ask, AskKind, AskOption, AskOptions, Error, ErrorKind, Json, OptionKind, PermissionReply,
+    Action, Answer, Ask, AskKind, AskOption, AskOptions, Error, ErrorKind, Json, OptionKind, PermissionReply,
     PermissionRequest, RequestId, Result, SessionId,
 };
 use serde_json::json;
@@ -101,8 +101,8 @@ pub(crate) fn ask(id: RequestId, session: SessionId, call: &CallFacts<'_>, optio
             details[name] = cut(fact).into();
         }
     }
-    if !call.paths.is_empty() {
-        details["paths"] = call.paths.iter().map(|path| cut(path)).collect();
+    if !request.action.paths.is_empty() {
+        details["paths"] = request.action.paths.iter().map(|path| cut(path)).collect();
     }
     Ask {
         request_id: id,
@@ -137,7 +137,16 @@ fn requested(call: &CallFacts<'_>) -> PermissionRequest {
     // In a pattern, these characters stand for others: a command with one of them cannot be approved exactly.
     let is_exact = |pattern: &String| pattern == "*" || !pattern.contains(['*', '?']);
     let always = if always.iter().all(is_exact) { always } else { Vec::new() };
-    PermissionRequest { permission: call.tool.to_owned(), patterns, always }
+    let mut action = Action {
+        tool: Some(call.tool.to_owned()),
+        kind: call.kind.map(str::to_owned),
+        command: call.command.clone(),
+        paths: call.paths.clone(),
+    };
+    if action.paths.is_empty() {
+        action.paths.extend(call.input_path.clone());
+    }
+    PermissionRequest { permission: call.tool.to_owned(), patterns, always, action }
 }
 
 #[cfg(test)]
@@ -192,6 +201,7 @@ mod tests {
             command: command.map(str::to_owned),
             directory: None,
             paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+            input_path: None,
             diff: None,
         };
         for (call, patterns, always) in [
@@ -212,6 +222,44 @@ mod tests {
         ] {
             let request = requested(&call);
             assert_eq!((request.patterns, request.always), (own(&patterns), own(&always)), "{call:?}");
+        }
+    }
+
+    #[test]
+    fn an_ask_carries_its_tool_kind_command_and_paths() {
+        let session = SessionId::parse("s").unwrap();
+        let call = CallFacts {
+            id: "c",
+            tool: "read_file",
+            is_tool_named: true,
+            kind: Some("read"),
+            title: None,
+            command: None,
+            directory: None,
+            paths: own(&["/w/a"]),
+            input_path: Some("/w/b".to_owned()),
+            diff: None,
+        };
+        let action = |kind: &str, command: Option<&str>, paths: &[&str]| Action {
+            tool: Some("read_file".to_owned()),
+            kind: Some(kind.to_owned()),
+            command: command.map(str::to_owned),
+            paths: own(paths),
+        };
+        for (call, expected) in [
+            (call.clone(), action("read", None, &["/w/a"])),
+            (CallFacts { paths: Vec::new(), ..call.clone() }, action("read", None, &["/w/b"])),
+            (
+                CallFacts { kind: Some("execute"), command: Some("cat /w/a".to_owned()), ..call },
+                action("execute", Some("cat /w/a"), &["/w/a"]),
+            ),
+        ] {
+            let ask = ask(RequestId::parse("a").unwrap(), session.clone(), &call, &AskOptions::words());
+            let details = ask.details.to_value();
+            assert_eq!(ask.permission.unwrap().action, expected);
+            assert_eq!(details["kind"].as_str(), expected.kind.as_deref());
+            assert_eq!(details.get("command").and_then(|text| text.as_str()), expected.command.as_deref());
+            assert_eq!(details["paths"], json!(expected.paths));
         }
     }
 

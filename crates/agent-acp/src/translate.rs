@@ -35,7 +35,7 @@ use self::usage::TurnUsage;
 use crate::connection::Loss;
 use crate::ignored::Ignored;
 use crate::permission;
-use crate::schema::{Chunk, ContentBlock, PermissionRequest, PlanEntry, Update};
+use crate::schema::{Chunk, ContentBlock, PermissionRequest, Plan, Update};
 
 /// How many files of a turn are reported, and the size of one. Others are counted by name and dropped.
 const MAX_FILES: usize = 64;
@@ -157,7 +157,7 @@ impl Translator {
             Update::AgentThought(chunk) => self.chunk(BlockKind::Reasoning, chunk),
             Update::ToolCall(call) => self.tool(call, Source::Announcement),
             Update::ToolCallUpdate(call) => self.tool(call, Source::Update),
-            Update::Plan(entries) => self.plan(entries),
+            Update::Plan(plan) => self.plan(plan),
             Update::Title(title) => self.title(title.as_deref()),
             Update::Usage(update) => self.usage.update(update),
             Update::Mode(mode) => self.out.extend(self.settings.mode_changed(mode)),
@@ -309,8 +309,12 @@ impl Translator {
         }
     }
 
-    fn plan(&mut self, entries: &[PlanEntry]) {
-        let details = Json::from_value(&json!({"type": "todo", "todos": entries}));
+    fn plan(&mut self, plan: &Plan) {
+        let mut details = json!({"type": "todo", "todos": plan.entries});
+        if let Some(meta) = &plan.meta.0 {
+            details["meta"] = meta.to_value();
+        }
+        let details = Json::from_value(&details);
         if self.todos.as_ref() != Some(&details) {
             self.todos = Some(details.clone());
             let progress = Progress { kind: ProgressKind::Todos, details: Some(details) };

@@ -256,7 +256,7 @@ fn whole_session(raw: &RawValue) -> SessionAnswer {
 fn check_update(update: &Update, raw: &RawValue) {
     let (read, sent) = match update {
         Update::ToolCall(call) | Update::ToolCallUpdate(call) => return check_call(call, raw, ""),
-        Update::Plan(entries) => (entries.len(), count(raw, &["entries"])),
+        Update::Plan(plan) => (plan.entries.len(), count(raw, &["entries"])),
         Update::Commands(commands) => (commands.len(), count(raw, &["availableCommands"])),
         Update::ConfigOptions(options) => (options.len(), count(raw, &["configOptions"])),
         Update::Mode(mode) => (mode.len().min(1), 1),

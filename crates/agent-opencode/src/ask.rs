@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use longshore_model::{
-    Answer, Ask, AskKind, AskOptions, Error, ErrorKind, IdError, Json, PermissionRequest, Question,
+    Action, Answer, Ask, AskKind, AskOptions, Error, ErrorKind, IdError, Json, PermissionRequest, Question,
     RequestId, Result as ModelResult, SessionId,
 };
 use serde::Serialize;
@@ -26,6 +26,12 @@ struct PermissionDetails<'a> {
     patterns: &'a [String],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     always: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    paths: Vec<String>,
     #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
     metadata: serde_json::Map<String, serde_json::Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,10 +68,15 @@ pub(crate) fn permission(ask: &PermissionAsk, of_sub_agent: bool) -> Result<Ask,
     } else {
         format!("{who} asks for permission to {what}: {}", ask.patterns.join(", "))
     };
+    let action = action(ask);
+    let cut = |text: &String| redact::cut_at(text, MAX_METADATA_CHARS);
     let details = PermissionDetails {
         permission: &ask.permission,
         patterns: &ask.patterns,
         always: &ask.always,
+        kind: action.kind.as_deref(),
+        command: action.command.as_ref().map(cut),
+        paths: action.paths.iter().map(cut).collect(),
         metadata: shown_metadata(&ask.metadata),
         tool: tool(ask.tool.as_ref()),
     };
@@ -81,6 +92,7 @@ pub(crate) fn permission(ask: &PermissionAsk, of_sub_agent: bool) -> Result<Ask,
             permission: ask.permission.clone(),
             patterns: ask.patterns.clone(),
             always: ask.always.clone(),
+            action,
         })),
         options: AskOptions::words(),
     })
@@ -172,6 +184,32 @@ pub(crate) fn fit_answer<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'
     Ok(Cow::Owned(Answer::Question { answers }))
 }
 
+/// What OpenCode tells about the action. Its permissions stand for kinds of tools; it does not name the tool itself.
+fn action(ask: &PermissionAsk) -> Action {
+    let kind = match ask.permission.as_str() {
+        "bash" => Some("execute"),
+        "edit" => Some("edit"),
+        "read" => Some("read"),
+        "glob" | "grep" | "list" | "lsp" => Some("search"),
+        "webfetch" | "websearch" | "codesearch" => Some("fetch"),
+        _ => None,
+    };
+    let text = |key: &str| ask.metadata.get(key)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
+    let command = match kind {
+        // The parts of a chain are asked together.
+        Some("execute") => {
+            text("command").or_else(|| Some(ask.patterns.join(" && ")).filter(|chain| !chain.is_empty()))
+        }
+        _ => None,
+    };
+    let paths = match (text("filepath").or_else(|| text("path")), kind) {
+        (Some(path), _) => vec![path],
+        (None, Some("edit" | "read")) => ask.patterns.clone(),
+        (None, _) => Vec::new(),
+    };
+    Action { tool: None, kind: kind.map(str::to_owned), command, paths }
+}
+
 fn who(of_sub_agent: bool) -> &'static str {
     if of_sub_agent { "A sub-agent" } else { "The agent" }
 }
@@ -239,12 +277,26 @@ mod tests {
                 json!({"permission": "bash", "patterns": ["rm x"], "always": ["rm *"],
                     "metadata": {"command": "rm x", "env": {"KEY": "secret"}, "url": 7},
                     "tool": {"messageID": "msg_1", "callID": "call_1"}}),
-                json!({"permission": "bash", "patterns": ["rm x"], "always": ["rm *"],
+                json!({"permission": "bash", "patterns": ["rm x"], "always": ["rm *"], "kind": "execute", "command": "rm x",
                     "metadata": {"command": "rm x"}, "tool": {"message_id": "msg_1", "call_id": "call_1"}}),
             ),
             (
                 json!({"permission": "edit", "patterns": ["a.rs"], "metadata": {"filepath": "/w/a.rs", "diff": long}}),
-                json!({"permission": "edit", "patterns": ["a.rs"], "metadata": {"filepath": "/w/a.rs", "diff": cut}}),
+                json!({"permission": "edit", "patterns": ["a.rs"], "kind": "edit", "paths": ["/w/a.rs"],
+                    "metadata": {"filepath": "/w/a.rs", "diff": cut}}),
+            ),
+            (
+                json!({"permission": "bash", "patterns": ["cd x", "ls"]}),
+                json!({"permission": "bash", "patterns": ["cd x", "ls"], "kind": "execute", "command": "cd x && ls"}),
+            ),
+            (
+                json!({"permission": "read", "patterns": ["a.rs"]}),
+                json!({"permission": "read", "patterns": ["a.rs"], "kind": "read", "paths": ["a.rs"]}),
+            ),
+            (
+                json!({"permission": "external_directory", "patterns": ["/etc/*"], "metadata": {"filepath": "/etc/hosts"}}),
+                json!({"permission": "external_directory", "patterns": ["/etc/*"], "paths": ["/etc/hosts"],
+                    "metadata": {"filepath": "/etc/hosts"}}),
             ),
             (json!({}), json!({"permission": "", "patterns": []})),
         ];
@@ -253,6 +305,13 @@ mod tests {
             json["sessionID"] = "ses_1".into();
             let ask = permission(&serde_json::from_value(json).unwrap(), false).unwrap();
             assert_eq!(ask.details.to_value(), expected);
+            let action = ask.permission.unwrap().action;
+            let told = [(&action.kind, "kind"), (&action.command, "command")];
+            assert!(
+                told.into_iter()
+                    .all(|(fact, name)| fact.as_deref() == expected.get(name).and_then(|fact| fact.as_str()))
+            );
+            assert_eq!(json!(action.paths), *expected.get("paths").unwrap_or(&json!([])));
             assert_eq!(ask.questions, []);
         }
     }

@@ -15,12 +15,12 @@ mod withheld;
 mod workspaces;
 
 use longshore_engine::port::{
-    BoxFuture, Control, ExternalTurn, Input, KnownSession, Session, WorkspaceContents,
+    BoxFuture, Control, ExternalTurn, Input, KnownSession, NativePrompts, Removes, Session, SessionWatch,
 };
 use longshore_engine::to_control_error;
 use longshore_model::{
     AgentMessageId, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers, PromptId,
-    PromptOptions, RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
+    PromptOptions, RequestedLocation, Result, SessionId, Timestamp, WorkspaceId,
 };
 use tokio::sync::mpsc;
 
@@ -54,7 +54,10 @@ impl Control for OpenCode {
             Ok(Some(KnownSession {
                 session: Session { id: id.clone(), directory },
                 parent: parent.map_err(|_| malformed("a session with a malformed parent"))?,
-                workspace: workspace.map_err(|_| malformed("a session with a malformed workspace"))?,
+                // The events of a session in a workspace are sent only there, so the gateway does not get them.
+                is_followed: workspace
+                    .map_err(|_| malformed("a session with a malformed workspace"))?
+                    .is_none(),
                 is_open,
             }))
         })
@@ -93,6 +96,27 @@ impl Control for OpenCode {
         Box::pin(self.find_forks(session, before, since))
     }
 
+    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
+        Box::pin(async move {
+            let (agents, commands) = self.access.catalog.offers().await?;
+            Ok(results::offers(&agents, &commands))
+        })
+    }
+
+    fn native_prompts(&self) -> Option<&dyn NativePrompts> {
+        Some(self)
+    }
+
+    fn removes<'a>(&'a self, command: &'a ControlCommand) -> BoxFuture<'a, Result<Removes>> {
+        Box::pin(self.removed_by(command))
+    }
+
+    fn session_watch(&self) -> Option<&dyn SessionWatch> {
+        Some(self)
+    }
+}
+
+impl NativePrompts for OpenCode {
     fn check_native_prompt<'a>(
         &'a self,
         session: &'a Session,
@@ -122,22 +146,9 @@ impl Control for OpenCode {
     fn is_prompt(&self, message: &AgentMessageId, prompt: &PromptId) -> bool {
         crate::id::is_prompt(message.as_str(), prompt.as_str())
     }
+}
 
-    fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
-        Box::pin(self.removable_worktree(wanted))
-    }
-
-    fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<WorkspaceContents>>> {
-        Box::pin(self.removable_workspace(id))
-    }
-
-    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
-        Box::pin(async move {
-            let (agents, commands) = self.access.catalog.offers().await?;
-            Ok(results::offers(&agents, &commands))
-        })
-    }
-
+impl SessionWatch for OpenCode {
     fn watch(&self, sessions: Vec<Session>) {
         let directories = sessions.iter().map(|session| session.directory.clone()).collect();
         self.watch.watch(sessions);

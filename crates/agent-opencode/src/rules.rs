@@ -70,6 +70,10 @@ impl PromptRules {
                 "OpenCode has no modes; name one of its agents in metadata.opencode.agent, such as plan.";
             return Err(Error::invalid("metadata.shared.mode", text));
         }
+        if !requested.config.is_empty() {
+            let text = "OpenCode has no such options; leave this field out.";
+            return Err(Error::invalid("metadata.shared.config", text));
+        }
         if requested.model.as_ref().is_some_and(|model| model.provider.is_empty()) {
             let text = "is required together with modelID: a model of OpenCode is named by both";
             return Err(Error::invalid("metadata.shared.model.providerID", text));

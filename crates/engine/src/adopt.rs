@@ -32,16 +32,15 @@ const MOST_RECENT: usize = 10_000;
 const NO_MESSAGE: &str = "(work that was begun at the agent itself)";
 
 impl Engine {
-    /// Adopts external turns in owned sessions, from now on. Does nothing for an agent without a control
-    /// surface.
+    /// Adopts external turns in owned sessions, from now on. Does nothing for an agent that has no other clients.
     pub(crate) async fn watch_sessions(&self) -> Result<()> {
         let ctx = self.ctx();
-        let Some(control) = ctx.ports.control.clone() else { return Ok(()) };
+        let Some(watch) = ctx.ports.session_watch() else { return Ok(()) };
         let recent = i64::try_from(RECENT.as_millis()).unwrap_or(i64::MAX);
         let since = Timestamp(ctx.ports.clock.now().0.saturating_sub(recent));
         let sessions = ctx.ports.store.recent_sessions(since, MOST_RECENT).await?;
-        let external_turns = control.external_turns();
-        control.watch(sessions);
+        let external_turns = watch.external_turns();
+        watch.watch(sessions);
         let engine = self.clone();
         ctx.tasks.spawn("adopt", async move { engine.adopt_all(external_turns).await });
         Ok(())

@@ -289,6 +289,7 @@ impl Asks {
             context: open.context.clone(),
             permission: asked.permission.clone(),
             patterns: asked.always.clone(),
+            action: asked.action.clone(),
             at,
         });
         let (how, keeps) = (given.answer.how(), approval.is_some());

@@ -26,7 +26,9 @@ use self::guard::{AdmittedSession, Guard, Intent, PendingClaim};
 pub use self::outcome::Outcome;
 use crate::control_errors;
 use crate::native_prompt::PromptContent;
-use crate::port::{Claim, Claimed, Control, KnownSession, Session, with_caller, with_caller_trace};
+use crate::port::{
+    Claim, Claimed, Control, KnownSession, NativePrompts, Removes, Session, with_caller, with_caller_trace,
+};
 use crate::service::Engine;
 
 /// The pauses before each search for a fork whose response was lost: the agent may still be creating it.
@@ -103,11 +105,7 @@ impl Engine {
                 Call::Query(query) => engine.query(&caller, &query, &location).await,
                 Call::Command(command) => {
                     let run = engine.run_command(&caller, &command, &location);
-                    if command_takes_long(&command) {
-                        engine.unless_stopping(run).await
-                    } else {
-                        Box::pin(run).await
-                    }
+                    if command.takes_long() { engine.unless_stopping(run).await } else { Box::pin(run).await }
                 }
                 Call::NativePrompt(prompt) => {
                     Box::pin(engine.native_prompt(&caller, *prompt, &location, &begun)).await
@@ -191,22 +189,15 @@ impl Engine {
         }
         let at = control.resolve_location(location).await?;
         let session = entry.as_ref().map(|entry| &entry.session);
-        let _held = match session.filter(|_| exclusive::is_exclusive(command)) {
+        let _held = match session.filter(|_| command.needs_idle_session()) {
             // The agent deletes a session also while a turn runs in it.
             Some(session) => Some(self.hold(session, is_delete).await?),
             None => None,
         };
-        let _closed = match command {
-            ControlCommand::RemoveWorktree(worktree) | ControlCommand::ResetWorktree(worktree) => {
-                Some(self.close_worktree(&*control, worktree).await?)
-            }
-            ControlCommand::RemoveWorkspace(workspace) => {
-                match self.close_workspace(self.guard(caller, &*control), workspace).await? {
-                    None => return Ok(ControlResult::Workspace(None)),
-                    closed => closed,
-                }
-            }
-            _ => None,
+        let _closed = match control.removes(command).await? {
+            Removes::Nothing => None,
+            Removes::Absent(result) => return Ok(*result),
+            Removes::Place(place) => Some(self.close_place(self.guard(caller, &*control), place).await?),
         };
         let since = self.ctx().ports.clock.now();
         let result = match (control.run_command(&at, session, command).await, command, session) {
@@ -228,7 +219,7 @@ impl Engine {
         {
             let directory = fork.directory.clone().unwrap_or_else(|| session.directory.clone());
             let fork = Session { id: fork.id.clone(), directory };
-            self.claim_fork(&*control, &caller.principal, fork).await?;
+            self.claim_fork(&caller.principal, fork).await?;
         }
         self.settle(entry.and_then(|entry| entry.pending_claim)).await?;
         Ok(result)
@@ -255,7 +246,7 @@ impl Engine {
                 // not, it only has messages that this caller may read anyway.
                 if let Ok(Claimed::Now) = self.ctx().ports.store.claim(claim).await {
                     tracing::info!(session = %fork.id, "a fork whose answer was lost was found");
-                    control.watch(vec![fork.clone()]);
+                    self.ctx().ports.watch(vec![fork.clone()]);
                     return control_errors::fork_found(&lost, &fork.id);
                 }
             }
@@ -264,13 +255,13 @@ impl Engine {
     }
 
     /// Makes the caller the owner of its new fork, before the caller gets the response.
-    async fn claim_fork(&self, control: &dyn Control, owner: &Principal, fork: Session) -> Result<()> {
+    async fn claim_fork(&self, owner: &Principal, fork: Session) -> Result<()> {
         let (id, at) = (fork.id.clone(), self.ctx().ports.clock.now());
         let named = |error: Error| error.detail("forkedSessionId", id.as_str());
         let claim = Claim { owner: owner.clone(), session: fork.clone(), at };
         match self.ctx().ports.store.claim(claim).await {
             Ok(Claimed::Now | Claimed::Yours) => {
-                control.watch(vec![fork]);
+                self.ctx().ports.watch(vec![fork]);
                 Ok(())
             }
             Ok(Claimed::Others) => Err(named(control_errors::fork_of_another())),
@@ -295,7 +286,7 @@ impl Engine {
     ) -> Result<AdmittedSession> {
         let mut entry = self.guard(caller, control).admit(id, Intent::StartTurn).await?;
         match entry.known(control).await? {
-            KnownSession { workspace: Some(_), .. } => Err(control_errors::in_workspace()),
+            KnownSession { is_followed: false, .. } => Err(control_errors::in_workspace()),
             KnownSession { parent: Some(_), .. } => Err(control_errors::of_sub_agent()),
             _ => Ok(entry),
         }
@@ -317,45 +308,31 @@ impl Engine {
         location: &RequestedLocation,
     ) -> Result<ControlResult> {
         let control = self.controlled()?;
+        let native = native_prompts_of(&*control)?;
         let NativePromptRequest { session: id, order, content, options, .. } = note;
         let AdmittedSession { session, pending_claim, .. } =
             self.admit_native_prompt(&*control, caller, &id).await?;
         control.resolve_location(location).await?;
         let prompt = PromptContent::new(order, content);
         let input = prompt.prepare(&self.ctx().config.intake, &session.directory).await?;
-        control.check_native_prompt(&session, &prompt.order, &input, &options).await?;
+        native.check_native_prompt(&session, &prompt.order, &input, &options).await?;
         let _held = self.hold(&session, false).await?;
-        control.note(&session, &prompt.order, &input, &options).await?;
+        native.note(&session, &prompt.order, &input, &options).await?;
         self.settle(pending_claim).await?;
         Ok(ControlResult::Done { session: id, ok: true, begun: None })
     }
 }
 
+fn native_prompts_of(control: &dyn Control) -> Result<&dyn NativePrompts> {
+    control.native_prompts().ok_or_else(control_errors::no_native_prompts)
+}
+
 /// Whether the call takes as long as a model or a user's program takes.
 pub fn is_long_running(control: &Call) -> bool {
     match control {
-        Call::Command(command) => command_takes_long(command),
+        Call::Command(command) => command.takes_long(),
         Call::NativePrompt(order) => matches!(order.order, NativePrompt::Command { .. }),
         Call::Query(_) | Call::Note(_) => false,
-    }
-}
-
-fn command_takes_long(command: &ControlCommand) -> bool {
-    match command {
-        // Creating a worktree runs its start script, which may take long.
-        ControlCommand::Summarize { .. }
-        | ControlCommand::Shell { .. }
-        | ControlCommand::CreateWorktree(_) => true,
-        ControlCommand::Fork { .. }
-        | ControlCommand::Share(_)
-        | ControlCommand::Unshare(_)
-        | ControlCommand::Revert { .. }
-        | ControlCommand::Unrevert(_)
-        | ControlCommand::Delete(_)
-        | ControlCommand::CreateWorkspace(_)
-        | ControlCommand::RemoveWorkspace(_)
-        | ControlCommand::RemoveWorktree(_)
-        | ControlCommand::ResetWorktree(_) => false,
     }
 }
 

@@ -15,6 +15,11 @@ pub(crate) fn no_control() -> Error {
     Error::new(ErrorKind::UnsupportedOperation, text)
 }
 
+pub(crate) fn no_native_prompts() -> Error {
+    let text = "This agent takes messages only; send a message.";
+    Error::new(ErrorKind::UnsupportedOperation, text)
+}
+
 pub(crate) fn not_found(session: &SessionId) -> Error {
     about(ErrorKind::SessionNotFound, session, "The session was not found: the agent does not have it.")
 }

@@ -9,7 +9,9 @@ use crate::claims::Claims;
 use crate::config::{EngineConfig, PushRules};
 use crate::offers::OfferCache;
 use crate::open_asks::OpenAsks;
-use crate::port::{Agent, Clock, Control, NoSpans, PushConfigs, Receivers, Session, Spans, Store};
+use crate::port::{
+    Agent, Clock, Control, NoSpans, PushConfigs, Receivers, Session, SessionWatch, Spans, Store,
+};
 use crate::rare_line::RareLine;
 use crate::registry::Registry;
 use crate::removals::Removals;
@@ -63,6 +65,20 @@ pub(crate) struct Ports {
     pub(crate) spans: Arc<dyn Spans>,
     /// `None`: no caller can register push notifications.
     pub(crate) push: Option<Arc<PushParts>>,
+}
+
+impl Ports {
+    /// `None`: only the gateway starts turns.
+    pub(crate) fn session_watch(&self) -> Option<&dyn SessionWatch> {
+        self.control.as_ref()?.session_watch()
+    }
+
+    /// Watches the sessions for turns of other clients of the agent, if it can have any.
+    pub(crate) fn watch(&self, sessions: Vec<Session>) {
+        if let Some(watch) = self.session_watch() {
+            watch.watch(sessions);
+        }
+    }
 }
 
 /// The unfinished tasks, and the turns that run or wait.

@@ -15,7 +15,10 @@ pub use agent::{
 };
 pub use caller::{caller, caller_trace, with_caller, with_caller_trace};
 pub use clock::{Clock, SystemClock};
-pub use control::{Control, ExternalTurn, KnownSession, MAX_OFFERS, WorkspaceContents, WorkspaceSession};
+pub use control::{
+    Control, ExternalTurn, KnownSession, MAX_OFFERS, NativePrompts, RemovedPlace, RemovedSession, Removes,
+    SessionWatch,
+};
 pub use push::{
     Burial, LeasedPush, MAX_DEAD_LETTERS, MAX_PUSH_PAGE, NewPushConfig, PushConfigs, PushCounts, PushLease,
     PushLimit, PushLimits, PushPut, PushQueue, PushRetry, Receivers,

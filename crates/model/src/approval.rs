@@ -1,5 +1,7 @@
 //! Approvals: when a caller answers `always`, the gateway keeps that answer for one session and its sub-agents.
 
+use std::path::{Component, Path, PathBuf};
+
 use serde::{Deserialize, Serialize};
 
 use crate::id::{ContextId, Principal, RequestId, SessionId};
@@ -14,6 +16,32 @@ pub struct PermissionRequest {
     pub patterns: Vec<String>,
     /// The patterns that the answer `always` approves.
     pub always: Vec<String>,
+    /// Empty: the agent tells nothing more, or the request was stored before the gateway kept this.
+    #[serde(default, skip_serializing_if = "Action::is_empty")]
+    pub action: Action,
+}
+
+/// The action that needs a permission, in terms that are the same for all agents. Each agent tells a part of it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Action {
+    /// The agent's name of the tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// What the tool does, in a word of ACP, such as `execute` or `edit`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// The files that the action concerns.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+}
+
+impl Action {
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The answer `always`, kept for later asks of the same principal in the same session and its sub-agents.
@@ -28,23 +56,74 @@ pub struct Approval {
     pub context: ContextId,
     pub permission: String,
     pub patterns: Vec<String>,
+    /// The action that was approved. Empty: the agent told nothing, or the approval was stored before the gateway kept this.
+    pub action: Action,
     pub at: Timestamp,
 }
 
 impl Approval {
-    fn covers(&self, permission: &str, pattern: &str) -> bool {
-        self.permission == permission && self.patterns.iter().any(|approved| matches(approved, pattern))
+    /// Whether the approval is for requests of this kind.
+    fn concerns(&self, request: &PermissionRequest) -> bool {
+        let (approved, requested) = (&self.action, &request.action);
+        let is_same_kind = approved.is_empty()
+            || (approved.kind == requested.kind
+                && (approved.command.is_some() || requested.command.is_none()));
+        self.permission == request.permission && is_same_kind
+    }
+
+    fn covers(&self, pattern: &str) -> bool {
+        self.patterns.iter().any(|approved| matches(approved, pattern))
+    }
+
+    /// Whether the approval names this path, which is absolute.
+    fn names(&self, path: &Path, directory: &Path) -> bool {
+        let is_it = |approved: &String| resolve(approved, directory).as_deref() == Some(path);
+        // A pattern that begins with a star covers every path, so it names none.
+        let matches_it = |approved: &&String| approved.starts_with('/') && !approved.starts_with("/*");
+        let path = path.to_string_lossy();
+        self.action.paths.iter().any(is_it)
+            || self.patterns.iter().filter(matches_it).any(|approved| matches(approved, &path))
     }
 }
 
-/// The approvals that together cover a request. `None`: at least one of its patterns is not covered.
-pub fn covering<'a>(approvals: &'a [Approval], request: &PermissionRequest) -> Option<Vec<&'a RequestId>> {
-    let PermissionRequest { permission, patterns, .. } = request;
-    let one = |pattern: &String| approvals.iter().find(|approval| approval.covers(permission, pattern));
+/// The approvals that together cover a request of a session in this directory. `None`: at least one of its patterns is not covered,
+/// or one of its paths is outside the directory and was not approved itself.
+pub fn covering<'a>(
+    approvals: &'a [Approval],
+    request: &PermissionRequest,
+    directory: &str,
+) -> Option<Vec<&'a RequestId>> {
+    let approvals: Vec<_> = approvals.iter().filter(|approval| approval.concerns(request)).collect();
+    let one = |pattern: &String| approvals.iter().find(|approval| approval.covers(pattern));
     let mut covering: Vec<_> =
-        patterns.iter().map(|pattern| one(pattern).map(|found| &found.request_id)).collect::<Option<_>>()?;
+        request.patterns.iter().map(|pattern| Some(&one(pattern)?.request_id)).collect::<Option<_>>()?;
     covering.dedup();
-    (!covering.is_empty()).then_some(covering)
+    let directory = Path::new(directory);
+    let may_touch = |path: &String| {
+        resolve(path, directory).is_some_and(|path| {
+            path.starts_with(directory) || approvals.iter().any(|approval| approval.names(&path, directory))
+        })
+    };
+    (!covering.is_empty() && request.action.paths.iter().all(may_touch)).then_some(covering)
+}
+
+/// The path without `.` and `..`. Links are not followed: the agent may run on another machine. `None`: the text is a URL, or begins
+/// in the home directory of a user.
+fn resolve(path: &str, directory: &Path) -> Option<PathBuf> {
+    if path.starts_with('~') || path.contains("://") {
+        return None;
+    }
+    let mut resolved = PathBuf::new();
+    for part in directory.join(path).components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                resolved.pop();
+            }
+            part => resolved.push(part),
+        }
+    }
+    Some(resolved)
 }
 
 /// Whether a text matches a pattern: `*` is any text, `?` is any character, and a final ` *` also
@@ -121,6 +200,7 @@ mod tests {
             context: ContextId::parse("c").unwrap(),
             permission: permission.to_owned(),
             patterns: patterns.iter().map(|pattern| (*pattern).to_owned()).collect(),
+            action: Action::default(),
             at: Timestamp(1),
         };
         let approvals = [
@@ -139,11 +219,79 @@ mod tests {
             ("webfetch", &["rm x"], None),
         ] {
             let patterns: Vec<_> = patterns.iter().map(|pattern| (*pattern).to_owned()).collect();
-            let request =
-                PermissionRequest { permission: permission.to_owned(), patterns, always: Vec::new() };
-            let found = covering(&approvals, &request)
+            let request = PermissionRequest {
+                permission: permission.to_owned(),
+                patterns,
+                always: Vec::new(),
+                action: Action::default(),
+            };
+            let found = covering(&approvals, &request, "/w")
                 .map(|found| found.into_iter().map(RequestId::as_str).collect::<Vec<_>>());
             assert_eq!(found.as_deref(), expected, "{request:?}");
         }
+    }
+
+    /// An action, from its kind, its command (or nothing) and its path (or nothing).
+    fn action(kind: &str, command: &str, path: &str) -> Action {
+        let present = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+        Action {
+            tool: None,
+            kind: present(kind),
+            command: present(command),
+            paths: present(path).into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn an_approval_covers_no_other_kind_and_no_path_outside_that_was_not_approved() {
+        // What was approved, its action, the action of the next request, and whether the approval covers it.
+        for (approved, first, next, expected) in [
+            ("*", ("edit", "", "a.rs"), ("edit", "", "src/b.rs"), true),
+            ("*", ("edit", "", "a.rs"), ("edit", "", "/w/src/b.rs"), true),
+            ("*", ("edit", "", "a.rs"), ("edit", "", "/w/../etc/passwd"), false),
+            ("*", ("edit", "", "a.rs"), ("edit", "", "../etc/passwd"), false),
+            ("*", ("edit", "", "a.rs"), ("edit", "", "/w2/a.rs"), false),
+            ("*", ("edit", "", "a.rs"), ("edit", "", "~/.profile"), false),
+            ("*", ("edit", "", "a.rs"), ("edit", "", "file:///etc/passwd"), false),
+            ("*", ("edit", "", "/etc/hosts"), ("edit", "", "/etc/./hosts"), true),
+            ("*", ("edit", "", "a.rs"), ("delete", "", "a.rs"), false),
+            ("*", ("edit", "", "a.rs"), ("", "", "a.rs"), false),
+            ("*", ("edit", "", "a.rs"), ("edit", "rm a.rs", ""), false),
+            ("*", ("execute", "ls", ""), ("execute", "rm a.rs", ""), true),
+            ("*", ("execute", "ls", ""), ("execute", "ls /", "/"), false),
+            ("/etc/*", ("", "", "/etc/hosts"), ("", "", "/etc/passwd"), true),
+            ("/etc/*", ("", "", "/etc/hosts"), ("", "", "/etc/../srv/x"), false),
+            ("/*", ("", "", "/etc/hosts"), ("", "", "/srv/x"), false),
+            // From before the gateway kept actions.
+            ("*", ("", "", ""), ("edit", "rm", "b.rs"), true),
+            ("*", ("", "", ""), ("edit", "", "/etc/passwd"), false),
+        ] {
+            let approval = Approval {
+                request_id: RequestId::parse("a").unwrap(),
+                owner: Principal::new("ada"),
+                session: SessionId::parse("s").unwrap(),
+                context: ContextId::parse("c").unwrap(),
+                permission: "p".to_owned(),
+                patterns: vec![approved.to_owned()],
+                action: action(first.0, first.1, first.2),
+                at: Timestamp(1),
+            };
+            let request = PermissionRequest {
+                permission: "p".to_owned(),
+                patterns: vec!["/etc/".to_owned()],
+                always: Vec::new(),
+                action: action(next.0, next.1, next.2),
+            };
+            let found = covering(std::slice::from_ref(&approval), &request, "/w");
+            assert_eq!(found.is_some(), expected, "{approved} {first:?} {next:?}");
+        }
+    }
+
+    #[test]
+    fn requests_of_earlier_versions_are_read() {
+        let stored = r#"{"permission":"bash","patterns":["ls"],"always":["ls *"]}"#;
+        let request: PermissionRequest = serde_json::from_str(stored).unwrap();
+        assert!(request.action.is_empty());
+        assert_eq!(serde_json::to_string(&request).unwrap(), stored);
     }
 }

@@ -5,7 +5,7 @@
 pub struct Choices {
     pub modes: ChoiceList,
     pub models: ChoiceList,
-    /// Other settings of a session. A message cannot choose them.
+    /// Other settings of a session.
     pub options: Vec<SessionOption>,
     /// A message whose text begins with `/` and the id of a command runs it.
     pub commands: Vec<Choice>,
@@ -23,6 +23,8 @@ pub struct ChoiceList {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionOption {
     pub option: Choice,
+    /// The value for a message that names none. `None`: not known.
+    pub default: Option<String>,
     /// Empty: not known.
     pub choices: Vec<Choice>,
 }

@@ -171,6 +171,45 @@ impl ControlCommand {
     }
 }
 
+impl ControlCommand {
+    /// Whether the command takes as long as a model or a user's program takes.
+    pub fn takes_long(&self) -> bool {
+        match self {
+            // Creating a worktree runs its start script, which may take long.
+            Self::Summarize { .. } | Self::Shell { .. } | Self::CreateWorktree(_) => true,
+            Self::Fork { .. }
+            | Self::Share(_)
+            | Self::Unshare(_)
+            | Self::Revert { .. }
+            | Self::Unrevert(_)
+            | Self::Delete(_)
+            | Self::CreateWorkspace(_)
+            | Self::RemoveWorkspace(_)
+            | Self::RemoveWorktree(_)
+            | Self::ResetWorktree(_) => false,
+        }
+    }
+
+    /// Whether the command cannot run during a turn of its session.
+    pub fn needs_idle_session(&self) -> bool {
+        match self {
+            Self::Summarize { .. }
+            | Self::Revert { .. }
+            | Self::Unrevert(_)
+            | Self::Delete(_)
+            | Self::Shell { .. } => true,
+            Self::Fork { .. }
+            | Self::Share(_)
+            | Self::Unshare(_)
+            | Self::CreateWorkspace(_)
+            | Self::RemoveWorkspace(_)
+            | Self::CreateWorktree(_)
+            | Self::RemoveWorktree(_)
+            | Self::ResetWorktree(_) => false,
+        }
+    }
+}
+
 /// Filters sessions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionQuery {

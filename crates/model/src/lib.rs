@@ -37,7 +37,7 @@ pub use agent_event::{
     AgentEvent, AgentFile, BlockRef, ChildEvent, ChildStart, FailedCall, Failure, Outcome, RemoteFile,
     ToolCall, ToolStatus,
 };
-pub use approval::{Approval, PermissionRequest};
+pub use approval::{Action, Approval, PermissionRequest};
 pub use artifact::{Artifact, ArtifactUpdate, BlockKind};
 pub use ask_options::{AskOption, AskOptions, OptionKind};
 pub use capability::{Capabilities, Capability};

@@ -1,5 +1,7 @@
 //! Options that come with a message beside its content.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::control::NativePrompt;
@@ -89,6 +91,9 @@ pub struct PromptOptions {
     /// The mode of the agent, such as `plan`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
+    /// Values for other options that the agent offers, by the id of the option.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub config: BTreeMap<String, String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,13 +110,17 @@ impl PromptOptions {
     pub(crate) fn weight(&self) -> usize {
         let model = self.model.as_ref().map_or(0, |name| name.provider.len() + name.model.len());
         let texts = [&self.mode, &self.agent, &self.variant, &self.system];
-        texts.into_iter().flatten().map(String::len).sum::<usize>() + model
+        let config = self.config.iter().map(|(id, value)| id.len() + value.len()).sum::<usize>();
+        texts.into_iter().flatten().map(String::len).sum::<usize>() + model + config
     }
 
     /// These options, with the gaps filled from `defaults`.
     #[must_use]
     pub fn or(&self, defaults: &Self) -> Self {
+        let mut config = defaults.config.clone();
+        config.extend(self.config.clone());
         Self {
+            config,
             model: self.model.clone().or_else(|| defaults.model.clone()),
             mode: self.mode.clone().or_else(|| defaults.mode.clone()),
             agent: self.agent.clone().or_else(|| defaults.agent.clone()),

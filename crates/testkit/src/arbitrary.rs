@@ -11,7 +11,7 @@ use longshore_model::{
     Resolution, Role, SessionId, SessionNote, StatusUpdate, Subtask, TaskEvent, TaskId, TaskOptions,
     TaskState, TaskStatus, Timestamp, Usage,
 };
-use proptest::collection::{btree_set, vec};
+use proptest::collection::{btree_map, btree_set, vec};
 use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -326,8 +326,16 @@ pub fn output_modes() -> impl Strategy<Value = OutputModes> {
 }
 
 pub fn prompt_options() -> impl Strategy<Value = PromptOptions> {
-    (rarely(model_name()), rarely(text()), rarely(text()), rarely(text()), rarely(text())).prop_map(
-        |(model, mode, agent, variant, system)| PromptOptions { model, mode, agent, variant, system },
+    let config = btree_map(text(), text(), 0..2);
+    (rarely(model_name()), rarely(text()), config, rarely(text()), rarely(text()), rarely(text())).prop_map(
+        |(model, mode, config, agent, variant, system)| PromptOptions {
+            model,
+            mode,
+            config,
+            agent,
+            variant,
+            system,
+        },
     )
 }
 

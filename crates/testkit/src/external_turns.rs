@@ -3,21 +3,18 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use longshore_engine::port::{
-    BoxFuture, Control, ExternalTurn, Input, KnownSession, Session, WorkspaceContents,
-};
+use longshore_engine::port::{BoxFuture, Control, ExternalTurn, KnownSession, Session, SessionWatch};
 use longshore_model::{
-    AgentMessageId, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers, PromptId,
-    PromptOptions, RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
+    ControlCommand, ControlQuery, ControlResult, Error, RequestedLocation, Result, SessionId,
 };
 use tokio::sync::mpsc;
 
 /// Reports the turns that other clients of the agent start.
 pub trait ExternalTurnSource: Debug + Send + Sync {
-    /// See [`Control::watch`].
+    /// See [`SessionWatch::watch`].
     fn watch(&self, sessions: Vec<Session>);
 
-    /// See [`Control::external_turns`].
+    /// See [`SessionWatch::external_turns`].
     fn external_turns(&self) -> mpsc::Receiver<ExternalTurn>;
 }
 
@@ -56,51 +53,12 @@ impl<H: ExternalTurnSource> Control for ExternalTurnsOnly<H> {
         unsupported()
     }
 
-    fn forks<'a>(
-        &'a self,
-        _: &'a Session,
-        _: Option<&'a AgentMessageId>,
-        _: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<Session>>> {
-        unsupported()
+    fn session_watch(&self) -> Option<&dyn SessionWatch> {
+        Some(self)
     }
+}
 
-    fn check_native_prompt<'a>(
-        &'a self,
-        _: &'a Session,
-        _: &'a NativePrompt,
-        _: &'a [Input],
-        _: &'a PromptOptions,
-    ) -> BoxFuture<'a, Result<()>> {
-        unsupported()
-    }
-
-    fn note<'a>(
-        &'a self,
-        _: &'a Session,
-        _: &'a NativePrompt,
-        _: &'a [Input],
-        _: &'a PromptOptions,
-    ) -> BoxFuture<'a, Result<()>> {
-        unsupported()
-    }
-
-    fn is_prompt(&self, message: &AgentMessageId, prompt: &PromptId) -> bool {
-        message.as_str() == prompt.as_str()
-    }
-
-    fn worktree<'a>(&'a self, _: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
-        unsupported()
-    }
-
-    fn workspace<'a>(&'a self, _: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<WorkspaceContents>>> {
-        unsupported()
-    }
-
-    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
-        unsupported()
-    }
-
+impl<H: ExternalTurnSource> SessionWatch for ExternalTurnsOnly<H> {
     fn watch(&self, sessions: Vec<Session>) {
         self.0.watch(sessions);
     }

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use longshore_engine::port::{
-    BoxFuture, Control, ExternalTurn, Input, KnownSession, Session, WorkspaceContents, WorkspaceSession,
-    caller,
+    BoxFuture, Control, ExternalTurn, Input, KnownSession, NativePrompts, RemovedPlace, RemovedSession,
+    Removes, Session, SessionWatch, caller,
 };
 use longshore_model::{
     AgentMessageId, Catalog, ControlCommand, ControlQuery, ControlResult, Error, NativePrompt, Offers,
@@ -37,8 +37,10 @@ struct State {
     busy: Vec<SessionId>,
     messages: Vec<StoredMessage>,
     worktrees: Vec<Worktree>,
-    /// With their directories. Each session names its workspace.
+    /// With their directories.
     workspaces: BTreeMap<WorkspaceId, String>,
+    /// The workspaces of the sessions that are in one.
+    workspace_of: BTreeMap<SessionId, WorkspaceId>,
     offers: VecDeque<Result<Offers>>,
     refused_acts: VecDeque<Error>,
     lost_acts: VecDeque<Error>,
@@ -70,25 +72,31 @@ impl ScriptedControl {
 
     /// Adds a session in the root.
     pub fn add(&self, id: &str) -> Session {
-        self.add_known(KnownSession { session: session(id), parent: None, workspace: None, is_open: true })
+        self.add_known(KnownSession { session: session(id), parent: None, is_followed: true, is_open: true })
     }
 
     /// Adds a session of a sub-agent.
     pub fn add_child(&self, id: &str, parent: &str) -> Session {
         let parent = Some(session(parent).id);
-        self.add_known(KnownSession { session: session(id), parent, workspace: None, is_open: true })
+        self.add_known(KnownSession { session: session(id), parent, is_followed: true, is_open: true })
     }
 
     /// Adds a session in a workspace.
     pub fn add_in_workspace(&self, id: &str) -> Session {
-        let workspace = Some(WorkspaceId::parse("wrk_1").expect("an id"));
-        self.add_known(KnownSession { session: session(id), parent: None, workspace, is_open: true })
+        self.add_to_workspace("wrk_1", session(id), None)
+    }
+
+    /// Adds a session in this workspace, optionally with a parent.
+    pub fn add_to_workspace(&self, workspace: &str, session: Session, parent: Option<SessionId>) -> Session {
+        let workspace = WorkspaceId::parse(workspace).expect("an id");
+        self.lock().workspace_of.insert(session.id.clone(), workspace);
+        self.add_known(KnownSession { session, parent, is_followed: false, is_open: true })
     }
 
     /// Adds a session in a directory that callers may not use.
     pub fn add_out_of_bounds(&self, id: &str) -> Session {
         let session = Session { directory: "elsewhere".to_owned(), ..session(id) };
-        self.add_known(KnownSession { session, parent: None, workspace: None, is_open: false })
+        self.add_known(KnownSession { session, parent: None, is_followed: true, is_open: false })
     }
 
     pub fn add_known(&self, known: KnownSession) -> Session {
@@ -184,14 +192,14 @@ fn stored(id: &str, session: &SessionId, role: Role, text: &str) -> StoredMessag
 }
 
 fn info(known: &KnownSession) -> SessionInfo {
-    let KnownSession { session, parent, workspace, .. } = known;
+    let KnownSession { session, parent, .. } = known;
     SessionInfo {
         id: session.id.clone(),
         title: format!("About {}", session.id),
         project: None,
         directory: Some(session.directory.clone()),
         parent: parent.clone(),
-        workspace: workspace.clone(),
+        workspace: None,
         version: None,
         share_url: None,
         revert: None,
@@ -277,7 +285,7 @@ impl State {
                 let id = SessionId::parse(&id).map_err(Error::internal)?;
                 let directory = original.directory.unwrap_or_else(|| ROOT.to_owned());
                 let session = Session { id, directory };
-                let fork = KnownSession { session, parent: None, workspace: None, is_open: true };
+                let fork = KnownSession { session, parent: None, is_followed: true, is_open: true };
                 let result = ControlResult::Session(info(&fork));
                 self.known.insert(fork.session.id.clone(), fork);
                 result
@@ -305,7 +313,8 @@ impl State {
                 }))
             }
             ControlCommand::RemoveWorkspace(id) => {
-                self.known.retain(|_, known| known.workspace.as_ref() != Some(id));
+                let Self { known, workspace_of, .. } = self;
+                known.retain(|session, _| workspace_of.get(session) != Some(id));
                 let removed = self.workspaces.remove(id);
                 let removed = removed
                     .map(|directory| Workspace { directory: Some(directory), ..workspace(id.clone()) });
@@ -318,6 +327,12 @@ impl State {
             }
             ControlCommand::RemoveWorktree(_) | ControlCommand::ResetWorktree(_) => ControlResult::Ok(true),
         })
+    }
+}
+
+impl State {
+    fn is_in(&self, session: &SessionId, workspace: &WorkspaceId) -> bool {
+        self.workspace_of.get(session) == Some(workspace)
     }
 }
 
@@ -394,6 +409,55 @@ impl Control for ScriptedControl {
         })
     }
 
+    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
+        Box::pin(async move {
+            self.note_call(Call::Offers);
+            self.asked_offers.pass().await;
+            self.lock().offers.pop_front().unwrap_or_else(|| Ok(Offers::default()))
+        })
+    }
+
+    fn native_prompts(&self) -> Option<&dyn NativePrompts> {
+        Some(self)
+    }
+
+    fn removes<'a>(&'a self, command: &'a ControlCommand) -> BoxFuture<'a, Result<Removes>> {
+        Box::pin(async move {
+            let state = self.lock();
+            Ok(match command {
+                ControlCommand::RemoveWorktree(wanted) | ControlCommand::ResetWorktree(wanted) => {
+                    let is_wanted = |worktree: &&Worktree| match wanted {
+                        WorktreeRef::Directory(directory) => worktree.directory == *directory,
+                        WorktreeRef::Name(name) => worktree.name == *name,
+                    };
+                    let found = state.worktrees.iter().find(is_wanted);
+                    let found = found.ok_or_else(|| Error::invalid("request.directory", "is no worktree"))?;
+                    let directory = Some(found.directory.clone());
+                    Removes::Place(RemovedPlace { directory, sessions: Vec::new() })
+                }
+                ControlCommand::RemoveWorkspace(id) => match state.workspaces.get(id).cloned() {
+                    Some(directory) => {
+                        let inside = state.known.values().filter(|known| state.is_in(&known.session.id, id));
+                        let sessions = inside.map(|known| RemovedSession {
+                            session: known.session.clone(),
+                            parent: known.parent.clone(),
+                        });
+                        let sessions = sessions.collect();
+                        Removes::Place(RemovedPlace { directory: Some(directory), sessions })
+                    }
+                    None => Removes::Absent(Box::new(ControlResult::Workspace(None))),
+                },
+                _ => Removes::Nothing,
+            })
+        })
+    }
+
+    fn session_watch(&self) -> Option<&dyn SessionWatch> {
+        Some(self)
+    }
+}
+
+impl NativePrompts for ScriptedControl {
     fn check_native_prompt<'a>(
         &'a self,
         session: &'a Session,
@@ -424,39 +488,9 @@ impl Control for ScriptedControl {
     fn is_prompt(&self, message: &AgentMessageId, prompt: &PromptId) -> bool {
         message.as_str() == prompt.as_str()
     }
+}
 
-    fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>> {
-        Box::pin(async move {
-            let is_wanted = |worktree: &&Worktree| match wanted {
-                WorktreeRef::Directory(directory) => worktree.directory == *directory,
-                WorktreeRef::Name(name) => worktree.name == *name,
-            };
-            let found = self.lock().worktrees.iter().find(is_wanted).map(|found| found.directory.clone());
-            found.ok_or_else(|| Error::invalid("request.directory", "is no worktree"))
-        })
-    }
-
-    fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<WorkspaceContents>>> {
-        Box::pin(async move {
-            let state = self.lock();
-            let Some(directory) = state.workspaces.get(id).cloned() else { return Ok(None) };
-            let is_inside = |known: &&KnownSession| known.workspace.as_ref() == Some(id);
-            let sessions = state.known.values().filter(is_inside).map(|known| WorkspaceSession {
-                session: known.session.clone(),
-                parent: known.parent.clone(),
-            });
-            Ok(Some(WorkspaceContents { directory: Some(directory), sessions: sessions.collect() }))
-        })
-    }
-
-    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
-        Box::pin(async move {
-            self.note_call(Call::Offers);
-            self.asked_offers.pass().await;
-            self.lock().offers.pop_front().unwrap_or_else(|| Ok(Offers::default()))
-        })
-    }
-
+impl SessionWatch for ScriptedControl {
     fn watch(&self, sessions: Vec<Session>) {
         self.lock().watched.extend(sessions);
     }

@@ -1,7 +1,7 @@
 //! What the kind of the served agent adds to the protocol: its methods, its fields in messages, and its entries in the documents.
 //!
 //! The rest of this crate knows these additions only through the surface of a [`Deployment`], so a document names nothing that the
-//! served agent does not have. [`AgentSurface::PLAIN`] adds nothing. An agent that adds something has a module with its surface.
+//! served agent does not have. [`AgentSurface::PLAIN`] adds only what many agents have. An agent that adds something has a module with its surface.
 
 use longshore_model::Offers;
 use longshore_model::card::Skill;
@@ -11,6 +11,7 @@ use crate::contract::{Deployment, SkillRow};
 use crate::extension::Extension;
 use crate::methods::{Item, Method};
 use crate::names;
+use crate::sessions;
 use crate::surface::ProtocolVersion;
 
 /// The additions of one kind of agent.
@@ -47,34 +48,34 @@ pub struct AgentSurface {
 }
 
 impl AgentSurface {
-    /// An agent that adds nothing. Messages can name a directory.
+    /// An agent without methods of its own. It may keep sessions, and messages can name a directory.
     pub const PLAIN: Self = Self {
         key: "agent",
         has_workspaces: false,
-        methods: &[],
-        items: &[],
+        methods: &[&sessions::METHODS],
+        items: &[sessions::SESSION],
         description: |_| None,
-        params: |_, _, _, _| json!({}),
+        params: |deployment, version, extension, _| sessions::params(deployment, version, extension),
         model_selection: || {
             json!({
-                "message_fields": {"mode": "metadata.shared.mode"},
+                "message_fields": {"mode": "metadata.shared.mode", "config": "metadata.shared.config"},
                 "notes": [
                     "metadata.shared.model may be the id of a model alone. Instead of an object it may be a string with the id.",
                     "message_fields need no activation. mode is a mode of the agent, such as plan.",
-                    "The choice is for one message. Without one the turn has the default mode and model: the configured ones, or those \
-                     that the agent gives to a new session.",
+                    "The choice is for one message. Without one the turn has the default mode, model and options: the configured ones, \
+                     or those that the agent gives to a new session.",
                     "modes, models and config_options are those of the session that was opened last, and are there once a session was \
-                     opened. A message cannot choose config_options.",
+                     opened. A message chooses values of config_options by an object of ids and values, such as {\"effort\": \"low\"}.",
                 ],
             })
         },
         location_note: |_| names::DIRECTORY_NOTE,
         skills: &[],
         offered_skills: |_| Vec::new(),
-        control_note: "",
+        control_note: " Methods of an extension list and copy sessions.",
         message_fields: || json!({"directory": directory_schema()}),
         session_example: "In a session that exists.",
-        examples: Vec::new,
+        examples: sessions::examples,
     };
 
     /// The metadata fields with which a message or a call chooses where the agent works.

@@ -20,6 +20,7 @@ pub mod openapi;
 pub mod opencode;
 pub mod output;
 mod read;
+pub mod sessions;
 mod spelling;
 pub mod surface;
 mod time;

@@ -42,6 +42,8 @@ pub struct AcpPlan {
     pub model: Option<String>,
     /// What callers may not choose.
     pub pinned: Vec<Role>,
+    /// Callers may choose no other options of the agent either.
+    pub pins_config: bool,
     pub limits: AgentLimits,
 }
 
@@ -176,6 +178,7 @@ impl Command {
             mode: None,
             model: None,
             pinned: Vec::new(),
+            pins_config: false,
             limits: AgentLimits::default(),
         }
     }
@@ -187,6 +190,9 @@ const MAX_NAME: usize = 40;
 fn is_of_name(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
 }
+
+/// The word in `pin` for all options besides the mode and the model.
+const PIN_CONFIG: &str = "config";
 
 const FIELDS: [&str; 18] = [
     "name",
@@ -254,11 +260,13 @@ impl Table<'_, '_> {
         let mcp_servers = self.mcp_servers(&context.directory);
         let mut plan = command?.plan(&context.environment, &variables?);
         plan.name = name?;
+        let (pinned, pins_config) = pinned?;
         plan = AcpPlan {
             auth_method,
             mode,
             model,
-            pinned: pinned?,
+            pinned,
+            pins_config,
             limits,
             client_files,
             client_terminals,
@@ -297,15 +305,18 @@ impl Table<'_, '_> {
         Some(variables)
     }
 
-    fn pinned(&mut self) -> Option<Vec<Role>> {
+    /// The mode and the model, and whether callers may choose no other options either.
+    fn pinned(&mut self) -> Option<(Vec<Role>, bool)> {
         let roles = [Role::Mode, Role::Model];
-        let words = self.words("pin")?;
+        let mut words = self.words("pin")?;
+        let pins_config = words.iter().any(|word| word == PIN_CONFIG);
+        words.retain(|word| word != PIN_CONFIG);
         let pinned: Option<Vec<Role>> =
             words.iter().map(|word| roles.into_iter().find(|role| role.as_str() == word)).collect();
         if pinned.is_none() {
-            self.wrong("pin", "must be a list of the words mode and model");
+            self.wrong("pin", "must be a list of the words mode, model and config");
         }
-        pinned
+        Some((pinned?, pins_config))
     }
 
     fn client_files(&mut self) -> FileAccess {

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use longshore_engine::ProtectedPaths;
 use longshore_engine::port::{Admission, Admitted};
-use longshore_model::{Error, PromptOptions, Result};
+use longshore_model::{Error, PromptOptions, RequestedLocation, Result};
 
 const DIRECTORY: &str = "metadata.opencode.directory";
 const WORKSPACE: &str = "metadata.opencode.workspace.id";
+const NO_WORKSPACES: &str = "This agent has no workspaces of its own; leave this field out.";
 
 /// The directory tree that callers may work in.
 #[derive(Debug)]
@@ -35,10 +36,7 @@ impl Workspace {
 
     pub(super) async fn admit(&self, request: Admission<'_>) -> Result<Admitted> {
         if unless_blank(request.workspace).is_some() {
-            return Err(Error::invalid(
-                WORKSPACE,
-                "This agent has no workspaces of its own; leave this field out.",
-            ));
+            return Err(Error::invalid(WORKSPACE, NO_WORKSPACES));
         }
         refuse_absent_options(request.options)?;
         let directory = match (unless_blank(request.directory), request.current) {
@@ -47,6 +45,20 @@ impl Workspace {
             (None, None) => text(&self.root)?,
         };
         Ok(Admitted { directory })
+    }
+
+    /// The directory that a call stands for.
+    pub(super) async fn locate(&self, location: &RequestedLocation) -> Result<String> {
+        match (&location.workspace, &location.directory) {
+            (Some(_), _) => Err(Error::invalid(WORKSPACE, NO_WORKSPACES)),
+            (None, Some(directory)) => self.resolve(&directory.path).await,
+            (None, None) => text(&self.root),
+        }
+    }
+
+    /// Whether callers may work in a directory that the agent names.
+    pub(super) async fn is_open(&self, directory: &str) -> bool {
+        self.resolve(directory).await.is_ok_and(|found| found == directory)
     }
 
     /// Fails if an admitted directory is not there any more, or leads elsewhere by now.

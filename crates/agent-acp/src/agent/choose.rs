@@ -1,5 +1,5 @@
-//! The mode and the model of a turn: those that its message names, else the configured ones, else those that the agent gave the
-//! session when it was opened.
+//! The mode, the model and the other options of a turn: those that its message names, else the configured ones, else those that the
+//! agent gave the session when it was opened.
 //!
 //! They are set before each turn, so that a session never keeps the choice of an earlier message.
 
@@ -42,12 +42,49 @@ impl Defaults {
 impl AcpAgent {
     /// The default mode and model of a turn: used if its message chooses none.
     pub(super) fn defaults_of(&self, session: &SessionFacts) -> Chosen {
-        let Chosen { mode, model } = self.defaults.of(session);
-        Chosen { mode: self.config.mode.clone().or(mode), model: self.config.model.clone().or(model) }
+        let Chosen { mode, model, options } = self.defaults.of(session);
+        let (own_mode, own_model) = (self.config.mode.clone(), self.config.model.clone());
+        Chosen { mode: own_mode.or(mode), model: own_model.or(model), options }
     }
 
-    /// Sets the mode and the model of the next turn.
+    /// Sets the mode, the model and the other options of the next turn.
     pub(super) async fn choose(
+        &self,
+        connection: &Connection,
+        session: &str,
+        options: &PromptOptions,
+    ) -> Result<()> {
+        self.choose_roles(connection, session, options).await?;
+        self.choose_options(connection, session, options).await
+    }
+
+    /// An option that no message chose is left as it is: the agent may have changed it by itself, or by a command.
+    async fn choose_options(
+        &self,
+        connection: &Connection,
+        session: &str,
+        options: &PromptOptions,
+    ) -> Result<()> {
+        let Some(facts) = connection.facts(session) else { return Ok(()) };
+        let defaults = self.defaults_of(&facts).options;
+        for id in facts.chosen_options.iter().filter(|id| !options.config.contains_key(*id)) {
+            // What the agent no longer offers cannot be set back.
+            if let Some(value) = defaults.get(id).filter(|value| facts.check_option(id, value).is_ok()) {
+                set_option(connection, session, id, value).await?;
+            }
+            connection.note_option(session, id, false);
+        }
+        for (id, value) in &options.config {
+            // Setting one option may change another.
+            let Some(facts) = connection.facts(session) else { return Ok(()) };
+            facts.check_option(id, value)?;
+            connection.note_option(session, id, true);
+            set_option(connection, session, id, value).await?;
+        }
+        Ok(())
+    }
+
+    async fn choose_roles(
         &self,
         connection: &Connection,
         session: &str,
@@ -93,7 +130,7 @@ impl AcpAgent {
         Ok(())
     }
 
-    /// Refuses a mode or a model that the agent is known to lack. What the agent offers may differ between directories, and its modes
+    /// Refuses a mode, a model or an option that the agent is known to lack. What the agent offers may differ between directories, and its modes
     /// between models: if nothing is known of those of the turn, the turn finds out.
     pub(super) fn check_known(
         &self,
@@ -125,6 +162,12 @@ impl AcpAgent {
                 return Err(Error::invalid(field, redact::cut(&text)));
             }
         }
+        // With another model, the agent may offer other options.
+        if self.model_of_turn(options, known).as_deref() == known.current(Role::Model) {
+            for (id, value) in &options.config {
+                known.check_option(id, value)?;
+            }
+        }
         Ok(())
     }
 
@@ -135,8 +178,24 @@ impl AcpAgent {
     }
 }
 
+async fn set_option(connection: &Connection, session: &str, id: &str, value: &str) -> Result<()> {
+    let facts = connection.facts(session);
+    let is_set = |facts: SessionFacts| {
+        facts.config_options.iter().any(|option| option.id == id && option.current_value == value)
+    };
+    if facts.is_some_and(is_set) {
+        return Ok(());
+    }
+    let what = || redact::cut(&format!("set the option `{id}` to `{value}`"));
+    connection.set_config_option(session, id, value).await.map_err(|cause| cause.into_error(&what()))
+}
+
 /// Refuses what callers may not choose.
-pub(super) fn refuse_pinned(options: &PromptOptions, pinned: &[Role]) -> Result<()> {
+pub(super) fn refuse_pinned(options: &PromptOptions, pinned: &[Role], pins_config: bool) -> Result<()> {
+    if pins_config && !options.config.is_empty() {
+        let text = "This gateway does not let callers choose options of the agent; leave this field out.";
+        return Err(Error::invalid("metadata.shared.config", text));
+    }
     for role in pinned {
         let is_named = match role {
             Role::Mode => options.mode.is_some(),

@@ -1,4 +1,5 @@
 mod choices;
+mod keep;
 mod sessions;
 mod turns;
 

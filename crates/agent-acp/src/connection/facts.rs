@@ -1,11 +1,16 @@
 //! What is known about a session beside its turns.
 
-use longshore_model::{Choice, ChoiceList, Choices, SessionOption};
+use std::collections::{BTreeMap, BTreeSet};
+
+use longshore_model::{Choice, ChoiceList, Choices, Error, Result, SessionOption, redact};
 
 use crate::schema::{
     self, Command, ConfigChoice, ConfigOption, Mode, Model, Models, Modes, SessionAnswer, Update,
 };
 use crate::translate::SessionTotals;
+
+/// The longest id of an option in an error, in characters.
+const MAX_ID: usize = 128;
 
 /// What can be chosen for each turn of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,11 +28,13 @@ impl Role {
     }
 }
 
-/// A mode and a model. `None`: the agent has no choice, or does not say which it made.
+/// A mode, a model and values of other options. `None`: the agent has no choice, or does not say which it made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Chosen {
     pub mode: Option<String>,
     pub model: Option<String>,
+    /// By the ids of the options.
+    pub options: BTreeMap<String, String>,
 }
 
 impl Chosen {
@@ -48,8 +55,10 @@ pub struct SessionFacts {
     pub models: Option<Models>,
     pub config_options: Vec<ConfigOption>,
     pub commands: Vec<Command>,
-    /// The mode and the model of the session when it was opened, before anybody chose others.
+    /// What the session had when it was opened, before anybody chose something else.
     pub initial: Chosen,
+    /// The options whose value a message chose.
+    pub chosen_options: BTreeSet<String>,
     pub title: Option<String>,
     pub totals: SessionTotals,
 }
@@ -63,6 +72,7 @@ impl SessionFacts {
             config_options: Vec::new(),
             commands: Vec::new(),
             initial: Chosen::default(),
+            chosen_options: BTreeSet::new(),
             title: None,
             totals,
         }
@@ -99,7 +109,9 @@ impl SessionFacts {
             self.config_options = answer.config_options;
         }
         let current = |role| self.current(role).filter(|word| !word.is_empty()).map(str::to_owned);
-        self.initial = Chosen { mode: current(Role::Mode), model: current(Role::Model) };
+        let options = self.other_options().map(|option| (option.id.clone(), option.current_value.clone()));
+        self.initial =
+            Chosen { mode: current(Role::Mode), model: current(Role::Model), options: options.collect() };
     }
 
     /// The agent has set or changed its config options. The options for the mode and the model then replace the agent's own lists
@@ -154,6 +166,38 @@ impl SessionFacts {
         }
     }
 
+    /// The config options besides those for the mode and the model.
+    pub fn other_options(&self) -> impl Iterator<Item = &ConfigOption> {
+        let roles =
+            [Role::Mode, Role::Model].map(|role| self.option_for(role).map(|option| option.id.as_str()));
+        self.config_options.iter().filter(move |option| !roles.contains(&Some(option.id.as_str())))
+    }
+
+    /// Refuses a value that the agent does not offer for an option, with a list of what it offers.
+    pub fn check_option(&self, id: &str, value: &str) -> Result<()> {
+        let refusal = |text: &str| {
+            let field = format!("metadata.shared.config.{}", redact::cut_at(id, MAX_ID));
+            Err(Error::invalid(field, redact::cut(text)))
+        };
+        let is_it = |role: &Role| self.option_for(*role).is_some_and(|option| option.id == id);
+        if let Some(role) = [Role::Mode, Role::Model].into_iter().find(is_it) {
+            let what = role.as_str();
+            return refusal(&format!("A message chooses the {what} by metadata.shared.{what}."));
+        }
+        let Some(option) = self.other_options().find(|option| option.id == id) else {
+            let ids: Vec<&str> = self.other_options().map(|option| option.id.as_str()).collect();
+            return refusal(&match ids.as_slice() {
+                [] => "The agent offers no options; leave this field out.".to_owned(),
+                ids => format!("The agent has no option `{id}`. Choose one of: {}.", ids.join(", ")),
+            });
+        };
+        if option.choices.is_empty() || option.choices.iter().any(|choice| choice.value == value) {
+            return Ok(());
+        }
+        let values: Vec<&str> = option.choices.iter().map(|choice| choice.value.as_str()).collect();
+        refusal(&format!("The option `{id}` has no value `{value}`. Choose one of: {}.", values.join(", ")))
+    }
+
     /// The config option that has this role.
     pub fn option_for(&self, role: Role) -> Option<&ConfigOption> {
         schema::option_for(&self.config_options, role.as_str())
@@ -185,20 +229,19 @@ impl SessionFacts {
         if own.is_empty() { self.option_for(role).map(choices_of).unwrap_or_default() } else { own }
     }
 
-    /// Everything that the agent offers in this session. `defaults`: the mode and the model of a turn if its message chooses none.
+    /// Everything that the agent offers in this session. `defaults`: what a turn has if its message chooses nothing.
     pub fn offered(&self, defaults: &Chosen) -> Choices {
         let list =
             |role| ChoiceList { default: defaults.get(role).map(str::to_owned), choices: self.choices(role) };
-        let roles =
-            [Role::Mode, Role::Model].map(|role| self.option_for(role).map(|option| option.id.as_str()));
-        let others = self.config_options.iter().filter(|option| !roles.contains(&Some(option.id.as_str())));
         let command = |command: &Command| choice(&command.name, "", Some(&command.description));
         Choices {
             modes: list(Role::Mode),
             models: list(Role::Model),
-            options: others
+            options: self
+                .other_options()
                 .map(|option| SessionOption {
                     option: choice(&option.id, &option.name, None),
+                    default: defaults.options.get(&option.id).filter(|value| !value.is_empty()).cloned(),
                     choices: choices_of(option),
                 })
                 .collect(),

@@ -161,6 +161,27 @@ impl Connection {
         closed.map(drop)
     }
 
+    /// Deletes a session for good.
+    pub async fn delete_session(&self, session: &str) -> Result<(), CallError> {
+        self.require("session/delete", "a way to delete sessions")?;
+        // Forgotten at once: nothing can be prompted in a session that is being deleted.
+        let route = {
+            let mut state = self.lock();
+            match state.sessions.remove(session) {
+                Some(busy) if !matches!(busy.phase, Phase::Idle) => {
+                    state.sessions.insert(session.to_owned(), busy);
+                    return Err(CallError::Busy);
+                }
+                route => route,
+            }
+        };
+        let deleted = self.call("session/delete", &json!({"sessionId": session}), self.0.limits.call).await;
+        if let (Err(_), Some(route)) = (&deleted, route) {
+            self.lock().sessions.entry(session.to_owned()).or_insert(route);
+        }
+        deleted.map(drop)
+    }
+
     /// Whether the agent advertises a method and was not found to lack it.
     pub fn offers(&self, method: &str) -> bool {
         self.lock().offers(method)

@@ -18,7 +18,7 @@ pub enum Update {
     ToolCall(Box<ToolUpdate>),
     /// A tool call changed. The call may not have been announced.
     ToolCallUpdate(Box<ToolUpdate>),
-    Plan(Vec<PlanEntry>),
+    Plan(Plan),
     Commands(Vec<Command>),
     Mode(String),
     ConfigOptions(Vec<ConfigOption>),
@@ -47,8 +47,6 @@ impl Update {
         #[derive(Deserialize, Default)]
         #[serde(rename_all = "camelCase", default)]
         struct Others {
-            #[serde(deserialize_with = "list")]
-            entries: Vec<PlanEntry>,
             #[serde(deserialize_with = "choices")]
             available_commands: Vec<Command>,
             #[serde(deserialize_with = "or_default")]
@@ -70,7 +68,7 @@ impl Update {
                 Self::ToolCallUpdate(read::<Box<ToolUpdate>>(text).filter(|call| !call.id.is_empty())?)
             }
             "usage_update" => Self::Usage(read(text)?),
-            "plan" => Self::Plan(read::<Others>(text)?.entries),
+            "plan" => Self::Plan(read(text)?),
             "available_commands_update" => {
                 let mut commands = read::<Others>(text)?.available_commands;
                 commands.retain(|command| !command.name.is_empty());
@@ -179,8 +177,26 @@ pub struct ToolMeta {
     pub raw: Option<Json>,
 }
 
-/// The longest `_meta` of a tool call that callers get, in bytes. A longer one is left out.
+/// The longest `_meta` that callers get, in bytes. A longer one is left out.
 pub const MAX_META: usize = 4096;
+
+/// A `_meta` for callers. `None`: nothing, or more than [`MAX_META`].
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Meta(pub Option<Json>);
+
+impl<'de> Deserialize<'de> for Meta {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Self::of(&Box::<RawValue>::deserialize(deserializer)?))
+    }
+}
+
+impl Meta {
+    fn of(raw: &RawValue) -> Self {
+        let text = raw.get();
+        let is_shown = text.starts_with('{') && text != "{}" && text.len() <= MAX_META;
+        Self(is_shown.then(|| Json::from_raw(raw)))
+    }
+}
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -203,9 +219,7 @@ impl<'de> Deserialize<'de> for ToolMeta {
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         let known: RawToolMeta = serde_json::from_str(raw.get()).unwrap_or_default();
         let tool = known.tool_name.or(known.claude_code.tool_name).filter(|name| !name.is_empty());
-        let text = raw.get();
-        let is_shown = text.starts_with('{') && text != "{}" && text.len() <= MAX_META;
-        Ok(Self { tool, raw: is_shown.then(|| Json::from_raw(&raw)) })
+        Ok(Self { tool, raw: Meta::of(&raw).0 })
     }
 }
 
@@ -232,6 +246,16 @@ pub struct Location {
     pub path: String,
     #[serde(default, deserialize_with = "or_default")]
     pub line: Option<u64>,
+}
+
+/// The steps that the agent plans.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Plan {
+    #[serde(deserialize_with = "list")]
+    pub entries: Vec<PlanEntry>,
+    #[serde(rename = "_meta", deserialize_with = "or_default")]
+    pub meta: Meta,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize, serde::Serialize)]

@@ -343,7 +343,8 @@ fn usage_is_that_of_the_turn_wherever_the_agent_reports_it() {
 #[test]
 fn files_links_and_plans_are_reported_once() {
     let chunk = |content: Value| json!({"sessionUpdate": "agent_message_chunk", "content": content});
-    let plan = json!({"sessionUpdate": "plan", "entries": [{"content": "a", "status": "pending", "priority": "high"}]});
+    let plan = json!({"sessionUpdate": "plan", "entries": [{"content": "a", "status": "pending", "priority": "high"}],
+        "_meta": {"effect": 7}});
     let mut translator = translator();
     for value in [
         chunk(json!({"type": "image", "mimeType": "image/png", "data": "cG5n", "uri": "file:///x/a.png"})),
@@ -369,7 +370,7 @@ fn files_links_and_plans_are_reported_once() {
     );
     assert_eq!(lines(&events[2..3]), ["text p.b3 \"[x](file:///x)\""]);
     assert!(matches!(&events[3], AgentEvent::Progress(progress) if progress.details.as_ref().unwrap().get()
-        == r#"{"type":"todo","todos":[{"content":"a","status":"pending","priority":"high"}]}"#));
+        == r#"{"type":"todo","todos":[{"content":"a","status":"pending","priority":"high"}],"meta":{"effect":7}}"#));
     assert_eq!(lines(&events[4..]), ["session s Some(\"T\")"]);
 }
 

@@ -69,7 +69,10 @@ pub(crate) struct CallFacts<'a> {
     pub(crate) command: Option<String>,
     /// The directory that the command runs in, if the call names one.
     pub(crate) directory: Option<String>,
+    /// The files of the call, by its locations.
     pub(crate) paths: Vec<String>,
+    /// The file that the input of the call names.
+    pub(crate) input_path: Option<String>,
     pub(crate) diff: Option<String>,
 }
 
@@ -171,20 +174,21 @@ impl Calls {
                 }
                 _ => None,
             });
-        // Each agent has another name for it.
-        let directory = ["cwd", "directory", "workdir", "working_directory", "dir_path"]
-            .iter()
-            .find_map(|name| input.as_ref()?.get(name)?.as_str())
-            .filter(|directory| !directory.is_empty());
+        // Each agent has other names for these.
+        let named = |names: &[&str]| {
+            let text = names.iter().find_map(|name| input.as_ref()?.get(name)?.as_str());
+            text.filter(|text| !text.is_empty()).map(str::to_owned)
+        };
         Some(CallFacts {
             id: &update.id,
             tool: &call.shown.tool,
             is_tool_named: call.is_named,
             kind: call.kind.as_deref(),
             title: update.title.as_deref().or(call.shown.title.as_deref()),
-            directory: directory.map(str::to_owned),
+            directory: named(&["cwd", "directory", "workdir", "working_directory", "dir_path"]),
             command: command.filter(|command| !command.is_empty()),
             paths: call.paths.clone(),
+            input_path: named(&["file_path", "filePath", "absolute_path", "notebook_path", "path"]),
             diff: call.diffs.clone(),
         })
     }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 
-use longshore_engine::port::{Session, WorkspaceContents, WorkspaceSession};
+use longshore_engine::port::{RemovedPlace, RemovedSession, Removes, Session};
 use longshore_model::{
-    ControlResult, Error, ErrorKind, NewWorkspace, NewWorktree, Result, SessionId, WorkspaceId, WorktreeRef,
+    ControlCommand, ControlResult, Error, ErrorKind, NewWorkspace, NewWorktree, Result, SessionId,
+    WorkspaceId, WorktreeRef,
 };
 
 use super::readiness::{Readiness, ReadinessEvents};
@@ -57,8 +58,23 @@ impl OpenCode {
         Ok(ControlResult::Workspace(removed.for_purpose(Purpose::change("remove the workspace"))?))
     }
 
+    /// See [`longshore_engine::port::Control::removes`].
+    pub(super) async fn removed_by(&self, command: &ControlCommand) -> Result<Removes> {
+        Ok(match command {
+            ControlCommand::RemoveWorktree(worktree) | ControlCommand::ResetWorktree(worktree) => {
+                let directory = Some(self.removable_worktree(worktree).await?);
+                Removes::Place(RemovedPlace { directory, sessions: Vec::new() })
+            }
+            ControlCommand::RemoveWorkspace(workspace) => match self.removable_workspace(workspace).await? {
+                Some(place) => Removes::Place(place),
+                None => Removes::Absent(Box::new(ControlResult::Workspace(None))),
+            },
+            _ => Removes::Nothing,
+        })
+    }
+
     /// The sessions that removing a workspace would delete: OpenCode deletes the sessions of the workspace and their descendants.
-    pub(super) async fn removable_workspace(&self, id: &WorkspaceId) -> Result<Option<WorkspaceContents>> {
+    async fn removable_workspace(&self, id: &WorkspaceId) -> Result<Option<RemovedPlace>> {
         let Some(found) = self.own_workspace(id).await? else { return Ok(None) };
         let directory = match found.directory {
             Some(directory) => Some(resolved(&directory).await),
@@ -69,7 +85,7 @@ impl OpenCode {
         let all = self.for_callers.project_sessions(&self.access.root).await;
         let all = all.for_purpose(purpose)?;
         let sessions = inhabitants(&all, id.as_str()).for_purpose(purpose)?;
-        Ok(Some(WorkspaceContents { directory, sessions }))
+        Ok(Some(RemovedPlace { directory, sessions }))
     }
 
     /// Finds an OpenCode workspace that the caller may remove. Only those of this project are searched, because OpenCode
@@ -123,7 +139,7 @@ impl OpenCode {
     }
 
     /// Resolves the directory of a worktree in the same way as the directories of sessions.
-    pub(super) async fn removable_worktree(&self, wanted: &WorktreeRef) -> Result<String> {
+    async fn removable_worktree(&self, wanted: &WorktreeRef) -> Result<String> {
         let listed = self.list_worktrees().await?;
         Ok(resolved(self.access.worktree(wanted, &listed).await?).await)
     }
@@ -181,7 +197,7 @@ async fn resolved(directory: &str) -> String {
 }
 
 /// The sessions of a workspace, and all their descendants.
-fn inhabitants(all: &[api::Session], workspace: &str) -> Result<Vec<WorkspaceSession>, CallError> {
+fn inhabitants(all: &[api::Session], workspace: &str) -> Result<Vec<RemovedSession>, CallError> {
     let mut below: HashMap<&str, Vec<&api::Session>> = HashMap::new();
     for session in all {
         if let Some(parent) = &session.parent {
@@ -201,12 +217,12 @@ fn inhabitants(all: &[api::Session], workspace: &str) -> Result<Vec<WorkspaceSes
 }
 
 /// Fails for an unreadable session, so that no session is overlooked.
-fn inhabitant(session: &api::Session) -> Result<WorkspaceSession, CallError> {
+fn inhabitant(session: &api::Session) -> Result<RemovedSession, CallError> {
     let malformed = |_| CallError::Garbled("a session with a malformed name".to_owned());
     let parent = session.parent.as_deref().map(SessionId::parse).transpose().map_err(malformed)?;
     let directory = session.directory.clone();
     let directory =
         directory.ok_or_else(|| CallError::Garbled("a session without a directory".to_owned()))?;
     let id = SessionId::parse(&session.id).map_err(malformed)?;
-    Ok(WorkspaceSession { session: Session { id, directory }, parent })
+    Ok(RemovedSession { session: Session { id, directory }, parent })
 }

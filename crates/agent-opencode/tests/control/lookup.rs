@@ -21,15 +21,11 @@ async fn a_session_is_found_with_its_parent_and_whether_callers_may_use_its_dire
     let known = |session: &Session| KnownSession {
         session: session.clone(),
         parent: None,
-        workspace: None,
+        is_followed: true,
         is_open: true,
     };
     assert_eq!(fixture.agent.find(&own.id).await.unwrap(), Some(known(&own)));
-    let expected = KnownSession {
-        parent: Some(id("ses_own")),
-        workspace: Some(WorkspaceId::parse("wrk_1").unwrap()),
-        ..known(&below)
-    };
+    let expected = KnownSession { parent: Some(id("ses_own")), is_followed: false, ..known(&below) };
     assert_eq!(fixture.agent.find(&below.id).await.unwrap(), Some(expected));
     let expected = KnownSession { is_open: false, ..known(&away) };
     assert_eq!(fixture.agent.find(&away.id).await.unwrap(), Some(expected));

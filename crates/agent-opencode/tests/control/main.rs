@@ -15,7 +15,7 @@ use longshore_agent_opencode::{
     DirectoryLimits, Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, WATCH_DIRECTORIES,
     Watchdog,
 };
-use longshore_engine::port::{Control, Session, SystemClock};
+use longshore_engine::port::{Control, NativePrompts, Session, SystemClock};
 use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_model::{
     AgentMessageId, ControlCommand, ControlQuery, ControlResult, Error, ErrorKind, PromptOptions, Result,

@@ -1,5 +1,6 @@
 //! Worktrees and workspaces. OpenCode deletes any directory that a request names.
 
+use longshore_engine::port::{RemovedPlace, Removes};
 use longshore_model::{NewWorkspace, NewWorktree, WorktreeRef};
 use longshore_testkit::fake_opencode::{Fault, Gate, WorktreeReport};
 
@@ -51,7 +52,9 @@ async fn a_worktree_is_ready_when_it_is_returned_and_is_reset_and_removed_by_nam
         assert_eq!(fixture.agent.resolve_location(&requested).await.unwrap(), worktree.directory);
         std::fs::write(file("mess"), "").unwrap();
         let named = WorktreeRef::Name(worktree.name.clone());
-        assert_eq!(fixture.agent.worktree(&named).await.unwrap(), worktree.directory);
+        let place = RemovedPlace { directory: Some(worktree.directory.clone()), sessions: Vec::new() };
+        let reset = ControlCommand::ResetWorktree(named.clone());
+        assert_eq!(fixture.agent.removes(&reset).await.unwrap(), Removes::Place(place));
         assert_eq!(
             fixture.run(None, &ControlCommand::ResetWorktree(named)).await.unwrap(),
             ControlResult::Ok(true)
@@ -141,11 +144,8 @@ async fn only_worktrees_of_the_gateways_own_repository_are_removed_or_reset() {
             ControlCommand::ResetWorktree(of_directory(directory)),
         ] {
             assert_eq!(refused_field(fixture.run(None, &command).await), "request.directory", "{directory}");
+            assert_eq!(refused_field(fixture.agent.removes(&command).await), "request.directory");
         }
-        assert_eq!(
-            refused_field(fixture.agent.worktree(&of_directory(directory)).await),
-            "request.directory"
-        );
     }
     let name = |name: &str| WorktreeRef::Name(name.to_owned());
     let of_root = std::path::Path::new(&root).file_name().unwrap().to_str().unwrap();
@@ -314,7 +314,14 @@ async fn all_sessions_that_are_deleted_with_a_workspace_are_found() {
     ] {
         fixture.session_like(beside, &more);
     }
-    let workspace = async |id: &str| fixture.agent.workspace(&WorkspaceId::parse(id).unwrap()).await;
+    let workspace = async |id: &str| {
+        let command = ControlCommand::RemoveWorkspace(WorkspaceId::parse(id).unwrap());
+        fixture.agent.removes(&command).await.map(|removes| match removes {
+            Removes::Place(place) => Some(place),
+            Removes::Absent(result) if *result == ControlResult::Workspace(None) => None,
+            other => panic!("{other:?}"),
+        })
+    };
     let found = workspace("wrk_mine").await.unwrap().expect("the workspace exists");
     assert_eq!(found.directory.as_deref(), Some(directory.as_str()));
     let mut sessions: Vec<_> = found

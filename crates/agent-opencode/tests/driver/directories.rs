@@ -1,6 +1,6 @@
 //! The number of directories that OpenCode has open.
 
-use longshore_engine::port::{Admission, Admitted, Control as _, with_caller};
+use longshore_engine::port::{Admission, Admitted, SessionWatch as _, with_caller};
 use longshore_model::{ErrorKind, Principal};
 use longshore_testkit::fake_opencode::{Fault, Gate, Turn as Script};
 

@@ -1,6 +1,6 @@
 //! Commands of callers without the shell: nothing that a caller sends may run, whatever the template does with it.
 
-use longshore_engine::port::{Control, FileSource, InputFile};
+use longshore_engine::port::{FileSource, InputFile, NativePrompts as _};
 use longshore_model::{ErrorKind, NativePrompt};
 use longshore_testkit::fake_opencode::Command;
 

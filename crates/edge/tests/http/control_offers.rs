@@ -95,7 +95,11 @@ async fn the_extended_card_lists_the_modes_models_and_commands_that_the_agent_ha
     let choices = Choices {
         modes: ChoiceList { default: Some("build".to_owned()), choices: vec![choice("build"), plan] },
         models: ChoiceList::default(),
-        options: vec![SessionOption { option: choice("effort"), choices: vec![choice("low")] }],
+        options: vec![SessionOption {
+            option: choice("effort"),
+            default: None,
+            choices: vec![choice("low")],
+        }],
         commands: vec![
             Choice { description: Some("Reviews.".to_owned()), ..choice("review") },
             choice("init"),

@@ -133,9 +133,7 @@ impl Actor {
         let (bound, permit) = if let Some(bound) = location.bound {
             // Watches the session again: the caller may have claimed it with this very message, or it was unused for so
             // long that it is no longer watched.
-            if let Some(control) = &self.ctx.ports.control {
-                control.watch(vec![bound.session.clone()]);
-            }
+            self.ctx.ports.watch(vec![bound.session.clone()]);
             (bound, None)
         } else {
             // A task without a session does not open one before it may run: a flood of messages must not become a flood
@@ -256,7 +254,9 @@ impl Actor {
                 beginning.bound = self.open_session(directory, Some(session.id), patience).await?;
                 Ok(())
             }
-            ErrorKind::SessionBusy if self.ctx.ports.control.is_some() && !failed.prompting.has_begun() => {
+            ErrorKind::SessionBusy
+                if self.ctx.ports.session_watch().is_some() && !failed.prompting.has_begun() =>
+            {
                 // Gives up the ticket, so that others can go first, above all the turn that blocks the session.
                 *active = None;
                 let since = *beginning.external_since.get_or_insert(tried);

@@ -401,7 +401,10 @@ impl Actor {
         let mut covered = Vec::new();
         for ask in asks {
             let request = self.asks.may_be_approved(ask, are_new);
-            let Some(by) = request.and_then(|request| approval::covering(&kept, request)) else { continue };
+            let Some(by) = request.and_then(|request| approval::covering(&kept, request, &session.directory))
+            else {
+                continue;
+            };
             self.asks.approved(&mut self.writer, &self.owner, ask);
             audit::approval_used(&self.owner, ask, &by, &root);
             covered.push(ask.clone());

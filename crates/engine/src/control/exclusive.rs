@@ -1,30 +1,11 @@
 //! Commands that need a session for themselves: no turn may run when they begin, and none begins meanwhile.
 
-use longshore_model::{ControlCommand, ErrorKind, Result};
+use longshore_model::{ErrorKind, Result};
 
 use crate::control_errors;
 use crate::port::Session;
 use crate::service::Engine;
 use crate::turn_queue::{QueueKey, QueueTicket};
-
-/// Whether this command cannot run during a turn.
-pub(super) fn is_exclusive(command: &ControlCommand) -> bool {
-    match command {
-        ControlCommand::Summarize { .. }
-        | ControlCommand::Revert { .. }
-        | ControlCommand::Unrevert(_)
-        | ControlCommand::Delete(_)
-        | ControlCommand::Shell { .. } => true,
-        ControlCommand::Fork { .. }
-        | ControlCommand::Share(_)
-        | ControlCommand::Unshare(_)
-        | ControlCommand::CreateWorkspace(_)
-        | ControlCommand::RemoveWorkspace(_)
-        | ControlCommand::CreateWorktree(_)
-        | ControlCommand::RemoveWorktree(_)
-        | ControlCommand::ResetWorktree(_) => false,
-    }
-}
 
 impl Engine {
     /// Reserves the session for as long as the ticket is kept. Turns that come meanwhile wait as for another turn. `must_know`:

@@ -224,9 +224,7 @@ impl PendingClaim {
     }
 
     fn watch(self, ctx: &EngineContext) {
-        if let Some(control) = &ctx.ports.control {
-            control.watch(vec![self.session]);
-        }
+        ctx.ports.watch(vec![self.session]);
     }
 
     /// Makes the caller the owner of the session, because its call is done.

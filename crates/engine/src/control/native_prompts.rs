@@ -74,7 +74,9 @@ impl Engine {
             *may_run = caller.may_run;
         }
         let input = prompt.prepare(&self.ctx().config.intake, &session.directory).await?;
-        control.check_native_prompt(&session, &prompt.order, &input, &options).await?;
+        super::native_prompts_of(control)?
+            .check_native_prompt(&session, &prompt.order, &input, &options)
+            .await?;
         let context = self.context_of(owner, id).await?;
         let mut message = Message::new(message, Role::User, prompt.message());
         let reserved = self.reserve(owner, &context, message.weight());
@@ -198,7 +200,8 @@ struct NewPrompt<'a> {
 /// The last message of the agent after this prompt and before the next message of a user.
 fn last_answer(control: &dyn Control, result: ControlResult, prompt: &PromptId) -> Option<StoredMessage> {
     let ControlResult::Messages { items, .. } = result else { return None };
-    let is_prompt = |message: &StoredMessage| control.is_prompt(&message.id, prompt);
+    let native = control.native_prompts()?;
+    let is_prompt = |message: &StoredMessage| native.is_prompt(&message.id, prompt);
     let from = items.iter().position(is_prompt).map_or(0, |found| found + 1);
     let is_from_agent = |message: &StoredMessage| message.role == Role::Agent;
     let mut answers = items.into_iter().skip(from);

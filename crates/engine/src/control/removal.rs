@@ -1,52 +1,33 @@
-//! Checks before a worktree or workspace is removed or reset: no session may be at work there, and no session of another
-//! caller may be deleted with it.
+//! Checks before a command removes or resets a place: no session may be at work there, and no session of another caller may be
+//! deleted with it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use longshore_model::{ControlQuery, ControlResult, Error, ErrorKind, Result, WorkspaceId, WorktreeRef};
+use longshore_model::{ControlQuery, ControlResult, Error, ErrorKind, Result};
 
 use super::guard::Guard;
 use super::listing::Owner;
 use crate::claims::Reservation;
 use crate::control_errors;
-use crate::port::{Control, WorkspaceContents, WorkspaceSession};
+use crate::port::{Control, RemovedPlace, RemovedSession};
 use crate::removals::{Removal, RemovalTarget};
 use crate::service::Engine;
 
-/// A worktree or workspace that is about to be removed or reset. No turn begins there until this is dropped.
+/// A place that is about to be removed or reset. No turn begins there until this is dropped.
 #[derive(Debug)]
 pub(super) struct ClosedToTurns {
     _removal: Removal,
-    /// Keeps other callers from claiming the unowned sessions that are deleted with the workspace.
+    /// Keeps other callers from claiming the unowned sessions that are deleted with the place.
     _reserved: Vec<Reservation>,
 }
 
 impl Engine {
-    /// Keeps new turns out of the worktree. Fails if a turn or a command that needs its session for itself runs there, or
-    /// waits to run there.
-    pub(super) async fn close_worktree(
-        &self,
-        control: &dyn Control,
-        worktree: &WorktreeRef,
-    ) -> Result<ClosedToTurns> {
-        let directory = Some(PathBuf::from(control.worktree(worktree).await?));
-        let removal = self.close(control, RemovalTarget { directory, ..RemovalTarget::default() }).await?;
-        Ok(ClosedToTurns { _removal: removal, _reserved: Vec::new() })
-    }
-
-    /// Like [`Engine::close_worktree`], for a workspace. The agent deletes the sessions of the workspace with it,
-    /// so this also fails if one of these sessions belongs to another caller, or is unowned and the caller may not claim
-    /// it. `None`: there is no such workspace.
-    pub(super) async fn close_workspace(
-        &self,
-        guard: Guard<'_>,
-        workspace: &WorkspaceId,
-    ) -> Result<Option<ClosedToTurns>> {
-        let Some(WorkspaceContents { directory, sessions }) = guard.control.workspace(workspace).await?
-        else {
-            return Ok(None);
-        };
+    /// Keeps new turns out of the place. Fails if a turn or a command that needs its session for itself runs there, or waits to
+    /// run there. Also fails if a session that is deleted with the place belongs to another caller, or is unowned and the caller
+    /// may not claim it.
+    pub(super) async fn close_place(&self, guard: Guard<'_>, place: RemovedPlace) -> Result<ClosedToTurns> {
+        let RemovedPlace { directory, sessions } = place;
         let reserved = guard.reserve_unowned(&sessions).await?;
         let target = RemovalTarget {
             directory: directory.map(PathBuf::from),
@@ -54,7 +35,7 @@ impl Engine {
         };
         let removal = self.close(guard.control, target).await?;
         check_idle(guard.control, &sessions).await?;
-        Ok(Some(ClosedToTurns { _removal: removal, _reserved: reserved }))
+        Ok(ClosedToTurns { _removal: removal, _reserved: reserved })
     }
 
     async fn close(&self, control: &dyn Control, target: RemovalTarget) -> Result<Removal> {
@@ -79,11 +60,11 @@ impl Engine {
 
 impl Guard<'_> {
     /// Reserves the unowned sessions, and refuses if the caller may not delete all of them.
-    async fn reserve_unowned(&self, sessions: &[WorkspaceSession]) -> Result<Vec<Reservation>> {
+    async fn reserve_unowned(&self, sessions: &[RemovedSession]) -> Result<Vec<Reservation>> {
         let parents = sessions.iter().map(|one| (one.session.id.clone(), one.parent.clone()));
         let mut session_tree = self.session_tree(parents.collect()).await?;
         let mut unowned = BTreeSet::new();
-        for WorkspaceSession { session, .. } in sessions {
+        for RemovedSession { session, .. } in sessions {
             match session_tree.owner(&session.id).await? {
                 Owner::Principal(owner) if owner == self.caller.principal => {}
                 Owner::Principal(_) if self.changes_all() => {}
@@ -107,7 +88,7 @@ impl Guard<'_> {
 }
 
 /// Fails if another client of the agent works in one of the sessions.
-async fn check_idle(control: &dyn Control, sessions: &[WorkspaceSession]) -> Result<()> {
+async fn check_idle(control: &dyn Control, sessions: &[RemovedSession]) -> Result<()> {
     let directories: BTreeSet<_> = sessions.iter().map(|one| one.session.directory.as_str()).collect();
     for directory in directories {
         let ControlResult::Statuses(busy) = control.query(directory, None, &ControlQuery::Statuses).await?

@@ -4,14 +4,16 @@ use std::fmt::Debug;
 
 use longshore_model::{
     AgentMessageId, ControlCommand, ControlQuery, ControlResult, NativePrompt, Offers, Part, PromptId,
-    PromptOptions, RequestedLocation, Result, SessionId, Timestamp, WorkspaceId, WorktreeRef,
+    PromptOptions, RequestedLocation, Result, SessionId, Timestamp,
 };
 use tokio::sync::mpsc;
 
 use super::BoxFuture;
 use super::agent::{Input, Session};
 
-/// The control surface of one coding agent. Implementations know no callers: `engine::control` decides beforehand who owns
+/// The control surface of one coding agent: its sessions outside of turns. What only some agents have besides is optional:
+/// [`NativePrompts`] and [`SessionWatch`]. The engine looks at the session of a query or a command, at copies and deletions of
+/// sessions, and at nothing else in it. Implementations know no callers: `engine::control` decides beforehand who owns
 /// a session and who may do what.
 ///
 /// Calls are made for a caller who waits. They fail with the kinds of `Upstream…`, with `SessionNotFound`, and with
@@ -47,11 +49,37 @@ pub trait Control: Send + Sync + Debug {
     /// becomes their owner.
     fn forks<'a>(
         &'a self,
-        session: &'a Session,
-        before: Option<&'a AgentMessageId>,
-        since: Timestamp,
-    ) -> BoxFuture<'a, Result<Vec<Session>>>;
+        _session: &'a Session,
+        _before: Option<&'a AgentMessageId>,
+        _since: Timestamp,
+    ) -> BoxFuture<'a, Result<Vec<Session>>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
 
+    /// The agents and commands that callers may name, at most [`MAX_OFFERS`] of each.
+    fn offers(&self) -> BoxFuture<'_, Result<Offers>> {
+        Box::pin(async { Ok(Offers::default()) })
+    }
+
+    /// `None`: the agent takes messages only, no prompts in a form of its own.
+    fn native_prompts(&self) -> Option<&dyn NativePrompts> {
+        None
+    }
+
+    /// The place that a command removes or resets. No turn begins there meanwhile. Fails with `InvalidParams` for a place that may
+    /// not be removed.
+    fn removes<'a>(&'a self, _command: &'a ControlCommand) -> BoxFuture<'a, Result<Removes>> {
+        Box::pin(async { Ok(Removes::Nothing) })
+    }
+
+    /// `None`: only the gateway starts turns.
+    fn session_watch(&self) -> Option<&dyn SessionWatch> {
+        None
+    }
+}
+
+/// Prompts in the agent's own form.
+pub trait NativePrompts: Send + Sync {
     /// Refuses a native prompt that names a model, a variant, an agent or a command that does not exist. The agent itself
     /// would accept it and fail later. Also refuses a prompt that would read more than callers may see and, unless its
     /// caller may run a shell, a prompt that would run something in one. `input` is its content, checked and ready.
@@ -74,17 +102,10 @@ pub trait Control: Send + Sync + Debug {
 
     /// Whether this message is the prompt.
     fn is_prompt(&self, message: &AgentMessageId, prompt: &PromptId) -> bool;
+}
 
-    /// The directory of a worktree that may be removed or reset. Fails with `InvalidParams` for any other.
-    fn worktree<'a>(&'a self, wanted: &'a WorktreeRef) -> BoxFuture<'a, Result<String>>;
-
-    /// What is deleted with a workspace that may be removed. Fails with `InvalidParams` for one that may not be.
-    /// `None`: the agent has no such workspace.
-    fn workspace<'a>(&'a self, id: &'a WorkspaceId) -> BoxFuture<'a, Result<Option<WorkspaceContents>>>;
-
-    /// The agents and commands that callers may name, at most [`MAX_OFFERS`] of each.
-    fn offers(&self) -> BoxFuture<'_, Result<Offers>>;
-
+/// Turns that other clients of the agent start.
+pub trait SessionWatch: Send + Sync {
     /// Watches these sessions too: a prompt of another client of the agent in them is reported as an [`ExternalTurn`].
     fn watch(&self, sessions: Vec<Session>);
 
@@ -106,25 +127,33 @@ pub struct KnownSession {
     pub session: Session,
     /// The session whose sub-agent this one is.
     pub parent: Option<SessionId>,
-    /// The workspace of the session, if it is in one. The events of such a session are sent only in that workspace, so the gateway
-    /// does not get them.
-    pub workspace: Option<WorkspaceId>,
+    /// The gateway gets the events of the session, so turns can run there.
+    pub is_followed: bool,
     /// The session is in a directory that callers may use.
     pub is_open: bool,
 }
 
-/// A workspace of the agent, and what is deleted with it.
+/// What a command removes or resets.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WorkspaceContents {
-    /// The directory of the workspace, if it is on this machine.
-    pub directory: Option<String>,
-    /// The sessions of the workspace and all their descendants, wherever they are.
-    pub sessions: Vec<WorkspaceSession>,
+pub enum Removes {
+    Nothing,
+    /// The place does not exist: the result of the command, which is not run.
+    Absent(Box<ControlResult>),
+    Place(RemovedPlace),
 }
 
-/// A session that is deleted with a workspace.
+/// A place that a command removes or resets, and what is deleted with it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RemovedPlace {
+    /// The directory of the place, if it is on this machine.
+    pub directory: Option<String>,
+    /// The sessions that are deleted with the place, wherever they are.
+    pub sessions: Vec<RemovedSession>,
+}
+
+/// A session that is deleted with a place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct WorkspaceSession {
+pub struct RemovedSession {
     pub session: Session,
     /// The session whose sub-agent this one is.
     pub parent: Option<SessionId>,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore_engine::{AlwaysScope, AskConfig, EngineConfig};
 use longshore_model::{
-    AgentEvent, Answer, Ask, AskKind, Entry, Error, ErrorKind, InterruptNote, InterruptPhase, Part,
+    Action, AgentEvent, Answer, Ask, AskKind, Entry, Error, ErrorKind, InterruptNote, InterruptPhase, Part,
     PermissionReply, PermissionRequest, Principal, Resolution, Seq, SessionId, TaskEvent, TaskId, TaskState,
 };
 use longshore_testkit::scripted_agent::{StartedTurn, permission};
@@ -24,6 +24,11 @@ fn bash(session: &SessionId, name: &str, commands: &[&str]) -> Ask {
         permission: "bash".to_owned(),
         patterns: commands.iter().map(|command| (*command).to_owned()).collect(),
         always: commands.iter().map(|command| format!("{} *", words(command))).collect(),
+        action: Action {
+            kind: Some("execute".to_owned()),
+            command: Some(commands.join("; ")),
+            ..Action::default()
+        },
     };
     Ask { permission: Some(Box::new(asked)), ..permission(session, name) }
 }
@@ -126,6 +131,14 @@ async fn an_approval_covers_only_its_principal_session_kind_and_patterns() {
     edit.permission.as_mut().unwrap().permission = "edit".to_owned();
     turn.report(AgentEvent::Asked(Box::new(edit))).await;
     is_asked(&h, &alice(), "per_5").await;
+    let mut other_kind = bash(&turn.request.session.id, "per_8", &["rm x"]);
+    other_kind.permission.as_mut().unwrap().action.kind = Some("delete".to_owned());
+    let mut outside = bash(&turn.request.session.id, "per_9", &["rm x"]);
+    outside.permission.as_mut().unwrap().action.paths = vec!["/etc/passwd".to_owned()];
+    for (ask, name) in [(other_kind, "per_8"), (outside, "per_9")] {
+        turn.report(AgentEvent::Asked(Box::new(ask))).await;
+        is_asked(&h, &alice(), name).await;
+    }
     let bob = Principal::new("bob");
     for (caller, context, name) in [(&bob, "c", "per_6"), (&alice(), "other", "per_7")] {
         let (_, turn) = turn_of(&mut h, caller, context, name).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore_engine::{AlwaysScope, AskConfig, DeadlinePolicy, EngineConfig};
 use longshore_model::{
-    AgentEvent, Answer, Ask, AskKind, AskOption, AskOptions, ErrorKind, Json, OptionKind, Part,
+    Action, AgentEvent, Answer, Ask, AskKind, AskOption, AskOptions, ErrorKind, Json, OptionKind, Part,
     PermissionReply, PermissionRequest, RequestId, Resolution, Result, TaskId, TaskState,
 };
 use longshore_testkit::scripted_agent::{StartedTurn, permission};
@@ -34,7 +34,12 @@ fn qwen() -> AskOptions {
 
 async fn ask(turn: &StartedTurn, name: &str, options: AskOptions) {
     let command = || vec!["touch a".to_owned()];
-    let wanted = PermissionRequest { permission: "bash".to_owned(), patterns: command(), always: command() };
+    let wanted = PermissionRequest {
+        permission: "bash".to_owned(),
+        patterns: command(),
+        always: command(),
+        action: Action::default(),
+    };
     let asked =
         Ask { permission: Some(Box::new(wanted)), options, ..permission(&turn.request.session.id, name) };
     turn.report(AgentEvent::Asked(Box::new(asked))).await;

@@ -1,7 +1,7 @@
 //! Sessions that their owners delete.
 
 use longshore_engine::SessionGuard;
-use longshore_model::{Approval, ContextId, ControlResult, Error, ErrorKind, RequestId, TaskState};
+use longshore_model::{Action, Approval, ContextId, ControlResult, Error, ErrorKind, RequestId, TaskState};
 
 use crate::control_stage::{Stage, ada, bob, delete, prompt, queries, ses, stage, without_claim};
 use crate::harness::{alice, message};
@@ -14,6 +14,7 @@ async fn approve(s: &Stage, id: &str, request: &str) {
         request_id: RequestId::parse(request).expect("an id"),
         permission: "bash".to_owned(),
         patterns: vec!["rm *".to_owned()],
+        action: Action::default(),
         at: s.h.engine.now(),
     };
     s.h.store.keep_approval(approval).await.expect("the store is there");

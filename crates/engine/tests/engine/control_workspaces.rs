@@ -1,8 +1,8 @@
 //! A workspace is removed with its sessions: not with those of others, and not while something runs there.
 
 use longshore_engine::SessionGuard;
-use longshore_engine::port::{KnownSession, Session};
-use longshore_model::{ControlResult, ErrorKind, TaskState, WorkspaceId};
+use longshore_engine::port::Session;
+use longshore_model::{ControlResult, ErrorKind, TaskState};
 use longshore_testkit::scripted_control::Call;
 
 use crate::control_stage::{Stage, ada, bob, remove_workspace, ses, share, shell, stage, without_claim};
@@ -21,8 +21,7 @@ fn with_workspace(guard: SessionGuard) -> Stage {
 /// A session in the workspace, optionally with a parent.
 fn inside(s: &Stage, id: &str, parent: Option<&str>) -> Session {
     let session = Session { id: ses(id), directory: "trees/one".to_owned() };
-    let workspace = Some(WorkspaceId::parse("wrk_1").expect("an id"));
-    s.control.add_known(KnownSession { session, parent: parent.map(ses), workspace, is_open: true })
+    s.control.add_to_workspace("wrk_1", session, parent.map(ses))
 }
 
 async fn claim(s: &Stage, owner: &str, session: &Session) {

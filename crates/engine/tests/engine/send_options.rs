@@ -1,5 +1,7 @@
 //! The options of a message: checked before anything is stored, and applied afterwards.
 
+use std::collections::BTreeMap;
+
 use longshore_engine::port::{Input, Session};
 use longshore_model::{
     Error, ErrorKind, ModelName, Part, PartContent, Principal, PromptOptions, SendMessage, SessionId,
@@ -28,6 +30,7 @@ async fn options_reach_the_prompt_and_its_own_task_only() {
     let mut h = start();
     let mut command = message("c", "m1");
     let options = PromptOptions {
+        config: BTreeMap::from([("effort".to_owned(), "max".to_owned())]),
         model: ModelName::parse("a/b"),
         mode: Some("plan".to_owned()),
         agent: Some("plan".to_owned()),

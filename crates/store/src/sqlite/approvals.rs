@@ -5,14 +5,16 @@ use longshore_model::{Approval, ContextId, Error, Principal, RequestId, SessionI
 use rusqlite::{Connection, Row, named_params};
 
 use super::fault::{Fault, Outcome, damaged};
-use super::read::{decode, skip_damaged, text};
+use super::read::{decode, decode_or_default, skip_damaged, text};
 
 pub(super) fn keep(db: &Connection, approval: &Approval) -> Outcome<()> {
-    let Approval { request_id, owner, session, context, permission, patterns, at } = approval;
+    let Approval { request_id, owner, session, context, permission, patterns, action, at } = approval;
     let patterns = serde_json::to_string(patterns).map_err(|cause| Fault(Error::internal(cause)))?;
+    let action = (!action.is_empty()).then(|| serde_json::to_string(action)).transpose();
+    let action = action.map_err(|cause| Fault(Error::internal(cause)))?;
     db.prepare_cached(
-        "INSERT OR REPLACE INTO approvals (owner, request, session, context, permission, patterns, at)
-         VALUES (:owner, :request, :session, :context, :permission, :patterns, :at)",
+        "INSERT OR REPLACE INTO approvals (owner, request, session, context, permission, patterns, at, action)
+         VALUES (:owner, :request, :session, :context, :permission, :patterns, :at, :action)",
     )?
     .execute(named_params! {
         ":owner": owner.as_str(),
@@ -22,6 +24,7 @@ pub(super) fn keep(db: &Connection, approval: &Approval) -> Outcome<()> {
         ":permission": permission,
         ":patterns": patterns,
         ":at": at.0,
+        ":action": action,
     })?;
     db.prepare_cached(
         "DELETE FROM approvals WHERE rowid IN (
@@ -43,7 +46,7 @@ pub(super) fn list(
     session: Option<&SessionId>,
 ) -> Outcome<Vec<Approval>> {
     let mut statement = db.prepare_cached(
-        "SELECT request, session, context, permission, patterns, at FROM approvals
+        "SELECT request, session, context, permission, patterns, at, action FROM approvals
          WHERE owner = :owner AND (:session IS NULL OR session = :session)
          ORDER BY at DESC, request LIMIT :limit",
     )?;
@@ -81,5 +84,6 @@ fn approval(owner: &Principal, row: &Row<'_>) -> Outcome<Approval> {
         permission: text(&what, row, 3)?.to_owned(),
         patterns: decode(&what, row.get_ref(4)?)?,
         at: Timestamp(row.get(5)?),
+        action: decode_or_default(&what, row.get_ref(6)?)?,
     })
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use longshore_engine::port::{MAX_APPROVALS, Retention, Store};
-use longshore_model::{Approval, Principal, TaskState, Timestamp};
+use longshore_model::{Action, Approval, Principal, TaskState, Timestamp};
 
 use super::Fixture;
 use super::make::{
@@ -19,6 +19,12 @@ fn approval(request: &str, session: &str, at: i64) -> Approval {
         context: context_id("c"),
         permission: "bash".to_owned(),
         patterns: vec!["rm *".to_owned(), "\"x\"\n".to_owned()],
+        action: Action {
+            tool: Some("bash".to_owned()),
+            kind: Some("execute".to_owned()),
+            command: Some("rm \"x\"\n".to_owned()),
+            paths: vec!["x".to_owned()],
+        },
         at: Timestamp(at),
     }
 }

@@ -8,10 +8,10 @@ use longshore_engine::port::{
     Session, Store, TurnRecord,
 };
 use longshore_model::{
-    Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, AskOption, AskOptions, BlockKind, Closed, ContextId,
-    Epoch, FileId, Interrupt, Json, Message, MessageId, OptionKind, Parent, Part, PermissionRequest,
-    Principal, PromptId, RequestId, Resolution, Role, Seq, SessionId, StatusUpdate, Task, TaskEvent, TaskId,
-    TaskState, TaskStatus, Timestamp,
+    Action, Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, AskOption, AskOptions, BlockKind, Closed,
+    ContextId, Epoch, FileId, Interrupt, Json, Message, MessageId, OptionKind, Parent, Part,
+    PermissionRequest, Principal, PromptId, RequestId, Resolution, Role, Seq, SessionId, StatusUpdate, Task,
+    TaskEvent, TaskId, TaskState, TaskStatus, Timestamp,
 };
 
 pub fn owner(name: &str) -> Principal {
@@ -181,6 +181,7 @@ pub fn interrupt(task: &str, request: &str) -> Interrupt {
                 permission: "bash".to_owned(),
                 patterns: vec!["ls -l".to_owned()],
                 always: vec!["ls *".to_owned()],
+                action: Action::default(),
             })),
             options: AskOptions::new([AskOption {
                 id: "proceed_once".to_owned(),

@@ -10,6 +10,7 @@ use super::deployment::Deployment;
 use super::{params, skill};
 use crate::card::bindings;
 use crate::extension::{Activated, Exposure, Extension};
+use crate::methods;
 use crate::surface::ProtocolVersion;
 
 /// Who reads a document.
@@ -198,7 +199,7 @@ pub(super) fn declared_extensions(deployment: &Deployment) -> Vec<Extension> {
         | Extension::ArtifactMetadata => true,
         Extension::ThinkingExposure => deployment.exposure != nothing,
         Extension::SessionManagement | Extension::ProviderDiscovery | Extension::WorkspaceControl => {
-            deployment.control
+            deployment.control && methods::all(deployment).any(|method| method.extension == extension)
         }
     };
     Activated::ALL.iter().filter(|extension| is_served(*extension)).collect()

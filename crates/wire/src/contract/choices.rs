@@ -56,8 +56,11 @@ fn choice(Choice { id, name, description: text }: &Choice) -> Value {
     choice
 }
 
-fn option(SessionOption { option, choices }: &SessionOption) -> Value {
+fn option(SessionOption { option, default, choices }: &SessionOption) -> Value {
     let mut shown = choice(option);
+    if let Some(default) = default {
+        shown["default"] = json!(default);
+    }
     shown["choices"] = choices.iter().map(choice).collect();
     shown
 }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::deployment::Deployment;
 use super::environment::Environment;
-use crate::methods::Switch;
+use crate::methods::{self, Switch};
 use crate::names;
 use crate::surface::ProtocolVersion;
 
@@ -78,9 +78,9 @@ fn switched(is_on: bool, toggle: &str) -> Value {
     json!({"enabled": is_on, "availability": availability, "toggle": toggle})
 }
 
-/// The state of a switch. Without control methods the switch is reported as not available.
+/// The state of a switch. Without methods that need it, the switch is reported as not available.
 fn controlled(deployment: &Deployment, switch: Switch) -> Value {
-    if deployment.control {
+    if deployment.control && methods::all(deployment).any(|method| method.switch == Some(switch)) {
         switched(switch.is_on(deployment), switch.toggle())
     } else {
         json!({"enabled": false, "availability": "not_available"})

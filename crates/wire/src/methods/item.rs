@@ -164,5 +164,17 @@ const KEPT_APPROVAL: &[Field] = &[
         FieldType::Texts,
         "What is approved. In a pattern, * is any text and ? is any character.",
     ),
+    sometimes("tool", FieldType::Text, "The agent's name of the tool."),
+    sometimes(
+        "kind",
+        FieldType::Text,
+        "What the tool does, such as execute or edit. The approval covers no other kind.",
+    ),
+    sometimes("command", FieldType::Text, "The command of the action that was approved."),
+    sometimes(
+        "paths",
+        FieldType::Texts,
+        "The files of the action that was approved. Of other files, the approval covers only those in the directory of the session.",
+    ),
     always("approved_at", FieldType::Millis, "When it was approved, in milliseconds since 1970."),
 ];

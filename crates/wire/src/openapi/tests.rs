@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use longshore_model::{
-    Approval, Ask, AskKind, AskOption, AskOptions, ContextId, Entry, Epoch, Error, ErrorKind, Interrupt,
-    Json, Offers, OptionKind, OutputModes, Principal, RequestId, Seq, SessionId, Task, TaskEvent, TaskId,
-    Timestamp,
+    Action, Approval, Ask, AskKind, AskOption, AskOptions, ContextId, Entry, Epoch, Error, ErrorKind,
+    Interrupt, Json, Offers, OptionKind, OutputModes, Principal, RequestId, Seq, SessionId, Task, TaskEvent,
+    TaskId, Timestamp,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
@@ -313,16 +313,24 @@ fn responses_about_asks_fit_their_schemas() {
 
 #[test]
 fn a_list_of_approvals_fits_its_schema() {
-    let approval = Approval {
+    let plain = Approval {
         request_id: RequestId::parse("per_1").unwrap(),
         owner: Principal::new("ada"),
         session: SessionId::parse("ses_1").unwrap(),
         context: ContextId::parse("c").unwrap(),
         permission: "bash".to_owned(),
         patterns: vec!["rm *".to_owned()],
+        action: Action::default(),
         at: Timestamp(1_500),
     };
-    for approvals in [&[approval][..], &[]] {
+    let action = Action {
+        tool: Some("bash".to_owned()),
+        kind: Some("execute".to_owned()),
+        command: Some("rm x".to_owned()),
+        paths: vec!["x".to_owned()],
+    };
+    let told = Approval { action, ..plain.clone() };
+    for approvals in [&[plain, told][..], &[]] {
         let list = v1::extension::approvals(approvals);
         fits(whole(), "ApprovalList", &list).unwrap();
     }

@@ -19,6 +19,7 @@ use longshore_model::{ControlResult, Error, Result, StartedTask};
 use super::items;
 use crate::json::ObjectWriter;
 use crate::methods::{Answer, Method};
+use crate::sessions;
 use crate::spelling::Spelling;
 use crate::surface::ProtocolVersion;
 use crate::v1;
@@ -41,6 +42,12 @@ impl Method {
             }
             (Answer::Item(items::SESSION_SUMMARY), ControlResult::Session(info)) => {
                 session::write_summary(object.key("item"), info);
+            }
+            (Answer::Items(sessions::SESSION), ControlResult::Sessions(listed)) => {
+                object.array("items", listed, sessions::write);
+            }
+            (Answer::Item(sessions::SESSION), ControlResult::Session(info)) => {
+                sessions::write(object.key("item"), info);
             }
             (Answer::Items(items::PLANNED), ControlResult::Todos(todos)) => {
                 session::write_todos(&mut object, todos);

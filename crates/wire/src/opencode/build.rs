@@ -1,6 +1,6 @@
 //! Builds calls from checked parameters.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
     AgentMessageId, AgentPartId, Control, ControlCommand, ControlQuery, ControlRequest, MessageId, ModelName,
@@ -198,6 +198,7 @@ fn order_request(
         options: PromptOptions {
             model: model(request),
             mode: None,
+            config: BTreeMap::new(),
             agent: owned(request, "agent"),
             variant: owned(request, "variant"),
             system: owned(request, "system"),

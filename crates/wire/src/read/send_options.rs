@@ -3,6 +3,8 @@
 //! Options in the request's metadata override those in the message's metadata, field by field. Blank text counts as absent. Both
 //! objects are checked: an error in one is reported even if the other overrides the field.
 
+use std::collections::BTreeMap;
+
 use longshore_model::{
     Delivery, Metadata, ModelName, PromptOptions, PushEvents, PushWord, SendOptions, SessionId,
 };
@@ -11,7 +13,7 @@ use serde_json::value::RawValue;
 use super::id;
 use crate::agent_options;
 use crate::extension::Extension;
-use crate::json::{Fault, Object, Read, list, text};
+use crate::json::{Fault, Object, Read, is_null, list, members, text};
 use crate::names::{AGENT_OBJECT, DIRECTORY, WORKSPACE};
 
 #[cfg(test)]
@@ -19,6 +21,8 @@ mod tests;
 
 /// The longest text of a field. Longer ones are refused, because the gateway stores the text as long as the task.
 const MAX_BYTES: usize = 1024;
+/// How many options of the agent a message may choose.
+const MAX_CONFIG: usize = 32;
 /// The longest system prompt.
 const MAX_SYSTEM_BYTES: usize = 64 * 1024;
 
@@ -107,10 +111,11 @@ impl MetadataOptions {
     }
 
     fn read_shared(&mut self, raw: &RawValue) -> Read<()> {
-        let shared = Object::read(raw, &["session", "model", "mode", "delivery", "push"])?;
+        let shared = Object::read(raw, &["session", "model", "mode", "config", "delivery", "push"])?;
         shared.optional("session", |raw| self.read_session(raw))?;
         self.prompt.model = field(&shared, "model", model)?;
         self.prompt.mode = field(&shared, "mode", line)?;
+        self.prompt.config = shared.optional("config", config)?.unwrap_or_default();
         self.push_events = field(&shared, "push", |raw| {
             field(&Object::read(raw, &["events"])?, "events", |raw| push_events(raw).map(Some))
         })?;
@@ -153,6 +158,23 @@ fn model(raw: &RawValue) -> Read<Option<ModelName>> {
             Err(Fault::new("is required together with providerID: a model is named by both").under("modelID"))
         }
     }
+}
+
+/// Reads an object with the ids of options and their values.
+fn config(raw: &RawValue) -> Read<BTreeMap<String, String>> {
+    let members = members(raw.get())?;
+    if members.len() > MAX_CONFIG {
+        return Err(Fault::new("must have at most 32 members"));
+    }
+    let mut config = BTreeMap::new();
+    for (id, value) in members {
+        if id.len() > MAX_BYTES || id.contains(char::is_control) {
+            return Err(Fault::new("must have names of at most 1024 bytes without control characters"));
+        }
+        let value = if is_null(value) { None } else { line(value).map_err(|fault| fault.under(&id))? };
+        config.extend(value.map(|value| (id, value)));
+    }
+    Ok(config)
 }
 
 fn delivery(word: &str) -> Read<Delivery> {

@@ -1,7 +1,7 @@
 //! Checks that the extensions of the used metadata fields are activated, and encodes the responses of the methods about asks.
 
 use bytes::Bytes;
-use longshore_model::{Approval, Error, ErrorKind, Interrupt, RequestId, Result, SendMessage};
+use longshore_model::{Action, Approval, Error, ErrorKind, Interrupt, RequestId, Result, SendMessage};
 
 use crate::extension::{Activated, Extension, HEADER, listed, naming};
 use crate::json::{ObjectWriter, text_of_list, write_text};
@@ -58,6 +58,15 @@ pub fn approvals(approvals: &[Approval]) -> Bytes {
         item.text("context_id", approval.context.as_str());
         item.text("permission", &approval.permission);
         item.array("patterns", &approval.patterns, |out, pattern| write_text(out, pattern));
+        let Action { tool, kind, command, paths } = &approval.action;
+        for (name, fact) in [("tool", tool), ("kind", kind), ("command", command)] {
+            if let Some(fact) = fact {
+                item.text(name, fact);
+            }
+        }
+        if !paths.is_empty() {
+            item.array("paths", paths, |out, path| write_text(out, path));
+        }
         item.number("approved_at", approval.at.0);
         item.end();
     });

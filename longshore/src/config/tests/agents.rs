@@ -101,7 +101,7 @@ workspace = "."
 auth_method = "login"
 mode = "plan"
 model = "m"
-pin = ["model", "mode"]
+pin = ["model", "mode", "config"]
 idle_stop = 1.5
 client_files = "read-write"
 client_terminals = true
@@ -131,7 +131,7 @@ headers = { Authorization = "Bearer x" }
     assert_eq!((variable(agent, "ABSENT"), variable(agent, "OTHER")), (None, None));
     let options = (agent.auth_method.as_deref(), agent.mode.as_deref(), agent.model.as_deref());
     assert_eq!(options, (Some("login"), Some("plan"), Some("m")));
-    assert_eq!(agent.pinned, [Role::Model, Role::Mode]);
+    assert_eq!((agent.pinned.as_slice(), agent.pins_config), (&[Role::Model, Role::Mode][..], true));
     assert_eq!((agent.client_files, agent.client_terminals), (FileAccess::ReadWrite, true));
     let expected = AgentLimits {
         idle_stop: Some(Duration::from_millis(1500)),
@@ -173,7 +173,7 @@ fn a_wrong_agent_in_the_file_is_refused_with_all_its_problems() {
         ),
         (
             format!("{entry}pin = [\"mode\", \"modell\"]\n"),
-            &["longshore.toml line 1 (agents[0].pin): must be a list of the words mode and model"],
+            &["longshore.toml line 1 (agents[0].pin): must be a list of the words mode, model and config"],
         ),
         ("agents = []\n".to_owned(), &["longshore.toml line 1 (agents): must have one entry"]),
         (

@@ -20,6 +20,7 @@ fn defaults() -> PromptOptions {
     PromptOptions {
         model: ModelName::parse("scripted/scripted"),
         mode: None,
+        config: std::collections::BTreeMap::new(),
         agent: Some("build".to_owned()),
         variant: None,
         system: Some("Be polite.".to_owned()),

@@ -246,3 +246,108 @@ async fn lists_that_are_too_long_are_cut() {
     let facts = stage.agent.facts().unwrap();
     assert_eq!((facts.choices(Role::Mode).len(), facts.choices(Role::Model).len()), (512, 124));
 }
+
+fn config(pairs: &[(&str, &str)]) -> PromptOptions {
+    let config = pairs.iter().map(|(id, value)| ((*id).to_owned(), (*value).to_owned())).collect();
+    PromptOptions { config, ..PromptOptions::default() }
+}
+
+#[tokio::test]
+async fn a_message_chooses_options_and_the_next_one_has_the_agents_own_again() {
+    let mut stage = stage(1);
+    let answer = json!({"sessionId": "s", "configOptions": claude_options("opus", &["default"])});
+    let session = stage.open_with(answer).await;
+    let known = stage.agent.session_choices().unwrap().known().unwrap();
+    assert_eq!(known.options[0].default.as_deref(), Some("low"));
+    let set = "session/set_config_option";
+    for (options, set_up) in [
+        (config(&[]), &[][..]),
+        (config(&[("effort", "low")]), &[]),
+        (config(&[("effort", "max")]), &[(set, "max")]),
+        (config(&[("effort", "max")]), &[]),
+        (config(&[]), &[(set, "low")]),
+        (config(&[]), &[]),
+    ] {
+        stage.run_set_up(&session, options, set_up).await;
+    }
+    let known = stage.agent.session_choices().unwrap().known().unwrap();
+    assert_eq!(known.options[0].default.as_deref(), Some("low"), "the choice was for one message");
+}
+
+#[tokio::test]
+async fn an_option_that_no_message_chose_stays_as_the_agent_set_it() {
+    let mut stage = stage(1);
+    let answer = json!({"sessionId": "s", "configOptions": claude_options("opus", &["default"])});
+    let session = stage.open_with(answer).await;
+    let mut changed = claude_options("opus", &["default"]);
+    changed[2]["currentValue"] = "max".into();
+    let update = json!({"sessionUpdate": "config_option_update", "configOptions": changed});
+    stage.peers[0].update("s", update).await;
+    stage.run_set_up(&session, config(&[]), &[]).await;
+    stage.run_set_up(&session, config(&[]), &[]).await;
+}
+
+#[tokio::test]
+async fn an_unknown_option_is_refused_with_the_list_and_a_pinned_one_without() {
+    let mut stage = stage(1);
+    let unknown = [
+        (config(&[("tone", "dry")]), "tone", "no option `tone`. Choose one of: effort."),
+        (config(&[("effort", "high")]), "effort", "no value `high`. Choose one of: low, max."),
+        (config(&[("mode", "auto")]), "mode", "A message chooses the mode by metadata.shared.mode."),
+    ];
+    // Nothing is known yet: the turn finds out.
+    for (options, ..) in &unknown {
+        stage.admit(options).await.unwrap();
+    }
+    let answer = json!({"sessionId": "s", "configOptions": claude_options("opus", &["default"])});
+    let session = stage.open_with(answer).await;
+    for (options, id, words) in &unknown {
+        let refused = stage.admit(options).await.unwrap_err();
+        assert_eq!(refused.violations()[0].field, format!("metadata.shared.config.{id}"));
+        assert!(refused.message().contains(words), "{refused}");
+        let request = TurnRequest { options: options.clone(), ..request(&session, "hi") };
+        let failed = stage.agent.start_turn(request).await.unwrap_err();
+        assert_eq!(failed.kind(), ErrorKind::InvalidParams);
+    }
+    // With another model, the agent may offer other options.
+    let other = PromptOptions { model: Some(ModelName::plain("haiku")), ..config(&[("tone", "dry")]) };
+    stage.admit(&other).await.unwrap();
+    let pinned = stage_with(0, |config| config.pins_config = true);
+    let refused = pinned.admit(&config(&[("effort", "max")])).await.unwrap_err();
+    assert!(refused.message().contains("does not let callers choose options"), "{refused}");
+}
+
+/// The messages of Claude Agent when its option `effort` was set to `max` and back.
+const RECORDED: &str = include_str!("../../../tests/recordings/claude-options.jsonl");
+
+#[tokio::test]
+async fn the_recorded_options_of_claude_agent_are_offered_chosen_and_set_back() {
+    let recorded: Vec<Value> = RECORDED.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let answer = |at: usize| recorded[at]["message"]["result"].clone();
+    let mut stage = stage(1);
+    let mut opened = answer(1);
+    opened["sessionId"] = "s".into();
+    let session = stage.open_with(opened).await;
+    let known = stage.agent.session_choices().unwrap().known().unwrap();
+    let [effort] = known.options.as_slice() else { panic!("{:?}", known.options) };
+    assert_eq!((effort.option.id.as_str(), effort.default.as_deref()), ("effort", Some("default")));
+    let refused = stage.admit(&config(&[("effort", "none")])).await.unwrap_err();
+    assert!(refused.message().contains("Choose one of: default, low, "), "{refused}");
+    for (options, set, expected) in [(config(&[("effort", "max")]), 2, "max"), (config(&[]), 4, "default")] {
+        let request = TurnRequest { options, ..request(&session, "hi") };
+        let playing = async {
+            let peer = &mut stage.peers[0];
+            let asked = peer.answer("session/set_config_option", answer(set + 1)).await["params"].clone();
+            let recorded = &recorded[set]["message"]["params"];
+            assert_eq!((&asked["configId"], &asked["value"]), (&recorded["configId"], &recorded["value"]));
+            let prompt = peer.get().await;
+            assert_eq!(prompt["method"], "session/prompt");
+            peer.end(&prompt, "end_turn").await;
+        };
+        let (turn, ()) = tokio::join!(stage.agent.start_turn(request), playing);
+        rest(&mut turn.unwrap()).await;
+        let session = stage.agent.facts().unwrap().session.unwrap();
+        let current = session.config_options.iter().find(|option| option.id == "effort").unwrap();
+        assert_eq!(current.current_value, expected);
+    }
+}

@@ -149,6 +149,12 @@ fn request(deployment: &Deployment) -> Value {
             "session": open(json!({"id": reference("Id")})),
             "model": open(json!({"providerID": line, "modelID": line})),
             "mode": line,
+            "config": {
+                "type": "object",
+                "description": "Values for other options that the agent offers, by the id of the option.",
+                "maxProperties": 32,
+                "additionalProperties": line,
+            },
             "delivery": {"enum": Delivery::ALL.map(Delivery::as_str)},
             "push": {
                 "type": "object",

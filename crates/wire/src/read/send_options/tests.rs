@@ -16,7 +16,7 @@ fn sent(request: &str, message: &str) -> Result<SendMessage> {
 type Get = fn(&SendOptions) -> Option<String>;
 
 /// A field: its path, an object in which `@` stands for its value, and how to read the value back.
-const FIELDS: [(&str, &str, Get); 12] = [
+const FIELDS: [(&str, &str, Get); 13] = [
     ("shared.session.id", r#"{"shared":{"session":{"id":@}}}"#, |w| {
         w.session.as_ref().map(ToString::to_string)
     }),
@@ -35,6 +35,9 @@ const FIELDS: [(&str, &str, Get); 12] = [
     }),
     ("shared.model", r#"{"shared":{"model":@}}"#, |w| w.prompt.model.as_ref().map(ToString::to_string)),
     ("shared.mode", r#"{"shared":{"mode":@}}"#, |w| w.prompt.mode.clone()),
+    ("shared.config.effort", r#"{"shared":{"config":{"effort":@}}}"#, |w| {
+        w.prompt.config.get("effort").cloned()
+    }),
 ];
 
 #[test]
@@ -260,5 +263,26 @@ fn push_events_are_all_or_a_list_of_states_in_any_spelling() {
         ("[1]", format!("{field}[0]")),
     ] {
         refused(&events(value), "null", &path);
+    }
+}
+
+#[test]
+fn options_of_the_agent_are_bounded_and_those_of_the_request_win() {
+    let config = |request: &str, message: &str| sent(request, message).map(|sent| sent.options.prompt.config);
+    let both = config(
+        r#"{"shared":{"config":{"effort":"max"}}}"#,
+        r#"{"shared":{"config":{"effort":"low","tone":"dry"}}}"#,
+    );
+    let expected = [("effort", "max"), ("tone", "dry")];
+    assert_eq!(both.unwrap(), expected.map(|(id, value)| (id.to_owned(), value.to_owned())).into());
+    let many: Vec<_> = (0..=super::MAX_CONFIG).map(|number| format!(r#""o{number}":"x""#)).collect();
+    for (config, field) in [
+        (format!("{{{}}}", many.join(",")), "metadata.shared.config"),
+        (r#"["effort"]"#.to_owned(), "metadata.shared.config"),
+        (r#"{"effort":1}"#.to_owned(), "metadata.shared.config.effort"),
+        (r#"{"\u0007":"x"}"#.to_owned(), "metadata.shared.config"),
+    ] {
+        let error = sent(&format!(r#"{{"shared":{{"config":{config}}}}}"#), "null").unwrap_err();
+        assert_eq!(error.violations()[0].field, field);
     }
 }

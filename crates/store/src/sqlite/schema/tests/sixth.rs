@@ -1,7 +1,7 @@
 //! A file of the sixth schema.
 
 use longshore_engine::port::Store;
-use longshore_model::{Approval, AskOptions, Seq, TaskState, Timestamp};
+use longshore_model::{Action, Approval, AskOptions, Seq, TaskState, Timestamp};
 use longshore_testkit::store_suite::make::{
     ada, asking, context_id, interrupt, opens, request_id, session_id, task_id,
 };
@@ -55,6 +55,7 @@ async fn a_file_of_the_sixth_schema_keeps_its_content_and_counts_as_whole() {
         context: context_id("c"),
         permission: "bash".to_owned(),
         patterns: vec!["ls *".to_owned()],
+        action: Action::default(),
         at: Timestamp(3),
     };
     store.keep_approval(approval.clone()).await.unwrap();

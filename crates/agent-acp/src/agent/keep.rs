@@ -1,0 +1,221 @@
+//! Lets callers list, copy, delete and continue the sessions that the agent keeps. Implements
+//! [`longshore_engine::port::Control`].
+//!
+//! ACP has no request for one session, so a session that is not open is searched in the agent's list.
+
+use longshore_engine::port::{BoxFuture, Control, KnownSession, Session, SessionFinder};
+use longshore_engine::to_control_error;
+use longshore_model::{
+    ControlCommand, ControlQuery, ControlResult, Error, ErrorKind, RequestedLocation, Result, SessionId,
+    SessionInfo, SessionQuery,
+};
+
+use super::AcpAgent;
+use super::lease::Lease;
+use crate::connection::CallError;
+use crate::schema::ListedSession;
+
+/// How many pages of the agent's list are read for one call. Sessions on later pages are not found.
+const MAX_PAGES: usize = 100;
+
+/// How many sessions of one page are read.
+const MAX_ON_PAGE: usize = 10_000;
+
+impl Control for AcpAgent {
+    fn resolve_location<'a>(&'a self, location: &'a RequestedLocation) -> BoxFuture<'a, Result<String>> {
+        Box::pin(self.workspace.locate(location))
+    }
+
+    fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<KnownSession>>> {
+        Box::pin(async move {
+            let lease = self.host.lease().await.map_err(to_control_error)?;
+            let Some(found) = self.look_up(&lease, id).await? else { return Ok(None) };
+            let Some(directory) = found.directory else { return Ok(None) };
+            let is_open = self.workspace.is_open(&directory).await;
+            let session = Session { id: id.clone(), directory };
+            Ok(Some(KnownSession { session, parent: None, is_followed: true, is_open }))
+        })
+    }
+
+    fn query<'a>(
+        &'a self,
+        at: &'a str,
+        session: Option<&'a Session>,
+        query: &'a ControlQuery,
+    ) -> BoxFuture<'a, Result<ControlResult>> {
+        Box::pin(async move {
+            let lease = self.host.lease().await.map_err(to_control_error)?;
+            match (query, session) {
+                (ControlQuery::Sessions(query), _) => {
+                    Ok(ControlResult::Sessions(self.listed(&lease, at, query).await?))
+                }
+                (ControlQuery::Session(id), Some(session)) => {
+                    let known = match self.look_up(&lease, id).await {
+                        // An agent without a list: the gateway knows the session.
+                        Err(error) if error.kind() == ErrorKind::UnsupportedOperation => None,
+                        known => known?,
+                    };
+                    let info = known.unwrap_or_else(|| info(id.clone(), None, Some(&session.directory)));
+                    Ok(ControlResult::Session(info))
+                }
+                _ => Err(absent()),
+            }
+        })
+    }
+
+    fn run_command<'a>(
+        &'a self,
+        _at: &'a str,
+        session: Option<&'a Session>,
+        command: &'a ControlCommand,
+    ) -> BoxFuture<'a, Result<ControlResult>> {
+        Box::pin(async move {
+            let lease = self.host.lease().await.map_err(to_control_error)?;
+            match (command, session) {
+                (ControlCommand::Fork { before: None, .. }, Some(session)) => {
+                    Ok(ControlResult::Session(self.fork(&lease, session).await?))
+                }
+                (ControlCommand::Delete(id), Some(_)) => {
+                    let deleted = lease.connection().delete_session(id.as_str()).await;
+                    deleted.map_err(|cause| changed(cause, "delete the session"))?;
+                    Ok(ControlResult::Done { session: id.clone(), ok: true, begun: None })
+                }
+                _ => Err(absent()),
+            }
+        })
+    }
+}
+
+impl SessionFinder for AcpAgent {
+    fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
+        Box::pin(async move {
+            let found = match self.find(id).await {
+                // Without a list nobody can say which sessions there are.
+                Err(error) if error.kind() == ErrorKind::UnsupportedOperation => return Ok(None),
+                found => found?,
+            };
+            Ok(found.filter(|known| known.is_open).map(|known| known.session))
+        })
+    }
+}
+
+impl AcpAgent {
+    /// `None`: the agent has no such session.
+    async fn look_up(&self, lease: &Lease, id: &SessionId) -> Result<Option<SessionInfo>> {
+        if let Some(facts) = lease.connection().facts(id.as_str()) {
+            return Ok(Some(info(id.clone(), facts.title.as_deref(), Some(&facts.directory))));
+        }
+        // One agent lists nothing without a directory, and others list only the sessions of the given one.
+        let root = self.workspace.root().to_string_lossy().into_owned();
+        for directory in [Some(root.as_str()), None] {
+            let mut pages = Pages::new(lease, directory);
+            while let Some(page) = pages.next().await? {
+                if let Some(found) = page.into_iter().find(|listed| listed.session_id == id.as_str()) {
+                    return Ok(described(found, directory));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The sessions in a directory, in the agent's order.
+    async fn listed(&self, lease: &Lease, at: &str, query: &SessionQuery) -> Result<Vec<SessionInfo>> {
+        let mut pages = Pages::new(lease, Some(at));
+        let mut found: Vec<SessionInfo> = Vec::new();
+        while let Some(page) = pages.next().await? {
+            let listed = page.into_iter().filter_map(|listed| described(listed, Some(at)));
+            found.extend(listed.filter(|session| session.directory.as_deref() == Some(at)));
+            if found.len() >= query.limit as usize {
+                break;
+            }
+        }
+        found.truncate(query.limit as usize);
+        Ok(found)
+    }
+
+    async fn fork(&self, lease: &Lease, session: &Session) -> Result<SessionInfo> {
+        self.workspace.check_unchanged(&session.directory).await?;
+        let (connection, servers) = (lease.connection(), lease.servers(&self.config.mcp_servers));
+        let forked = connection.fork_session(session.id.as_str(), &session.directory, &servers).await;
+        let forked = forked.map_err(|cause| changed(cause, "copy the session"))?;
+        let id = SessionId::parse(&forked.id).map_err(|cause| {
+            let text = "The agent gave the copy an id that is not valid.";
+            Error::new(ErrorKind::UpstreamPayloadError, text).caused_by(cause)
+        })?;
+        lease.note_opened(id.as_str());
+        lease.trim_sessions();
+        let title = connection.facts(id.as_str()).and_then(|facts| facts.title);
+        Ok(info(id, title.as_deref(), Some(&session.directory)))
+    }
+}
+
+/// The pages of the agent's list of sessions.
+struct Pages<'a> {
+    lease: &'a Lease,
+    directory: Option<&'a str>,
+    read: usize,
+    /// `None`: the next page is the first one.
+    cursor: Option<String>,
+    is_over: bool,
+}
+
+impl<'a> Pages<'a> {
+    fn new(lease: &'a Lease, directory: Option<&'a str>) -> Self {
+        Self { lease, directory, read: 0, cursor: None, is_over: false }
+    }
+
+    async fn next(&mut self) -> Result<Option<Vec<ListedSession>>> {
+        if self.is_over || self.read == MAX_PAGES {
+            return Ok(None);
+        }
+        let cursor = self.cursor.take();
+        let page = self.lease.connection().list_sessions(self.directory, cursor.as_deref()).await;
+        let mut page = page.map_err(|cause| told(cause, "list its sessions"))?;
+        page.sessions.truncate(MAX_ON_PAGE);
+        self.read += 1;
+        // An agent that names the same page again would be asked for ever.
+        self.cursor = page.next_cursor.filter(|next| Some(next) != cursor.as_ref());
+        self.is_over = self.cursor.is_none();
+        Ok(Some(page.sessions))
+    }
+}
+
+/// `directory`: that of an agent that names none. `None` as the result: the id is not valid, so no caller could name the session.
+fn described(listed: ListedSession, directory: Option<&str>) -> Option<SessionInfo> {
+    let ListedSession { session_id, cwd, title, updated_at: _ } = listed;
+    Some(info(SessionId::parse(&session_id).ok()?, title.as_deref(), cwd.as_deref().or(directory)))
+}
+
+fn info(id: SessionId, title: Option<&str>, directory: Option<&str>) -> SessionInfo {
+    SessionInfo {
+        id,
+        title: title.unwrap_or_default().to_owned(),
+        project: None,
+        directory: directory.map(str::to_owned),
+        parent: None,
+        workspace: None,
+        version: None,
+        share_url: None,
+        revert: None,
+        created: None,
+        updated: None,
+    }
+}
+
+/// The error of a request that changes something. If the answer was lost, the agent may have carried it out.
+fn changed(cause: CallError, what: &str) -> Error {
+    let is_lost = matches!(cause, CallError::TimedOut { .. } | CallError::Closed(_) | CallError::Unreadable);
+    let error = told(cause, what);
+    if is_lost { error.mark_maybe_applied() } else { error }
+}
+
+/// The error for callers. A method that is advertised and missing is as absent as one that is not advertised.
+fn told(cause: CallError, what: &str) -> Error {
+    let is_absent = cause.is_method_absent();
+    let error = to_control_error(cause.into_error(what));
+    if is_absent { error.with_kind(ErrorKind::UnsupportedOperation) } else { error }
+}
+
+fn absent() -> Error {
+    Error::new(ErrorKind::UnsupportedOperation, "This agent has no such method.")
+}
