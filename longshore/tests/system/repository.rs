@@ -31,6 +31,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "longshore-push",
         &["longshore-engine", "longshore-meter", "longshore-model", "longshore-outbound", "longshore-wire"],
     ),
+    ("longshore-peers", &["longshore-engine", "longshore-model"]),
     // The demo model needs only the task tracker of the engine.
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),
