@@ -32,6 +32,8 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         &["longshore-engine", "longshore-meter", "longshore-model", "longshore-outbound", "longshore-wire"],
     ),
     ("longshore-peers", &["longshore-engine", "longshore-model"]),
+    // The only crate that knows MCP.
+    ("longshore-mcp", &["longshore-engine", "longshore-model", "longshore-peers"]),
     // The demo model needs only the task tracker of the engine.
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),
