@@ -347,6 +347,7 @@ fn rules(plan: &Plan) -> PromptRules {
         system: plan.system.clone(),
         variant: plan.variant.clone(),
         model: plan.model.as_deref().and_then(ModelName::parse),
+        ..PromptOptions::default()
     };
     PromptRules {
         defaults,

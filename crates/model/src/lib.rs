@@ -17,6 +17,7 @@ pub mod command;
 pub mod control;
 pub mod error;
 pub mod event;
+pub mod hops;
 pub mod id;
 pub mod interrupt;
 pub mod json;
@@ -55,6 +56,7 @@ pub use control::{
 };
 pub use error::{Error, ErrorKind, FieldViolation, Origin, Retry};
 pub use event::{Entry, StatusUpdate, TaskEvent};
+pub use hops::{Hop, Hops, MAX_HOPS};
 pub use id::{
     AgentMessageId, AgentPartId, ArtifactId, ContextId, Epoch, EventId, FileId, IdError, MessageId,
     Principal, PromptId, PushConfigId, RequestId, Seq, SessionId, TaskId, WorkspaceId,

@@ -5,7 +5,7 @@
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, AskOption, AskOptions, BlockKind, Closed, ContextId,
-    Cost, Expired, Interrupt, InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, ModelName,
+    Cost, Expired, Hops, Interrupt, InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, ModelName,
     NativePrompt, NativePromptPart, Notes, OptionKind, OutputModes, Parent, Part, PartContent,
     PermissionReply, Principal, Progress, ProgressKind, PromptId, PromptOptions, Question, RequestId,
     Resolution, Role, SessionId, SessionNote, StatusUpdate, Subtask, TaskEvent, TaskId, TaskOptions,
@@ -327,7 +327,14 @@ pub fn output_modes() -> impl Strategy<Value = OutputModes> {
 
 pub fn prompt_options() -> impl Strategy<Value = PromptOptions> {
     (rarely(model_name()), rarely(text()), rarely(text()), rarely(text()), rarely(text())).prop_map(
-        |(model, mode, agent, variant, system)| PromptOptions { model, mode, agent, variant, system },
+        |(model, mode, agent, variant, system)| PromptOptions {
+            model,
+            mode,
+            agent,
+            variant,
+            system,
+            hops: Hops::default(),
+        },
     )
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    AgentMessageId, AgentPartId, Control, ControlCommand, ControlQuery, ControlRequest, MessageId, ModelName,
+    AgentMessageId, AgentPartId, Control, ControlCommand, ControlQuery, ControlRequest, Hops, MessageId, ModelName,
     NativePrompt, NativePromptPart, NativePromptRequest, NewWorkspace, NewWorktree, Page, Part, PartContent,
     PromptOptions, RequestedDirectory, RequestedLocation, SessionId, SessionQuery, ShellCommand, Subtask,
     Timestamp, WorkspaceId, WorktreeRef,
@@ -201,6 +201,7 @@ fn order_request(
             agent: owned(request, "agent"),
             variant: owned(request, "variant"),
             system: owned(request, "system"),
+            hops: Hops::default(),
         },
         message: request.text("messageID").map(|id| MessageId::parse(id).expect(CHECKED)),
     })
