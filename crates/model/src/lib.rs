@@ -35,8 +35,8 @@ pub mod time;
 pub mod trace;
 
 pub use agent_event::{
-    AgentEvent, AgentFile, BlockRef, ChildEvent, ChildStart, FailedCall, Failure, Outcome, RemoteFile,
-    ToolCall, ToolStatus,
+    AgentEvent, AgentFile, BlockRef, CALLER_ARGUMENT, ChildEvent, ChildStart, FailedCall, Failure, Outcome,
+    RemoteFile, ToolCall, ToolStatus,
 };
 pub use approval::{Approval, PermissionRequest};
 pub use artifact::{Artifact, ArtifactUpdate, BlockKind};

@@ -34,6 +34,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ("longshore-peers", &["longshore-engine", "longshore-model"]),
     // The only crate that knows MCP.
     ("longshore-mcp", &["longshore-engine", "longshore-model", "longshore-peers"]),
+    ("longshore-calling", &["longshore-engine", "longshore-mcp", "longshore-model", "longshore-peers"]),
     // The demo model needs only the task tracker of the engine.
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),
@@ -65,6 +66,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         &[
             "longshore-agent-acp",
             "longshore-agent-opencode",
+            "longshore-calling",
             "longshore-client",
             "longshore-demo-model",
             "longshore-edge",
