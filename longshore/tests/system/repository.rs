@@ -31,7 +31,17 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "longshore-push",
         &["longshore-engine", "longshore-meter", "longshore-model", "longshore-outbound", "longshore-wire"],
     ),
-    ("longshore-peers", &["longshore-engine", "longshore-model"]),
+    (
+        "longshore-peers",
+        &[
+            "longshore-client",
+            "longshore-engine",
+            "longshore-meter",
+            "longshore-model",
+            "longshore-outbound",
+            "longshore-wire",
+        ],
+    ),
     // The demo model needs only the task tracker of the engine.
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),
@@ -72,6 +82,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "longshore-model",
             "longshore-otlp",
             "longshore-outbound",
+            "longshore-peers",
             "longshore-push",
             "longshore-seal",
             "longshore-store",
