@@ -28,6 +28,7 @@ pub mod unsupported;
 
 mod callers;
 mod opencode_variables;
+mod peers;
 pub mod paths;
 mod placement;
 mod syntax;

@@ -43,9 +43,22 @@ const DEMO: &str = "demo";
 /// The file that names the store that was used last.
 const STORE_NOTE: &str = "store";
 
+/// The file with the secret from which keys are derived.
+const SECRET: &str = "secret";
+
 /// The files of the directory beside the store. Each is first written to a file with the extension `new`.
-const OWN_FILES: [&str; 9] =
-    [STORE_NOTE, "kind", "workspace", "token", KEYS, "lock", ADDRESS, ".gitignore", acp_upstream::RECORDS];
+const OWN_FILES: [&str; 10] = [
+    STORE_NOTE,
+    "kind",
+    "workspace",
+    "token",
+    KEYS,
+    "lock",
+    ADDRESS,
+    ".gitignore",
+    acp_upstream::RECORDS,
+    SECRET,
+];
 
 /// A data directory that this process holds locked until the value is dropped.
 #[derive(Debug)]
@@ -275,6 +288,22 @@ pub(crate) fn existing_token(path: &Path) -> anyhow::Result<Option<SecretString>
     Ok(token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()).map(Into::into))
 }
 
+/// The secret of a data directory, made on first use. Keys for different purposes are derived from it with different labels.
+pub(crate) fn secret(path: &Path) -> anyhow::Result<[u8; 32]> {
+    let file = path.join(SECRET);
+    if let Some(text) = read(&file)? {
+        let digits = text.trim();
+        let byte = |index: usize| u8::from_str_radix(digits.get(2 * index..2 * index + 2)?, 16).ok();
+        let bytes: Option<Vec<u8>> = (0..32).map(byte).collect();
+        let bytes = bytes.filter(|_| digits.len() == 64).and_then(|bytes| bytes.try_into().ok());
+        return bytes.with_context(|| format!("{} does not hold 64 hexadecimal digits; remove it", file.display()));
+    }
+    let secret: [u8; 32] = rand::random();
+    let text: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    write_private(&file, &text).with_context(|| cannot_write(&file))?;
+    Ok(secret)
+}
+
 /// The keys of a data directory, in a file that only its owner can read.
 #[derive(Debug)]
 pub(crate) struct KeyFile(PathBuf);
@@ -332,10 +361,10 @@ pub(crate) fn owner(path: &Path) -> anyhow::Result<(bool, Option<String>)> {
     Ok((read(&path.join("kind"))?.as_deref() == Some(DEMO), read(&path.join("workspace"))?))
 }
 
-/// Copies the files that identify the owner of a data directory (kind, workspace, token) and the keys of the secrets in its store
-/// to a new one. Missing files are left out.
+/// Copies the files that identify the owner of a data directory (kind, workspace, token), the keys of the secrets in its store, and
+/// the secret to a new one. Missing files are left out.
 pub(crate) fn copy_owner_files(from: &Path, to: &Path) -> anyhow::Result<()> {
-    for name in ["kind", "workspace", TOKEN, KEYS] {
+    for name in ["kind", "workspace", TOKEN, KEYS, SECRET] {
         if let Some(text) = read(&from.join(name))? {
             let file = to.join(name);
             write_private(&file, &text).with_context(|| cannot_write(&file))?;

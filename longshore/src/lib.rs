@@ -21,6 +21,7 @@ mod limits;
 mod listeners;
 mod manual;
 mod output;
+mod peers;
 mod push;
 mod push_commands;
 mod receivers;

@@ -44,6 +44,7 @@ impl Setting {
             "card" => Group::Card,
             "environment" => Group::Environment,
             "log" | "metrics" | "trace" => Group::Log,
+            "peers" | "calls" => Group::Peers,
             "client" => Group::Client,
             section => unreachable!("the section {section} has no group"),
         }
@@ -78,11 +79,12 @@ pub enum Group {
     Card,
     Environment,
     Log,
+    Peers,
     Client,
 }
 
 impl Group {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Listener,
         Self::Auth,
         Self::Agent,
@@ -97,6 +99,7 @@ impl Group {
         Self::Card,
         Self::Environment,
         Self::Log,
+        Self::Peers,
         Self::Client,
     ];
 
@@ -116,6 +119,7 @@ impl Group {
             Self::Card => "Agent card",
             Self::Environment => "Where the agent works (declared to callers, not enforced)",
             Self::Log => "Log, metrics and traces",
+            Self::Peers => "Agents that the agent may call",
             Self::Client => "Calls of other agents",
         }
     }
@@ -175,6 +179,8 @@ pub enum Kind {
     Credentials,
     /// A preset or a command line; an array of tables in the file.
     Agents,
+    /// A list of agents that may be called: JSON in the environment, an array of tables in the file.
+    Peers,
 }
 
 impl Kind {
@@ -218,6 +224,7 @@ impl Kind {
             Self::Switch => "true or false".into(),
             Self::Credentials => "a list of credentials".into(),
             Self::Agents => "a preset or a command line; in the file, one [[agents]] table".into(),
+            Self::Peers => "a list of agents".into(),
         }
     }
 
@@ -239,7 +246,7 @@ impl Kind {
             Self::Choice(_) => "CHOICE",
             Self::Agents => "COMMAND",
             Self::Switch => "true|false",
-            Self::List | Self::Paths | Self::Credentials => "LIST",
+            Self::List | Self::Paths | Self::Credentials | Self::Peers => "LIST",
         }
     }
 

@@ -31,7 +31,17 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         "longshore-push",
         &["longshore-engine", "longshore-meter", "longshore-model", "longshore-outbound", "longshore-wire"],
     ),
-    ("longshore-peers", &["longshore-engine", "longshore-model"]),
+    (
+        "longshore-peers",
+        &[
+            "longshore-client",
+            "longshore-engine",
+            "longshore-meter",
+            "longshore-model",
+            "longshore-outbound",
+            "longshore-wire",
+        ],
+    ),
     // The only crate that knows MCP.
     ("longshore-mcp", &["longshore-engine", "longshore-model", "longshore-peers"]),
     ("longshore-calling", &["longshore-engine", "longshore-mcp", "longshore-model", "longshore-peers"]),
@@ -76,6 +86,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "longshore-model",
             "longshore-otlp",
             "longshore-outbound",
+            "longshore-peers",
             "longshore-push",
             "longshore-seal",
             "longshore-store",
