@@ -47,7 +47,7 @@ const STORE_NOTE: &str = "store";
 const SECRET: &str = "secret";
 
 /// The files of the directory beside the store. Each is first written to a file with the extension `new`.
-const OWN_FILES: [&str; 10] = [
+const OWN_FILES: [&str; 13] = [
     STORE_NOTE,
     "kind",
     "workspace",
@@ -58,6 +58,9 @@ const OWN_FILES: [&str; 10] = [
     ".gitignore",
     acp_upstream::RECORDS,
     SECRET,
+    longshore_calling::SOCKET,
+    longshore_calling::PLUGIN,
+    longshore_calling::CONFIGURATION,
 ];
 
 /// A data directory that this process holds locked until the value is dropped.
@@ -296,7 +299,8 @@ pub(crate) fn secret(path: &Path) -> anyhow::Result<[u8; 32]> {
         let byte = |index: usize| u8::from_str_radix(digits.get(2 * index..2 * index + 2)?, 16).ok();
         let bytes: Option<Vec<u8>> = (0..32).map(byte).collect();
         let bytes = bytes.filter(|_| digits.len() == 64).and_then(|bytes| bytes.try_into().ok());
-        return bytes.with_context(|| format!("{} does not hold 64 hexadecimal digits; remove it", file.display()));
+        return bytes
+            .with_context(|| format!("{} does not hold 64 hexadecimal digits; remove it", file.display()));
     }
     let secret: [u8; 32] = rand::random();
     let text: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -500,6 +504,16 @@ mod tests {
 
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn the_secret_of_a_data_directory_is_private_and_stays_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let made = secret(directory.path()).unwrap();
+        assert_eq!(secret(directory.path()).unwrap(), made);
+        assert_eq!(mode(&directory.path().join(SECRET)), 0o600);
+        std::fs::write(directory.path().join(SECRET), "short").unwrap();
+        assert!(secret(directory.path()).is_err());
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod agents;
 mod attach;
 mod backup;
 mod banner;
+mod calling;
 mod client;
 mod commands;
 mod data_dir;
@@ -20,6 +21,7 @@ mod limited;
 mod limits;
 mod listeners;
 mod manual;
+mod mcp_bridge;
 mod output;
 mod peers;
 mod push;
@@ -34,6 +36,7 @@ mod unix_socket;
 mod upstream;
 mod wire_up;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -55,7 +58,13 @@ pub fn main() -> ExitCode {
     if !cfg!(debug_assertions) {
         limits::refuse_dumps();
     }
-    let error = match run(Cli::parse().command) {
+    // The gateway's agent starts its bridge so. Everybody else's `longshore mcp` has no such variables.
+    let bridge = mcp_bridge::from_environment().filter(|_| std::env::args().skip(1).eq(["mcp"]));
+    let done = match bridge {
+        Some((socket, token)) => serve_bridge(socket, token),
+        None => run(Cli::parse().command),
+    };
+    let error = match done {
         Ok(code) => return code,
         Err(error) => error,
     };
@@ -147,6 +156,16 @@ fn call(command: client::Command) -> anyhow::Result<ExitCode> {
     // A thread may still wait for a line on standard input.
     runtime.shutdown_background();
     Ok(code)
+}
+
+/// Runs the MCP server of the gateway's agent.
+fn serve_bridge(socket: OsString, token: String) -> anyhow::Result<ExitCode> {
+    output::reserve_stdout();
+    let runtime = runtime(1)?;
+    let served = runtime.block_on(mcp_bridge::run(socket, token));
+    // A thread may still wait for a line on standard input.
+    runtime.shutdown_background();
+    served.map(|()| ExitCode::SUCCESS)
 }
 
 fn check_agent(options: &CheckAgent) -> anyhow::Result<ExitCode> {

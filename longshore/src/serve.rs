@@ -76,7 +76,7 @@ async fn run(
             return Ok(ended);
         }
     };
-    let Gateway { edge, mut open, token, peers: _ } = gateway;
+    let Gateway { edge, mut open, token } = gateway;
     let shutdown = CancellationToken::new();
     let listeners = std::mem::take(&mut open.listeners);
     let serving = async {

@@ -15,6 +15,7 @@ use longshore_peers::{CallingAgent, PeerCalls};
 use longshore_store::{DiskRules, Durability, SqliteOptions};
 use secrecy::SecretString;
 
+use crate::calling::Calling;
 use crate::config::credentials::{Credential, Login};
 use crate::config::listen::GrpcPlan;
 use crate::config::plan::{AgentPlan, Asks, Plan, StorePlan};
@@ -42,9 +43,6 @@ pub(crate) struct Gateway {
     pub(crate) open: OpenListeners,
     /// The token that Longshore generated, if no credential was configured.
     pub(crate) token: Option<SecretString>,
-    /// The tools with which the agent calls others. `None`: it may call nobody.
-    #[expect(dead_code, reason = "the MCP server of the agent is not there yet")]
-    pub(crate) peers: Option<PeerCalls>,
 }
 
 /// The parts of a gateway that are built before the agent starts. None of them takes long, so mistakes in the configuration show at
@@ -61,6 +59,8 @@ pub(crate) struct PreparedGateway {
     edge_limits: edge::Limits,
     spans: Arc<dyn Spans>,
     peers: Option<PeerCalls>,
+    /// `None`: the agent calls no peers.
+    calling: Option<Calling>,
     pub(crate) tasks: Tasks,
     /// The tasks that export what the other tasks did. They end last.
     pub(crate) reporting: Tasks,
@@ -93,6 +93,7 @@ pub(crate) async fn prepare(
     };
     let credentials = credentials(plan, token.as_ref())?;
     let (clock, tasks): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Tasks::new());
+    let calling = Calling::prepare(plan, data_dir)?;
     if let Some(files) = open.tls_files.take() {
         tasks.spawn("TLS files", files.follow(signals.reload_on_hangup(), tasks.stopping().clone()));
     }
@@ -112,6 +113,7 @@ pub(crate) async fn prepare(
         edge_limits,
         spans,
         peers,
+        calling,
         tasks,
         reporting,
     })
@@ -120,7 +122,7 @@ pub(crate) async fn prepare(
 impl PreparedGateway {
     /// Starts or attaches to the agent. This may take seconds.
     pub(crate) async fn start_agent(&self, plan: &Plan) -> anyhow::Result<Upstream> {
-        Upstream::start(plan, &self.clock, &self.tasks, &self.metrics).await
+        Upstream::start(plan, &self.clock, &self.tasks, &self.metrics, self.calling.as_ref()).await
     }
 
     /// Adds the engine and the edge, and resumes the tasks that the last run left unfinished.
@@ -191,6 +193,9 @@ impl PreparedGateway {
             if calls > 0 {
                 tracing::info!(calls, "the agent's calls of the last run go on");
             }
+            if let Some(calling) = self.calling {
+                calling.serve(Arc::new(peers.clone()), &self.tasks);
+            }
         }
         engine.begin_store_check();
         engine.start_retention();
@@ -216,7 +221,7 @@ impl PreparedGateway {
             config.grpc_services = Some(Arc::new(grpc_services(grpc).await?));
         }
         config.metrics = self.metrics;
-        Ok(Gateway { edge: Edge::new(engine, config, self.tasks), open: self.open, token: self.token, peers: self.peers })
+        Ok(Gateway { edge: Edge::new(engine, config, self.tasks), open: self.open, token: self.token })
     }
 }
 

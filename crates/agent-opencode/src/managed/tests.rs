@@ -40,6 +40,7 @@ impl Fixture {
             workspace: self.dir.path().join("workspace"),
             env: BTreeMap::from([("FAKE_OPENCODE".into(), words.into())]),
             env_clear: false,
+            configured: None,
             start_timeout: PATIENCE,
         }
     }
