@@ -1,6 +1,7 @@
 //! Agents that call agents: gateway A, whose agent calls the agent behind gateway B.
 
 use longshore_demo_model::DemoModel;
+use longshore_engine::Tasks;
 use longshore_testkit::gateway::{Gateway, Setup, TOKEN};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
@@ -64,25 +65,23 @@ async fn long_other_acp_agents_call_the_agent_behind_another_gateway() {
 async fn long_a_loop_of_agents_ends_with_an_error_that_names_the_chain() {
     // Each gateway must know the other's address before that runs.
     let (to_a, to_b) = (Relay::open().await, Relay::open().await);
-    let start = async |peer: &str, relay: &Relay| {
-        let peers = peers(&[(peer, &relay.url())]);
-        Harness::start(Setup::demo(LONGSHORE).env("LONGSHORE_PEERS", peers)).await
+    let start = async |own: &Relay, peer: &str, other: &Relay| {
+        let setup = Setup::demo(LONGSHORE).flag("--public-url").flag(own.url());
+        Harness::start(setup.env("LONGSHORE_PEERS", peers(&[(peer, &other.url())]))).await
     };
-    let (a, b) = (start("b", &to_b).await, start("a", &to_a).await);
-    let relaying = async { tokio::join!(to_a.relay(a.gateway.url()), to_b.relay(b.gateway.url())) };
-    let calling = async {
-        let back = call("longshore_a2a_call", "a", "scn:text n=1 text=\"the loop is closed\"");
-        let task = a.client.send(&message(&call("longshore_a2a_call", "b", &back))).await;
-        assert_eq!(state_of(&task), "COMPLETED", "{task:#}");
-        let of_b = tasks(&b.client).await;
-        let shown = of_b[0]["artifacts"].to_string();
-        assert!(shown.contains("agents call each other in a loop") && shown.contains(" -> "), "{of_b:#?}");
-        assert_eq!(tasks(&a.client).await.len(), 1, "A refused the call of B");
-    };
-    tokio::select! {
-        _ = relaying => unreachable!("a relay has no end"),
-        () = calling => {}
-    }
+    let (a, b) = (start(&to_a, "b", &to_b).await, start(&to_b, "a", &to_a).await);
+    let tasks_of_relays = Tasks::new();
+    to_a.relay(&a.gateway, &tasks_of_relays);
+    to_b.relay(&b.gateway, &tasks_of_relays);
+
+    let back = call("longshore_a2a_call", "a", "scn:text n=1 text=\"the loop is closed\"");
+    let task = a.client.send(&message(&call("longshore_a2a_call", "b", &back))).await;
+    assert_eq!(state_of(&task), "COMPLETED", "{task:#}");
+    let of_b = tasks(&b.client).await;
+    assert_eq!(of_b.len(), 1, "A called B: {task:#}");
+    let shown = of_b[0]["artifacts"].to_string();
+    assert!(shown.contains("agents call each other in a loop") && shown.contains(" -> "), "{of_b:#?}");
+    assert_eq!(tasks(&a.client).await.len(), 1, "A refused the call of B");
 }
 
 /// The callee's permission is asked on the caller's task and answered there, and the callee's usage is part of the caller's.
@@ -238,13 +237,18 @@ impl Relay {
         format!("http://{}", self.0.local_addr().expect("a listener has an address"))
     }
 
-    /// One connection at a time is enough: a gateway reads one card over it.
-    async fn relay(&self, url: &str) {
-        let address = url.trim_start_matches("http://");
-        loop {
-            let (mut from, _) = self.0.accept().await.expect("a connection");
-            let mut to = TcpStream::connect(address).await.expect("the gateway listens");
-            let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
-        }
+    /// The URL of the gateway is that of the relay. Its own address is in its data directory.
+    fn relay(self, gateway: &Gateway, tasks: &Tasks) {
+        let own = std::fs::read_to_string(gateway.data_dir().join("address")).expect("the gateway runs");
+        let address = own.trim().trim_start_matches("http://").to_owned();
+        let connections = tasks.clone();
+        tasks.spawn("relay", async move {
+            while let Ok((mut from, _)) = self.0.accept().await {
+                let mut to = TcpStream::connect(&address).await.expect("the gateway listens");
+                connections.spawn("relayed connection", async move {
+                    let _ = tokio::io::copy_bidirectional(&mut from, &mut to).await;
+                });
+            }
+        });
     }
 }
