@@ -33,7 +33,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     ("longshore-peers", &["longshore-engine", "longshore-model"]),
     // The only crate that knows MCP.
-    ("longshore-mcp", &["longshore-engine", "longshore-model", "longshore-peers"]),
+    ("longshore-mcp", &["longshore-edge", "longshore-engine", "longshore-model", "longshore-peers"]),
     // The demo model needs only the task tracker of the engine.
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),
@@ -70,6 +70,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "longshore-edge",
             "longshore-engine",
             "longshore-grpc",
+            "longshore-mcp",
             "longshore-meter",
             "longshore-model",
             "longshore-otlp",
