@@ -112,6 +112,12 @@ pub enum Subcommands {
     Asks(client::Asks),
     /// Print the card of an agent. The exit codes are those of `longshore call`.
     Card(client::Card),
+    /// Offer an agent to a program that uses tools over MCP on the standard input and output, such as an editor.
+    ///
+    /// The program starts this command and writes MCP messages, one on each line. They go to the gateway of this directory, or to the
+    /// one at --url: a URL without a path gets /mcp. The gateway may restart meanwhile: messages are sent again for a minute, and a
+    /// tool call that it has received is not made twice. docs/mcp.md has the configuration of an editor.
+    Mcp(client::Mcp),
     /// Open OpenCode's own terminal interface on the OpenCode of the gateway of a directory.
     Attach(DataDirOptions),
     /// Look for what prevents the gateway of a directory from working, and say what to do.

@@ -90,6 +90,10 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
         Subcommands::Call(options) => return call(client::Command::Call(options)),
         Subcommands::Tasks(options) => return call(client::Command::Tasks(options)),
         Subcommands::Asks(options) => return call(client::Command::Asks(options)),
+        Subcommands::Mcp(options) => {
+            output::reserve_stdout();
+            return call(client::Command::Mcp(options));
+        }
         Subcommands::Card(options) => return call(client::Command::Card(options)),
         Subcommands::Doctor(options) => {
             let runtime = runtime(1)?;

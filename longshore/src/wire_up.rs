@@ -220,6 +220,7 @@ impl PreparedGateway {
             config.grpc = Some(&longshore_grpc::Messages);
             config.grpc_services = Some(Arc::new(grpc_services(grpc).await?));
         }
+        config.mcp = plan.listen.mcp.clone().map(|path| (path, Arc::new(longshore_mcp::Http) as _));
         config.metrics = self.metrics;
         Ok(Gateway { edge: Edge::new(engine, config, self.tasks), open: self.open, token: self.token })
     }

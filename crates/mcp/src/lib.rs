@@ -9,9 +9,12 @@ mod callers;
 mod catalog;
 mod connection;
 mod fence;
+mod http;
+mod own_agent;
 mod progress;
 mod results;
 mod server;
 
 pub use callers::{CALL_KEY, Callers, IncomingCall};
 pub use connection::serve;
+pub use http::Http;

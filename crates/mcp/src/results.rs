@@ -72,6 +72,9 @@ pub(crate) fn report(report: &CallReport) -> CallToolResult {
         let _ = write!(text, "\n\nThe rest of {} bytes is left out.", report.text.len());
     }
     let resources = resources(report);
+    if !resources.links.is_empty() {
+        let _ = write!(text, "\n\n{}", fenced(&author, &resources.links));
+    }
     if !resources.blocks.is_empty() {
         let _ = write!(
             text,
@@ -157,6 +160,8 @@ struct Resources {
     blocks: Vec<ContentBlock>,
     /// For the structured content.
     names: Vec<Value>,
+    /// The files that are only named, a line for each: some clients do not show links to a model.
+    links: String,
     left_out: usize,
     bytes: usize,
 }
@@ -210,6 +215,8 @@ impl Resources {
                     .with_mime_type(media_type("application/octet-stream")),
             ),
             PartContent::Url(_) => {
+                let plain: String = uri.chars().filter(|c| !c.is_control()).collect();
+                let _ = writeln!(self.links, "{name}: {plain}");
                 let mut link = Resource::new(uri, name);
                 link.mime_type.clone_from(&part.media_type);
                 ContentBlock::resource_link(link)

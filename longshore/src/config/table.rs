@@ -44,6 +44,7 @@ pub const ALL: &[&Setting] = &[
     &UNIX_SOCKET_PRINCIPAL,
     &WEBSOCKET_PATH,
     &WEBSOCKET_IDLE,
+    &MCP_PATH,
     &PUBLIC_URL,
     &ALLOWED_ORIGINS,
     &ALLOWED_HOSTS,

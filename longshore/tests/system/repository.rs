@@ -43,7 +43,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
         ],
     ),
     // The only crate that knows MCP.
-    ("longshore-mcp", &["longshore-engine", "longshore-model", "longshore-peers"]),
+    ("longshore-mcp", &["longshore-edge", "longshore-engine", "longshore-model", "longshore-peers"]),
     ("longshore-calling", &["longshore-engine", "longshore-mcp", "longshore-model", "longshore-peers"]),
     // The demo model needs only the task tracker of the engine.
     ("longshore-demo-model", &["longshore-engine"]),
@@ -82,6 +82,7 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
             "longshore-edge",
             "longshore-engine",
             "longshore-grpc",
+            "longshore-mcp",
             "longshore-meter",
             "longshore-model",
             "longshore-otlp",
