@@ -296,7 +296,8 @@ pub(crate) fn secret(path: &Path) -> anyhow::Result<[u8; 32]> {
         let byte = |index: usize| u8::from_str_radix(digits.get(2 * index..2 * index + 2)?, 16).ok();
         let bytes: Option<Vec<u8>> = (0..32).map(byte).collect();
         let bytes = bytes.filter(|_| digits.len() == 64).and_then(|bytes| bytes.try_into().ok());
-        return bytes.with_context(|| format!("{} does not hold 64 hexadecimal digits; remove it", file.display()));
+        return bytes
+            .with_context(|| format!("{} does not hold 64 hexadecimal digits; remove it", file.display()));
     }
     let secret: [u8; 32] = rand::random();
     let text: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();

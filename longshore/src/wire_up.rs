@@ -187,7 +187,8 @@ impl PreparedGateway {
             ));
         }
         if let Some(peers) = &self.peers {
-            let calls = peers.recover().await.context("cannot go on with the agent's calls of the last run")?;
+            let calls =
+                peers.recover().await.context("cannot go on with the agent's calls of the last run")?;
             if calls > 0 {
                 tracing::info!(calls, "the agent's calls of the last run go on");
             }
@@ -216,7 +217,12 @@ impl PreparedGateway {
             config.grpc_services = Some(Arc::new(grpc_services(grpc).await?));
         }
         config.metrics = self.metrics;
-        Ok(Gateway { edge: Edge::new(engine, config, self.tasks), open: self.open, token: self.token, peers: self.peers })
+        Ok(Gateway {
+            edge: Edge::new(engine, config, self.tasks),
+            open: self.open,
+            token: self.token,
+            peers: self.peers,
+        })
     }
 }
 
