@@ -28,8 +28,8 @@ pub mod unsupported;
 
 mod callers;
 mod opencode_variables;
-mod peers;
 pub mod paths;
+mod peers;
 mod placement;
 mod syntax;
 

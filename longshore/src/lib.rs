@@ -58,13 +58,7 @@ pub fn main() -> ExitCode {
     if !cfg!(debug_assertions) {
         limits::refuse_dumps();
     }
-    // The gateway's agent starts its bridge so. Everybody else's `longshore mcp` has no such variables.
-    let bridge = mcp_bridge::from_environment().filter(|_| std::env::args().skip(1).eq(["mcp"]));
-    let done = match bridge {
-        Some((socket, token)) => serve_bridge(socket, token),
-        None => run(Cli::parse().command),
-    };
-    let error = match done {
+    let error = match run(Cli::parse().command) {
         Ok(code) => return code,
         Err(error) => error,
     };
@@ -92,7 +86,11 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
         Subcommands::Asks(options) => return call(client::Command::Asks(options)),
         Subcommands::Mcp(options) => {
             output::reserve_stdout();
-            return call(client::Command::Mcp(options));
+            // The gateway's agent starts its MCP server so. A URL names another gateway.
+            return match mcp_bridge::from_environment().filter(|_| options.target.url.is_none()) {
+                Some((socket, token)) => serve_bridge(socket, token),
+                None => call(client::Command::Mcp(options)),
+            };
         }
         Subcommands::Card(options) => return call(client::Command::Card(options)),
         Subcommands::Doctor(options) => {
@@ -164,7 +162,6 @@ fn call(command: client::Command) -> anyhow::Result<ExitCode> {
 
 /// Runs the MCP server of the gateway's agent.
 fn serve_bridge(socket: OsString, token: String) -> anyhow::Result<ExitCode> {
-    output::reserve_stdout();
     let runtime = runtime(1)?;
     let served = runtime.block_on(mcp_bridge::run(socket, token));
     // A thread may still wait for a line on standard input.

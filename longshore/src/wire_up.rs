@@ -189,7 +189,8 @@ impl PreparedGateway {
             ));
         }
         if let Some(peers) = &self.peers {
-            let calls = peers.recover().await.context("cannot go on with the agent's calls of the last run")?;
+            let calls =
+                peers.recover().await.context("cannot go on with the agent's calls of the last run")?;
             if calls > 0 {
                 tracing::info!(calls, "the agent's calls of the last run go on");
             }

@@ -140,9 +140,15 @@ impl Client {
             headers.insert(name, settings.extensions.join(", ").parse().map_err(|_| invalid_header())?);
         }
         if let Some(trace) = &settings.trace {
-            let texts = [("traceparent", Some(trace.traceparent())), ("tracestate", trace.tracestate().map(str::to_owned))];
+            let texts = [
+                ("traceparent", Some(trace.traceparent())),
+                ("tracestate", trace.tracestate().map(str::to_owned)),
+            ];
             for (name, text) in texts {
-                headers.extend(text.and_then(|text| text.parse().ok()).map(|value| (HeaderName::from_static(name), value)));
+                headers.extend(
+                    text.and_then(|text| text.parse().ok())
+                        .map(|value| (HeaderName::from_static(name), value)),
+                );
             }
         }
         let http = http::client(&interface.url, &settings)?;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::cell::{Counter, Gauge, Info, Peak, Reading, Total, WhenUsed};
 use crate::histogram::Histogram;
 use crate::label::{
-    AbortOutcome, Answered, Binding, Call, CallOutcome, ClaimOutcome, Fate, Limit, PerLabel, PerMethod,
-    PeerCall, ProtocolVersion, StoreThread, TaskState, TurnState, WhyIgnored,
+    AbortOutcome, Answered, Binding, Call, CallOutcome, ClaimOutcome, Fate, Limit, PeerCall, PerLabel,
+    PerMethod, ProtocolVersion, StoreThread, TaskState, TurnState, WhyIgnored,
 };
 use crate::page::{Family, Metric, Page};
 use crate::process::Process;

@@ -4,13 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, Description, NewSession, Session, SessionChoices, SessionFinder, Turn,
-    TurnRequest, UnfollowedTurns, caller,
+    Admission, Admitted, Agent, BoxFuture, Description, NewSession, Session, SessionChoices, SessionFinder,
+    Turn, TurnRequest, UnfollowedTurns, caller,
 };
 use longshore_engine::queue;
-use longshore_model::{
-    AgentEvent, Answer, Ask, Error, ErrorKind, RequestId, Resolution, Result, Usage,
-};
+use longshore_model::{AgentEvent, Answer, Ask, Error, ErrorKind, RequestId, Resolution, Result, Usage};
 use tokio::sync::mpsc;
 
 use crate::call::{AnswerError, Call, MAX_REPORTS, Report};
@@ -38,7 +36,15 @@ impl CallingAgent {
         // Without an owner there is nobody for whom to call: the engine always names one.
         let Some(owner) = caller() else { return self.agent.start_turn(request).await };
         let ctx = &self.calls.0;
-        let stored = ctx.calls.calls_of(&request.task).await?;
+        let stored = match ctx.calls.calls_of(&request.task).await {
+            Ok(stored) => stored,
+            Err(error) if request.resume.is_some() => return Err(error),
+            // Then only the limit of the calls of a task begins anew.
+            Err(error) => {
+                tracing::warn!(task = %request.task, error = ?error, "the earlier calls of a task could not be read");
+                Vec::new()
+            }
+        };
         let begun = stored.len();
         let (reports, of_calls) = mpsc::channel(MAX_REPORTS);
         let turn = Arc::new(RunningTurn::new(
@@ -56,11 +62,14 @@ impl CallingAgent {
             resumed.asks = resume.open_asks.iter().filter(|ask| is_of_peer(ask)).cloned().collect();
             resume.open_asks.retain(|ask| !is_of_peer(ask));
             for stored in &stored {
-                let Some(record) = Record::read(stored).filter(|record| record.body.turn == request.prompt) else {
+                let Some(record) = Record::read(stored).filter(|record| record.body.turn == request.prompt)
+                else {
                     continue;
                 };
                 resumed.note(&record);
-                if stored.is_open && let Some(call) = self.calls.go_on(stored) {
+                if stored.is_open
+                    && let Some(call) = self.calls.go_on(stored)
+                {
                     resumed.calls.push(call);
                 }
             }
@@ -81,13 +90,16 @@ impl CallingAgent {
         }
         let (events, outer) = queue::channel(MAX_EVENTS);
         let inner = std::mem::replace(&mut started.events, outer);
-        let merging = Merging { calls: self.calls.clone(), turn, events, own: None, of_calls: resumed.usage.clone() };
+        let merging =
+            Merging { calls: self.calls.clone(), turn, events, own: None, of_calls: resumed.usage.clone() };
         ctx.tasks.spawn("peer-calls-of-turn", merging.run(inner, of_calls, resumed));
         Ok(started)
     }
 
     async fn reply_to_peer(&self, call: &str, ask: &Ask, answer: &Answer) -> Result<()> {
-        let not_open = || Error::new(ErrorKind::InterruptNotFound, "The agent that asked no longer waits for an answer.");
+        let not_open = || {
+            Error::new(ErrorKind::InterruptNotFound, "The agent that asked no longer waits for an answer.")
+        };
         let Some(call) = self.calls.0.live().get(call).cloned() else { return Err(not_open()) };
         call.answer(Some(ask.request_id.clone()), answer.clone(), false).await.map_err(|error| match error {
             AnswerError::NotOpen => not_open(),
@@ -200,18 +212,23 @@ struct Merging {
 enum Next {
     /// The engine no longer follows the turn.
     Dropped,
-    FromAgent(Option<AgentEvent>),
-    FromCall(Option<Report>),
+    OfAgent(Option<AgentEvent>),
+    OfCall(Option<Report>),
 }
 
 impl Merging {
-    async fn run(mut self, mut inner: queue::Receiver<AgentEvent>, mut of_calls: mpsc::Receiver<Report>, resumed: Resumed) {
+    async fn run(
+        mut self,
+        mut inner: queue::Receiver<AgentEvent>,
+        mut of_calls: mpsc::Receiver<Report>,
+        resumed: Resumed,
+    ) {
         self.show_resumed(resumed).await;
         loop {
             let next = tokio::select! {
                 () = self.events.closed() => Next::Dropped,
-                event = inner.recv() => Next::FromAgent(event),
-                report = of_calls.recv() => Next::FromCall(report),
+                event = inner.recv() => Next::OfAgent(event),
+                report = of_calls.recv() => Next::OfCall(report),
             };
             match next {
                 Next::Dropped if self.calls.0.tasks.stopping().is_cancelled() => {
@@ -219,16 +236,16 @@ impl Merging {
                     self.calls.0.turns.remove(&self.turn);
                     return;
                 }
-                Next::Dropped | Next::FromAgent(None) => {
+                Next::Dropped | Next::OfAgent(None) => {
                     self.end("The turn ended before the call did.");
                     return;
                 }
-                Next::FromCall(Some(report)) => self.from_call(report).await,
+                Next::OfCall(Some(report)) => self.take_report(report).await,
                 // The turn itself holds a sender.
-                Next::FromCall(None) => {}
-                Next::FromAgent(Some(AgentEvent::Ended(outcome))) => {
+                Next::OfCall(None) => {}
+                Next::OfAgent(Some(AgentEvent::Ended(outcome))) => {
                     while let Ok(report) = of_calls.try_recv() {
-                        self.from_call(report).await;
+                        self.take_report(report).await;
                     }
                     for event in self.end("The turn ended before the call did, and the call was canceled.") {
                         self.send(event).await;
@@ -236,11 +253,11 @@ impl Merging {
                     self.send(AgentEvent::Ended(outcome)).await;
                     return;
                 }
-                Next::FromAgent(Some(AgentEvent::Usage(usage))) => {
+                Next::OfAgent(Some(AgentEvent::Usage(usage))) => {
                     self.own = Some(usage);
                     self.send_usage().await;
                 }
-                Next::FromAgent(Some(event)) => {
+                Next::OfAgent(Some(event)) => {
                     if let AgentEvent::Child { session, .. } = &event {
                         self.calls.0.turns.add(session.clone(), &self.turn);
                     }
@@ -269,7 +286,7 @@ impl Merging {
         }
     }
 
-    async fn from_call(&mut self, report: Report) {
+    async fn take_report(&mut self, report: Report) {
         match report {
             Report::Event(event) => self.send(event).await,
             Report::Usage { call, usage } => {

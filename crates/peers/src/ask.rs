@@ -1,7 +1,7 @@
 //! An ask of a peer as an ask of the calling task, and the answer back. Pure.
 
 use longshore_client::Part;
-use longshore_model::{Answer, Ask, AskKind, AskOptions, Json, RequestId, SessionId};
+use longshore_model::{Answer, Ask, AskKind, Json, RequestId, SessionId};
 use serde_json::{Value, json};
 
 use crate::record::OpenAsk;
@@ -23,11 +23,13 @@ pub(crate) fn of_task(
         kind: if is_permission { AskKind::Permission } else { AskKind::Question },
         session: session.clone(),
         summary,
-        details: Json::from_value(&json!({"peer": peer, "question": remote.question, "peer_request_id": remote.id})),
+        details: Json::from_value(
+            &json!({"peer": peer, "question": remote.question, "peer_request_id": remote.id}),
+        ),
         questions: if is_permission { Vec::new() } else { remote.questions.clone() },
         call,
         permission: None,
-        options: remote.options.clone().unwrap_or_else(AskOptions::default),
+        options: remote.options.clone().unwrap_or_default(),
     }
 }
 
@@ -41,7 +43,9 @@ pub(crate) fn parts(ask: &OpenAsk, answer: &Answer) -> Vec<Part> {
         Answer::RejectQuestion => json!({"reply": "reject"}),
     };
     data["request_id"] = remote.as_str().into();
-    if let Answer::Permission { message: Some(message), .. } | Answer::PermissionOption { message: Some(message), .. } = answer {
+    if let Answer::Permission { message: Some(message), .. }
+    | Answer::PermissionOption { message: Some(message), .. } = answer
+    {
         data["message"] = Value::from(message.as_str());
     }
     vec![Part::data(data)]
@@ -57,7 +61,9 @@ fn words(answer: &Answer) -> String {
         Answer::Question { answers } => {
             answers.iter().map(|answers| answers.join(", ")).collect::<Vec<_>>().join("\n")
         }
-        Answer::RejectQuestion => "The question is not answered. Go on without an answer, or end the task.".to_owned(),
+        Answer::RejectQuestion => {
+            "The question is not answered. Go on without an answer, or end the task.".to_owned()
+        }
     }
 }
 

@@ -13,7 +13,12 @@ pub(crate) fn called(owner: &Principal, task: &TaskId, session: &SessionId, peer
 }
 
 /// `owner` and `task`: `None` if it is not known for which task the agent calls.
-pub(crate) fn refused(caller: Option<(&Principal, &TaskId)>, session: &SessionId, target: &str, reason: &str) {
+pub(crate) fn refused(
+    caller: Option<(&Principal, &TaskId)>,
+    session: &SessionId,
+    target: &str,
+    reason: &str,
+) {
     let (owner, task) = caller.unzip();
     tracing::info!(
         target: TARGET,

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use longshore_model::{Answer, AgentEvent, RequestId, Usage};
+use longshore_model::{AgentEvent, Answer, RequestId, Usage};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +20,10 @@ pub(crate) const MAX_REPORTS: usize = 64;
 pub(crate) enum Report {
     Event(AgentEvent),
     /// All that the call used so far.
-    Usage { call: String, usage: Usage },
+    Usage {
+        call: String,
+        usage: Usage,
+    },
 }
 
 /// An answer to the ask that is open.

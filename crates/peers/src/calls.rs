@@ -15,11 +15,11 @@ use tokio::time::{Instant, timeout_at};
 use crate::audit;
 use crate::call::{AnswerError, Call};
 use crate::config::{Peer, PeersConfig};
-use crate::context::{Context, Ports};
+use crate::context::Context;
 use crate::drive;
 use crate::hops::Identity;
 use crate::place::{Place, words};
-use crate::record::{Body, Record, call_id};
+use crate::record::{Body, End, Ending, Record, call_id};
 use crate::tools::{
     CallHandle, CallKey, CallReport, CallRequest, PeerSummary, Progress, ToolCaller, ToolError, Tools,
 };
@@ -66,16 +66,23 @@ struct Using {
 
 impl PeerCalls {
     pub fn new(parts: PeerParts) -> Self {
-        let PeerParts { config, identity, calls, store, clock, tasks, metrics } = parts;
-        let ports = Ports { calls, store, clock, tasks, metrics };
-        Self(Arc::new(Context::new(&config, identity, ports)))
+        Self(Arc::new(Context::new(parts)))
     }
 
     /// Goes on with the calls that an earlier run of the gateway left open. Those whose task has ended are canceled. Call it once,
     /// after the engine has resumed its tasks.
     pub async fn recover(&self) -> longshore_model::Result<usize> {
-        let open = self.0.calls.open_calls().await?;
-        Ok(open.iter().filter(|stored| self.go_on(stored).is_some()).count())
+        let mut count = 0;
+        for stored in self.0.calls.open_calls().await? {
+            if self.go_on(&stored).is_some() {
+                count += 1;
+            } else if let Some(mut record) = Record::read(&stored) {
+                let reason = "The gateway restarted, and the agent is no longer one that it may call.";
+                record.body.end = Some(End::new(Ending::Unknown, reason));
+                self.0.calls.put_call(record.to_stored()).await?;
+            }
+        }
+        Ok(count)
     }
 
     /// A call that is stored as open, and goes on from here if it does not already. `None`: its record cannot be read, or its peer is
@@ -135,15 +142,7 @@ impl PeerCalls {
         let known = match live {
             Some(call) => Some(Known::Live(call)),
             None if handle.0.len() > MAX_KEY => None,
-            None => {
-                let stored = self.0.calls.call(&handle.0).await.map_err(|error| stored_elsewhere(&error))?;
-                match stored {
-                    // A turn that waits for this call asks for it before the call went on.
-                    Some(stored) if stored.is_open => self.go_on(&stored).map(Known::Live),
-                    Some(stored) => Record::read(&stored).map(|record| Known::Ended(Arc::new(record))),
-                    None => None,
-                }
-            }
+            None => self.stored(&handle.0).await?,
         };
         match known {
             Some(known) if is_own(&known.record()) => Ok(known),
@@ -157,23 +156,32 @@ impl PeerCalls {
         }
     }
 
+    /// A call that is not live, by its id. An open one goes on: its tool may ask for it before the start of the gateway does.
+    async fn stored(&self, id: &str) -> Result<Option<Known>, ToolError> {
+        let stored = self.0.calls.call(id).await.map_err(|error| {
+            ToolError(format!("The gateway cannot read its calls now: {error} Try again."))
+        })?;
+        Ok(match stored {
+            Some(stored) if stored.is_open => self.go_on(&stored).map(Known::Live),
+            Some(stored) => Record::read(&stored).map(|record| Known::Ended(Arc::new(record))),
+            None => None,
+        })
+    }
+
     async fn begin(&self, using: &Using, key: &CallKey, request: &CallRequest) -> Result<Known, ToolError> {
         let id = call_id(&using.turn.task, key);
         let live = self.0.live().get(&id).cloned();
         let known = match live {
             Some(call) => Some(Known::Live(call)),
-            None => {
-                let stored = self.0.calls.call(&id).await.map_err(|error| stored_elsewhere(&error))?;
-                stored.and_then(|stored| match stored.is_open {
-                    true => self.go_on(&stored).map(Known::Live),
-                    false => Record::read(&stored).map(|record| Known::Ended(Arc::new(record))),
-                })
-            }
+            None => self.stored(&id).await?,
         };
         if let Some(known) = known {
             let record = known.record();
-            if record.body.text != request.text || record.body.peer != request.peer.trim() {
-                return Err(ToolError("The key of this call was used for another call before. Call again.".to_owned()));
+            let peer = request.peer.trim();
+            if record.body.text != request.text || !(peer.is_empty() || record.body.peer == peer) {
+                return Err(ToolError(
+                    "The key of this call was used for another call before. Call again.".to_owned(),
+                ));
             }
             return Ok(known);
         }
@@ -181,12 +189,16 @@ impl PeerCalls {
         if request.text.trim().is_empty() || request.text.len() > MAX_TEXT {
             return Err(refuse(format!("The message must not be empty, and have at most {MAX_TEXT} bytes.")));
         }
-        let place = self.0.places.find(&request.peer).map_err(|ToolError(reason)| refuse(reason))?;
-        let hops = self.hops(&using.turn).map_err(refuse)?;
-        let context = match &request.continues {
-            Some(handle) => Some(self.continued(using, handle, &place).await?),
+        let earlier = match &request.continues {
+            Some(handle) => Some(self.known(using, handle).await?.record()),
             None => None,
         };
+        // A call that continues another one need not name its peer.
+        let named = Some(request.peer.trim()).filter(|name| !name.is_empty());
+        let peer = named.or(earlier.as_ref().map(|earlier| earlier.body.peer.as_str())).unwrap_or_default();
+        let place = self.0.places.find(peer).map_err(|ToolError(reason)| refuse(reason))?;
+        let hops = self.hops(&using.turn).map_err(refuse)?;
+        let context = earlier.map(|earlier| continued(&earlier, &place)).transpose().map_err(refuse)?;
         let record = Record {
             id: id.clone(),
             task: using.turn.task.clone(),
@@ -215,7 +227,10 @@ impl PeerCalls {
             if let Some(call) = live.get(&id) {
                 return Ok(Known::Live(Arc::clone(call)));
             }
-            using.turn.begin(&call, self.0.at_once, self.0.per_task).map_err(|full| refuse(self.full(full)))?;
+            using
+                .turn
+                .begin(&call, self.0.at_once, self.0.per_task)
+                .map_err(|full| refuse(self.full(full)))?;
             live.insert(id.clone(), Arc::clone(&call));
         }
         let record = call.record();
@@ -250,22 +265,6 @@ impl PeerCalls {
             ));
         }
         Ok(hops)
-    }
-
-    /// The peer's context of an earlier call.
-    async fn continued(&self, using: &Using, handle: &CallHandle, place: &Place) -> Result<String, ToolError> {
-        let record = self.known(using, handle).await?.record();
-        let refuse = |reason: &str| Err(self.refuse(using, place.name(), reason.to_owned()));
-        if record.body.peer != place.name() {
-            return refuse("The earlier call was to another agent. Continue it with that agent.");
-        }
-        if record.body.end.is_none() {
-            return refuse("The earlier call still runs. Wait for it with a2a_status, or answer what the agent asks with a2a_answer.");
-        }
-        match &record.body.context {
-            Some(context) => Ok(context.clone()),
-            None => refuse("The agent named no context in the earlier call, so it cannot be continued. Make a new call."),
-        }
     }
 
     /// Waits until the call has ended or asks the model, the time is over, or the gateway stops.
@@ -318,10 +317,27 @@ impl Known {
     }
 }
 
+/// The peer's context of an earlier call, or why it cannot be continued.
+fn continued(earlier: &Record, place: &Place) -> Result<String, String> {
+    if earlier.body.peer != place.name() {
+        return Err("The earlier call was to another agent. Continue it with that agent.".to_owned());
+    }
+    if earlier.body.end.is_none() {
+        return Err("The earlier call still runs. Wait for it with a2a_status, or answer what the agent asks with a2a_answer."
+            .to_owned());
+    }
+    earlier.body.context.clone().ok_or_else(|| {
+        "The agent named no context in the earlier call, so it cannot be continued. Make a new call."
+            .to_owned()
+    })
+}
+
 fn report_of(record: &Record, asks_model: bool) -> CallReport {
     let mut state = record.state();
     if let (crate::CallState::Asks { question }, false) = (&mut state, asks_model) {
-        *question = format!("(The user of the task is asked, and not you. Wait for the answer with a2a_status.) {question}");
+        *question = format!(
+            "(The user of the task is asked, and not you. Wait for the answer with a2a_status.) {question}"
+        );
     }
     let end = record.body.end.as_ref();
     CallReport {
@@ -331,10 +347,6 @@ fn report_of(record: &Record, asks_model: bool) -> CallReport {
         text: end.map(|end| end.text.clone()).unwrap_or_default(),
         artifacts: end.map(|end| end.artifacts.clone()).unwrap_or_default(),
     }
-}
-
-fn stored_elsewhere(error: &longshore_model::Error) -> ToolError {
-    ToolError(format!("The gateway cannot read its calls now: {error} Try again."))
 }
 
 /// Cancels a call whose task ends before a turn of it has taken the call up again.
@@ -405,7 +417,9 @@ impl Tools for PeerCalls {
             let using = self.using(caller).await?;
             let known = self.known(&using, call).await?;
             let refuse = |reason: &str| self.refuse(&using, &call.0, reason.to_owned());
-            let Known::Live(live) = &known else { return Err(refuse("The call is over, so it asks nothing.")) };
+            let Known::Live(live) = &known else {
+                return Err(refuse("The call is over, so it asks nothing."));
+            };
             let record = live.record();
             let Some(ask) = record.body.ask.as_ref().filter(|_| record.body.end.is_none()) else {
                 return Err(refuse("The agent asks nothing now. See what it does with a2a_status."));
@@ -422,8 +436,12 @@ impl Tools for PeerCalls {
             let is_rejection = PermissionReply::parse(answer) == Some(PermissionReply::Reject);
             let given = if is_rejection { Answer::RejectQuestion } else { text };
             live.answer(Some(ask.id.clone()), given, true).await.map_err(|error| match error {
-                AnswerError::NotOpen => ToolError("The question was answered or withdrawn meanwhile.".to_owned()),
-                AnswerError::Refused { reason, .. } => ToolError(format!("The agent did not take the answer: {reason}")),
+                AnswerError::NotOpen => {
+                    ToolError("The question was answered or withdrawn meanwhile.".to_owned())
+                }
+                AnswerError::Refused { reason, .. } => {
+                    ToolError(format!("The agent did not take the answer: {reason}"))
+                }
             })?;
             Ok(self.report(known, wait, &progress).await)
         })

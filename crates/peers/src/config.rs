@@ -63,9 +63,5 @@ pub struct UrlRules {
 }
 
 /// How much of a peer's responses is read. Much more than a model gets, because a peer also sends what is left out.
-pub const CLIENT_LIMITS: Limits = Limits {
-    card: 1024 * 1024,
-    response: 16 * 1024 * 1024,
-    event: 8 * 1024 * 1024,
-    task: 32 * 1024 * 1024,
-};
+pub const CLIENT_LIMITS: Limits =
+    Limits { card: 1024 * 1024, response: 16 * 1024 * 1024, event: 8 * 1024 * 1024, task: 32 * 1024 * 1024 };

@@ -9,6 +9,7 @@ use longshore_engine::port::{CallStore, Clock, Store};
 use longshore_meter::Metrics;
 
 use crate::call::Call;
+use crate::calls::PeerParts;
 use crate::hops::{HopRules, Identity};
 use crate::place::Places;
 use crate::record::Record;
@@ -36,21 +37,11 @@ pub(crate) struct Context {
     live: Mutex<HashMap<String, Arc<Call>>>,
 }
 
-/// The parts of a [`Context`] that come from outside.
-#[derive(Debug)]
-pub(crate) struct Ports {
-    pub(crate) calls: Arc<dyn CallStore>,
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) tasks: Tasks,
-    pub(crate) metrics: Arc<Metrics>,
-}
-
 impl Context {
-    pub(crate) fn new(config: &crate::PeersConfig, identity: Identity, ports: Ports) -> Self {
-        let Ports { calls, store, clock, tasks, metrics } = ports;
+    pub(crate) fn new(parts: PeerParts) -> Self {
+        let PeerParts { config, identity, calls, store, clock, tasks, metrics } = parts;
         Self {
-            places: Places::new(config),
+            places: Places::new(&config),
             at_once: config.at_once,
             per_task: config.per_task,
             hop_rules: config.hops,

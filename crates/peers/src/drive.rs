@@ -57,17 +57,18 @@ pub(crate) async fn run(
     let mut driver = Driver::new(&ctx, &call);
     let end = {
         let mut following = Box::pin(driver.follow(&mut answers, is_new));
-        let end = tokio::select! {
+        let (end, is_stopped) = tokio::select! {
             biased;
             () = ctx.tasks.stopping().cancelled() => return,
-            () = call.cancel.cancelled() => End::new(Ending::Canceled, "The call was canceled."),
-            end = &mut following => { end }
-            () = sleep(left) => End::failed(format!(
+            () = call.cancel.cancelled() => (End::new(Ending::Canceled, "The call was canceled."), true),
+            end = &mut following => (end, false),
+            () = sleep(left) => (End::failed(format!(
                 "The call took longer than the {} s that this gateway allows, and was canceled.",
                 limits.duration.as_secs()
-            )),
+            )), true),
         };
-        if call.record().body.remote_task.is_none() && end.how == Ending::Canceled {
+        // Otherwise the peer would go on with a task that nobody can cancel.
+        if is_stopped && call.record().body.remote_task.is_none() {
             tokio::select! {
                 _ = &mut following => {}
                 () = has_task(&call) => {}
@@ -96,7 +97,12 @@ async fn finish(ctx: &Context, call: &Call, end: End) {
     if let Some(usage) = record.body.usage {
         call.report(Report::Usage { call: record.id.clone(), usage }).await;
     }
+    let id = record.id.clone();
     call.change(|known| *known = record);
+    // A running turn forgets its calls when it ends.
+    if !call.is_shown() {
+        ctx.live().remove(&id);
+    }
 }
 
 fn closed(request_id: RequestId, resolution: Resolution) -> Report {
@@ -124,7 +130,7 @@ struct Driver<'a> {
 /// What a running call waits for.
 enum Next {
     Given(Option<GivenAnswer>),
-    Event(Option<Event>),
+    Event(Option<Box<Event>>),
     Look,
 }
 
@@ -146,7 +152,9 @@ impl<'a> Driver<'a> {
                 Ok(false) => return End::failed("The task that calls no longer exists. Nothing was sent."),
                 Err(error) => {
                     tracing::warn!(call = record.id, error = ?error, "a call of a peer could not be stored");
-                    return End::failed("The gateway could not store the call, so nothing was sent. Try again later.");
+                    return End::failed(
+                        "The gateway could not store the call, so nothing was sent. Try again later.",
+                    );
                 }
             }
         }
@@ -154,15 +162,23 @@ impl<'a> Driver<'a> {
         let mut may_have_arrived = !is_new;
         let (mut attempts, mut lost_since, mut pause) = (0, None::<Instant>, FIRST_PAUSE);
         loop {
-            let error = match self.attempt(answers, &mut may_have_arrived, &mut lost_since, &mut pause).await {
+            let error = match self.attempt(answers, &mut may_have_arrived, &mut lost_since, &mut pause).await
+            {
                 Ok(end) => return end,
                 Err(error) => error,
             };
             attempts += 1;
             let has_task = self.record().body.remote_task.is_some();
-            let is_passing = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Timeout | ErrorKind::Lost | ErrorKind::Unavailable);
+            let is_passing = matches!(
+                error.kind(),
+                ErrorKind::Unreachable | ErrorKind::Timeout | ErrorKind::Lost | ErrorKind::Unavailable
+            );
             let since = *lost_since.get_or_insert_with(Instant::now);
-            let may_retry = if has_task || may_have_arrived { since.elapsed() < LOOK_FOR_PEER } else { attempts < SEND_ATTEMPTS };
+            let may_retry = if has_task || may_have_arrived {
+                since.elapsed() < LOOK_FOR_PEER
+            } else {
+                attempts < SEND_ATTEMPTS
+            };
             if !is_passing || !may_retry {
                 let unknown = is_passing && (has_task || may_have_arrived);
                 let how = if unknown { Ending::Unknown } else { Ending::Failed };
@@ -182,21 +198,20 @@ impl<'a> Driver<'a> {
         pause: &mut Duration,
     ) -> Result<End, Error> {
         let record = self.record();
-        let client = match &self.client {
-            Some(client) => client.clone(),
-            None => {
-                let trace = record.body.trace.as_deref().and_then(TraceContext::parse);
-                let client = match self.ctx.places.connect(&self.call.place, trace).await {
-                    Ok(client) => client,
-                    Err(ConnectError::Client(error)) => return Err(error),
-                    Err(ConnectError::Refused(reason)) => {
-                        let caller = Some((&record.owner, &record.task));
-                        audit::refused(caller, &record.body.session, &record.body.peer, &reason);
-                        return Ok(End::failed(reason));
-                    }
-                };
-                self.client.insert(client).clone()
-            }
+        let client = if let Some(client) = &self.client {
+            client.clone()
+        } else {
+            let trace = record.body.trace.as_deref().and_then(TraceContext::parse);
+            let client = match self.ctx.places.connect(&self.call.place, trace).await {
+                Ok(client) => client,
+                Err(ConnectError::Client(error)) => return Err(error),
+                Err(ConnectError::Refused(reason)) => {
+                    let caller = Some((&record.owner, &record.task));
+                    audit::refused(caller, &record.body.session, &record.body.peer, &reason);
+                    return Ok(End::failed(reason));
+                }
+            };
+            self.client.insert(client).clone()
         };
         let mut stream = if let Some(task) = &record.body.remote_task {
             match client.subscribe(task).await {
@@ -265,7 +280,7 @@ impl<'a> Driver<'a> {
         loop {
             let next = tokio::select! {
                 given = answers.recv() => Next::Given(given),
-                event = stream.next(), if !has_stream_ended => Next::Event(event?),
+                event = stream.next(), if !has_stream_ended => Next::Event(event?.map(Box::new)),
                 () = sleep(LOOK_EVERY), if has_stream_ended => Next::Look,
             };
             match next {
@@ -287,7 +302,7 @@ impl<'a> Driver<'a> {
                 Next::Event(event) => {
                     (*lost_since, *pause) = (None, FIRST_PAUSE);
                     has_stream_ended = event.is_none();
-                    if let Some(end) = self.take(stream.task(), event).await {
+                    if let Some(end) = self.take(stream.task(), event.as_deref()).await {
                         return Ok(end);
                     }
                 }
@@ -296,13 +311,15 @@ impl<'a> Driver<'a> {
     }
 
     /// Handles an event, or the end of the stream. Returns the end of the call.
-    async fn take(&mut self, task: Option<&Task>, event: Option<Event>) -> Option<End> {
+    async fn take(&mut self, task: Option<&Task>, event: Option<&Event>) -> Option<End> {
         let limit = self.ctx.places.limits(&self.call.place).result_bytes;
         self.events += 1;
         if self.events > MAX_EVENTS {
-            return Some(End::failed("The peer sent more events than this gateway reads, and the call was canceled."));
+            return Some(End::failed(
+                "The peer sent more events than this gateway reads, and the call was canceled.",
+            ));
         }
-        if let Some(Event::Message(message)) = &event {
+        if let Some(Event::Message(message)) = event {
             self.is_remote_over = true;
             let said = remote::said_in(message, limit);
             let context = Some(message.context_id.clone()).filter(|context| !context.is_empty());
@@ -313,7 +330,7 @@ impl<'a> Driver<'a> {
             return event.is_none().then(|| End::failed("The peer ended its answer without a task."));
         };
         let is_last = event.is_none();
-        if let Some(event) = &event {
+        if let Some(event) = event {
             self.learn(task, event).await;
         }
         let state = task.status.state;
@@ -331,8 +348,10 @@ impl<'a> Driver<'a> {
             Some(TaskState::AuthRequired) => Some(End::failed(
                 "The peer lacks credentials that it needs for its own work. Its operator must give them to it. The call was canceled.",
             )),
-            Some(TaskState::InputRequired) => self.asked(task, event.as_ref(), is_last).await,
-            _ if is_last => Some(End::failed("The peer ended its stream before the task was over, and the task was canceled.")),
+            Some(TaskState::InputRequired) => self.asked(task, event, is_last).await,
+            _ if is_last => Some(End::failed(
+                "The peer ended its stream before the task was over, and the task was canceled.",
+            )),
             _ => {
                 self.answered = None;
                 self.close_ask().await;
@@ -344,7 +363,8 @@ impl<'a> Driver<'a> {
     /// Keeps what an event says beside the state of the task.
     async fn learn(&mut self, task: &Task, event: &Event) {
         let record = self.record();
-        let usage = remote::metadata(event).and_then(remote::usage).filter(|usage| record.body.usage != Some(*usage));
+        let usage =
+            remote::metadata(event).and_then(remote::usage).filter(|usage| record.body.usage != Some(*usage));
         if let Some(usage) = usage {
             self.call.change(|record| record.body.usage = Some(usage));
             self.call.report(Report::Usage { call: record.id.clone(), usage }).await;
@@ -401,14 +421,24 @@ impl<'a> Driver<'a> {
             is_permission: asked.options.is_some(),
             remote: asked.id.clone(),
         };
-        let shown = ask::of_task(&open.id, self.call.place.name(), &asked, &record.body.session, record.body.tool_call.clone());
+        let shown = ask::of_task(
+            &open.id,
+            self.call.place.name(),
+            &asked,
+            &record.body.session,
+            record.body.tool_call.clone(),
+        );
         self.call.change(|record| {
             record.body.asks = number;
             record.body.ask = Some(open);
         });
         self.ctx.store(&self.record()).await;
         self.call.report(Report::Event(AgentEvent::Asked(Box::new(shown)))).await;
-        self.call.note(format!("{} asks: {}", self.call.place.name(), asked.question.lines().next().unwrap_or_default()));
+        self.call.note(format!(
+            "{} asks: {}",
+            self.call.place.name(),
+            asked.question.lines().next().unwrap_or_default()
+        ));
         None
     }
 
@@ -430,8 +460,10 @@ impl<'a> Driver<'a> {
             return false;
         };
         let parts = ask::parts(&open, &answer);
-        let mut message = Outgoing::new(format!("{}-answer-{}", record.message_id(), record.body.asks), parts);
-        (message.task_id, message.context_id) = (record.body.remote_task.clone(), record.body.context.clone());
+        let mut message =
+            Outgoing::new(format!("{}-answer-{}", record.message_id(), record.body.asks), parts);
+        (message.task_id, message.context_id) =
+            (record.body.remote_task.clone(), record.body.context.clone());
         message.metadata = metadata(&record);
         match stream.send(message).await {
             Ok(()) => {
@@ -463,10 +495,13 @@ impl<'a> Driver<'a> {
             let mut pause = FIRST_PAUSE;
             loop {
                 match client.cancel(&task).await {
-                    Err(error) if matches!(error.retry(), longshore_client::Retry::Later(_)) => sleep(pause).await,
+                    Err(error) if matches!(error.retry(), longshore_client::Retry::Later(_)) => {
+                        sleep(pause).await;
+                    }
                     Ok(_) => return Some(()),
                     Err(error) => {
-                        let is_over = matches!(error.kind(), ErrorKind::TaskNotCancelable | ErrorKind::TaskNotFound);
+                        let is_over =
+                            matches!(error.kind(), ErrorKind::TaskNotCancelable | ErrorKind::TaskNotFound);
                         return is_over.then_some(());
                     }
                 }
@@ -474,7 +509,11 @@ impl<'a> Driver<'a> {
             }
         };
         if timeout(CANCEL_TIMEOUT, canceling).await.ok().flatten().is_none() {
-            tracing::warn!(call = self.call.id(), peer = self.call.place.name(), "a task could not be canceled at its peer");
+            tracing::warn!(
+                call = self.call.id(),
+                peer = self.call.place.name(),
+                "a task could not be canceled at its peer"
+            );
         }
     }
 }
@@ -488,7 +527,9 @@ fn reason(task: &Task, state: Option<TaskState>) -> String {
     let text = message.filter(|text| !text.trim().is_empty());
     let word = state.map_or("ended", TaskState::as_str);
     match text {
-        Some(text) => format!("The peer's task is {word}: {}", longshore_model::redact::cut_at(text.trim(), 1_000)),
+        Some(text) => {
+            format!("The peer's task is {word}: {}", longshore_model::redact::cut_at(text.trim(), 1_000))
+        }
         None => format!("The peer's task is {word}. It gave no reason."),
     }
 }

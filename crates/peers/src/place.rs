@@ -68,7 +68,9 @@ impl Places {
         let names = self.peers.iter().map(|peer| peer.name.as_str()).collect::<Vec<_>>().join(", ");
         let shown = redact::cut_at(&redact::public(name), 200);
         if !name.contains("://") {
-            return Err(ToolError(format!("There is no agent {shown:?}. The agents that can be called: {names}.")));
+            return Err(ToolError(format!(
+                "There is no agent {shown:?}. The agents that can be called: {names}."
+            )));
         }
         let Some(rules) = &self.urls else {
             return Err(ToolError(format!(
@@ -77,7 +79,9 @@ impl Places {
         };
         match rules.guard.read(name) {
             Ok(_) => Ok(Place::Url(name.to_owned())),
-            Err(refusal) => Err(ToolError(format!("The URL is refused: {refusal}. The agents that can be called by name: {names}."))),
+            Err(refusal) => Err(ToolError(format!(
+                "The URL is refused: {refusal}. The agents that can be called by name: {names}."
+            ))),
         }
     }
 
@@ -97,7 +101,11 @@ impl Places {
     }
 
     /// A client of the agent. The error is for the model.
-    pub(crate) async fn connect(&self, place: &Place, trace: Option<TraceContext>) -> Result<Client, ConnectError> {
+    pub(crate) async fn connect(
+        &self,
+        place: &Place,
+        trace: Option<TraceContext>,
+    ) -> Result<Client, ConnectError> {
         match place {
             Place::Peer(peer) => {
                 let Discovered { card, url, .. } = self.card(peer).await.map_err(ConnectError::Client)?;
@@ -106,7 +114,8 @@ impl Places {
                 Client::of_card(usable, &url, settings).map_err(ConnectError::Client)
             }
             Place::Url(url) => {
-                let rules = self.urls.as_ref().ok_or_else(|| ConnectError::refused("URLs cannot be called."))?;
+                let rules =
+                    self.urls.as_ref().ok_or_else(|| ConnectError::refused("URLs cannot be called."))?;
                 let settings = Settings { trace, ..guarded(rules, url).await? };
                 let found = Discovery::new().find(url, &settings).await.map_err(ConnectError::Client)?;
                 let settings = Settings { extensions: extensions(&found.card), ..settings };
@@ -138,13 +147,12 @@ async fn guarded(rules: &UrlRules, url: &str) -> Result<Settings, ConnectError> 
     let refused = |why: &dyn std::fmt::Display| ConnectError::refused(format!("The URL is refused: {why}."));
     let target: Target = rules.guard.read(url).map_err(|refusal| refused(&refusal))?;
     let host = target.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-    let addresses = match host.parse() {
-        Ok(address) => vec![address],
-        Err(_) => {
-            let resolving = tokio::time::timeout(rules.settings.card_timeout, rules.resolver.resolve(&host));
-            let resolved = resolving.await.ok().and_then(Result::ok).filter(|all| !all.is_empty());
-            resolved.ok_or_else(|| ConnectError::refused("The host of the URL cannot be resolved."))?
-        }
+    let addresses = if let Ok(address) = host.parse() {
+        vec![address]
+    } else {
+        let resolving = tokio::time::timeout(rules.settings.card_timeout, rules.resolver.resolve(&host));
+        let resolved = resolving.await.ok().and_then(Result::ok).filter(|all| !all.is_empty());
+        resolved.ok_or_else(|| ConnectError::refused("The host of the URL cannot be resolved."))?
     };
     rules.guard.check_addresses(&target, &addresses).map_err(|refusal| refused(&refusal))?;
     let addresses = addresses.into_iter().map(|address| SocketAddr::new(address, target.port())).collect();
@@ -177,7 +185,9 @@ fn extensions(card: &Card) -> Vec<String> {
     ];
     let listed = card.json["capabilities"]["extensions"].as_array().into_iter().flatten();
     let uris = listed.filter_map(|extension| extension["uri"].as_str());
-    let is_wanted = |uri: &&str| longshore_wire::extension::Extension::parse(uri).is_some_and(|known| WANTED.contains(&known));
+    let is_wanted = |uri: &&str| {
+        longshore_wire::extension::Extension::parse(uri).is_some_and(|known| WANTED.contains(&known))
+    };
     uris.filter(is_wanted).map(str::to_owned).collect()
 }
 

@@ -164,4 +164,3 @@ pub(crate) fn call_of_ask(request: &RequestId) -> Option<&str> {
     let rest = request.as_str().strip_prefix(ASK_PREFIX)?;
     rest.rsplit_once('_').map(|(call, _)| call)
 }
-

@@ -1,11 +1,15 @@
 //! Reads what a peer says of its task: the result in bounds, what it asks, what it used. Pure.
 
+use std::fmt::Write as _;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use longshore_client::{Artifact as RemoteArtifact, Content, Event, Message, Metadata, Part as RemotePart, Task};
+use longshore_client::{
+    Artifact as RemoteArtifact, Content, Event, Message, Metadata, Part as RemotePart, Task,
+};
 use longshore_model::{
-    Artifact, ArtifactId, AskOption, AskOptions, BlockKind, Cost, Json, OptionKind, Part, PartContent, Question,
-    Usage, redact,
+    Artifact, ArtifactId, AskOption, AskOptions, BlockKind, Cost, Json, OptionKind, Part, PartContent,
+    Question, Usage, redact,
 };
 use serde_json::Value;
 
@@ -45,7 +49,8 @@ pub(crate) fn said(task: &Task, limit: usize) -> Said {
         reading.artifact(artifact);
     }
     if let Some(message) = &task.status.message {
-        let is_repeated = message.parts.iter().filter_map(RemotePart::as_text).all(|text| reading.text.contains(text));
+        let is_repeated =
+            message.parts.iter().filter_map(RemotePart::as_text).all(|text| reading.text.contains(text));
         if !is_repeated {
             reading.message(message);
         }
@@ -138,11 +143,11 @@ impl Reading {
 
     fn finish(mut self) -> Said {
         if self.cut > 0 {
-            self.text.push_str(&format!("\n[{} more bytes of text were left out]", self.cut));
+            let _ = write!(self.text, "\n[{} more bytes of text were left out]", self.cut);
         }
         if !self.left_out.is_empty() {
             let shown = self.left_out.iter().take(MAX_QUESTIONS).cloned().collect::<Vec<_>>().join(", ");
-            self.text.push_str(&format!("\n[artifacts that were left out because of their size: {shown}]"));
+            let _ = write!(self.text, "\n[artifacts that were left out because of their size: {shown}]");
         }
         Said { text: self.text, artifacts: self.artifacts }
     }
@@ -166,7 +171,7 @@ fn convert(part: &RemotePart) -> Option<Part> {
     })
 }
 
-/// What the task waits for. The caller has seen that it is in the state INPUT_REQUIRED.
+/// What the task waits for. The caller has seen that it waits for input.
 pub(crate) fn ask(task: &Task, metadata: &Metadata) -> RemoteAsk {
     let own = &task.metadata;
     let interrupt = [metadata, own]
@@ -176,7 +181,8 @@ pub(crate) fn ask(task: &Task, metadata: &Metadata) -> RemoteAsk {
         .unwrap_or(&Value::Null);
     let message = task.status.message.as_ref();
     let text = message.map(Message::text).unwrap_or_default();
-    let question = if text.trim().is_empty() { "It asks for input without saying which." } else { text.trim() };
+    let question =
+        if text.trim().is_empty() { "It asks for input without saying which." } else { text.trim() };
     let id = interrupt["request_id"].as_str().map(str::to_owned);
     let message_id = message.map(|message| message.message_id.clone()).filter(|id| !id.is_empty());
     let is_permission = interrupt["type"] == "permission";
@@ -212,7 +218,8 @@ fn questions(listed: &Value, text: &str) -> Vec<Question> {
             custom: question["custom"] != false,
         })
     };
-    let listed: Option<Vec<Question>> = listed.as_array().and_then(|all| all.iter().take(MAX_QUESTIONS).map(read).collect());
+    let listed: Option<Vec<Question>> =
+        listed.as_array().and_then(|all| all.iter().take(MAX_QUESTIONS).map(read).collect());
     listed.filter(|questions| !questions.is_empty()).unwrap_or_else(|| {
         let text = redact::cut_at(text, MAX_QUESTION);
         vec![Question { text, options: Vec::new(), multiple: false, custom: true }]
@@ -295,7 +302,10 @@ mod tests {
 
     #[test]
     fn text_and_files_are_read_and_inner_work_is_not() {
-        let file = RemotePart { filename: Some("a.bin".to_owned()), ..RemotePart::new(Content::Raw("aGk=".to_owned())) };
+        let file = RemotePart {
+            filename: Some("a.bin".to_owned()),
+            ..RemotePart::new(Content::Raw("aGk=".to_owned()))
+        };
         let said = said(
             &task(vec![
                 artifact(vec![RemotePart::text("thinks")], "reasoning"),

@@ -104,7 +104,8 @@ fn hosts(reader: &mut Reader<'_>) -> Vec<HostRule> {
     if let Some(wrong) = words.iter().find(|word| HostRule::parse(word).is_none())
         && let Some(written) = reader.written(&table::CALLS_HOSTS)
     {
-        let reason = format!("{wrong:?} is not a host name, such as agents.example.com, or *. and a host name");
+        let reason =
+            format!("{wrong:?} is not a host name, such as agents.example.com, or *. and a host name");
         reader.problem(Problem::rule(&written.source, &table::CALLS_HOSTS, reason));
     }
     words.iter().filter_map(|word| HostRule::parse(word)).collect()
@@ -219,7 +220,8 @@ impl Entry<'_, '_> {
     fn url(&mut self) -> Option<Url> {
         let text = self.required("url")?;
         let has_login = |url: &Url| !url.username().is_empty() || url.password().is_some();
-        let url = Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+        let url =
+            Url::parse(&text).ok().filter(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
         let url = url.filter(|url| !has_login(url));
         if url.is_none() {
             self.wrong("url", "must be an http or https URL without a user name or password");

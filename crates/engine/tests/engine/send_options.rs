@@ -2,7 +2,8 @@
 
 use longshore_engine::port::{Input, Session};
 use longshore_model::{
-    Error, ErrorKind, Hop, Hops, ModelName, Part, PartContent, Principal, PromptOptions, SendMessage, SessionId,
+    Error, ErrorKind, Hop, Hops, ModelName, Part, PartContent, Principal, PromptOptions, SendMessage,
+    SessionId,
 };
 
 use crate::harness::{alice, all_tasks, message, start};

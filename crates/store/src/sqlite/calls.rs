@@ -10,7 +10,7 @@ use super::read::{skip_damaged, text};
 use super::{SqliteStore, to_i64, write};
 
 /// A call with its task. The caller of the query adds the condition.
-const SELECT: &str = "SELECT calls.id, tasks.id, tasks.owner, calls.open, calls.at, calls.record
+const SELECT: &str = "SELECT calls.id, tasks.id, calls.owner, calls.open, calls.at, calls.record
     FROM calls JOIN tasks ON tasks.ordinal = calls.task";
 
 impl CallStore for SqliteStore {
@@ -40,12 +40,13 @@ fn put(db: &Connection, call: &StoredCall) -> Outcome<bool> {
     let task = write::find_task_row(db, call.task.as_str())?.filter(|task| task.owner == call.owner);
     let Some(task) = task else { return Ok(false) };
     db.prepare_cached(
-        "INSERT INTO calls (id, task, open, at, record) VALUES (:id, :task, :open, :at, :record)
-         ON CONFLICT (id) DO UPDATE SET task = :task, open = :open, at = :at, record = :record",
+        "INSERT INTO calls (id, task, owner, open, at, record) VALUES (:id, :task, :owner, :open, :at, :record)
+         ON CONFLICT (id) DO UPDATE SET task = :task, owner = :owner, open = :open, at = :at, record = :record",
     )?
     .execute(named_params! {
         ":id": call.id,
         ":task": task.ordinal,
+        ":owner": call.owner.as_str(),
         ":open": call.is_open,
         ":at": call.at.0,
         ":record": call.record.get(),

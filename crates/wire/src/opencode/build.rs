@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use longshore_model::{
-    AgentMessageId, AgentPartId, Control, ControlCommand, ControlQuery, ControlRequest, Hops, MessageId, ModelName,
-    NativePrompt, NativePromptPart, NativePromptRequest, NewWorkspace, NewWorktree, Page, Part, PartContent,
-    PromptOptions, RequestedDirectory, RequestedLocation, SessionId, SessionQuery, ShellCommand, Subtask,
-    Timestamp, WorkspaceId, WorktreeRef,
+    AgentMessageId, AgentPartId, Control, ControlCommand, ControlQuery, ControlRequest, Hops, MessageId,
+    ModelName, NativePrompt, NativePromptPart, NativePromptRequest, NewWorkspace, NewWorktree, Page, Part,
+    PartContent, PromptOptions, RequestedDirectory, RequestedLocation, SessionId, SessionQuery, ShellCommand,
+    Subtask, Timestamp, WorkspaceId, WorktreeRef,
 };
 
 use crate::methods::{Arg, Args, CHECKED, Call};

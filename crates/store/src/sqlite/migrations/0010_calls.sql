@@ -2,6 +2,7 @@
 CREATE TABLE calls (
     id       TEXT    PRIMARY KEY,
     task     INTEGER NOT NULL REFERENCES tasks (ordinal) ON DELETE CASCADE,
+    owner    TEXT    NOT NULL,
     -- 0: the call has ended.
     open     INTEGER NOT NULL CHECK (open IN (0, 1)),
     at       INTEGER NOT NULL,
