@@ -62,6 +62,21 @@ async fn long_other_acp_agents_call_the_agent_behind_another_gateway() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn long_a_sub_agent_of_opencode_calls_for_the_task_of_its_caller() {
+    let b = Harness::demo().await;
+    let peers = peers(&[("b", b.gateway.url())]);
+    let a = Harness::start(Setup::demo(LONGSHORE).env("LONGSHORE_PEERS", peers)).await;
+    let errand = Value::from(call("longshore_a2a_call", "b", "scn:bash cmd=\"touch made\" scn:text n=1"));
+    let prompt = format!("scn:task agent=general desc=errand prompt={errand} scn:text n=1");
+    let asked = a.client.send(&message(&prompt)).await;
+    assert_eq!(state_of(&asked), "INPUT_REQUIRED", "{asked:#}");
+    assert!(explanation(&asked).contains("The agent b"), "{asked:#}");
+    let done = a.client.send(&message_on(id(&asked), &json!({"text": "once"}))).await;
+    assert_eq!(state_of(&done), "COMPLETED", "{done:#}");
+    assert!(b.gateway.workspace().join("made").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn long_a_loop_of_agents_ends_with_an_error_that_names_the_chain() {
     // Each gateway must know the other's address before that runs.
     let (to_a, to_b) = (Relay::open().await, Relay::open().await);
