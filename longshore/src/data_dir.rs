@@ -303,7 +303,8 @@ pub(crate) fn secret(path: &Path) -> anyhow::Result<[u8; 32]> {
             .with_context(|| format!("{} does not hold 64 hexadecimal digits; remove it", file.display()));
     }
     let secret: [u8; 32] = rand::random();
-    let text: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    let digits = secret.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let text: String = digits.filter_map(|digit| char::from_digit(u32::from(digit), 16)).collect();
     write_private(&file, &text).with_context(|| cannot_write(&file))?;
     Ok(secret)
 }

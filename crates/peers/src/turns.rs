@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use longshore_model::{Hops, Principal, PromptId, SessionId, TaskId, TraceContext};
 use tokio::sync::{Notify, mpsc};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::call::{Call, Report};
 
 /// How long a tool call waits until its session is known. A sub-agent can call before the gateway has read that it began.
 const UNKNOWN_SESSION: Duration = Duration::from_secs(2);
+
+/// The same after the start of the gateway: a turn of the last run is resumed when its agent can be reached, and its tools may be
+/// called again before that.
+const AFTER_START: Duration = Duration::from_secs(40);
 
 #[derive(Debug)]
 pub(crate) struct RunningTurn {
@@ -102,11 +106,18 @@ impl RunningTurn {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Turns {
     /// By the session of the turn, and by those of its sub-agents.
     running: Mutex<HashMap<SessionId, Arc<RunningTurn>>>,
     changed: Notify,
+    started: Instant,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { running: Mutex::default(), changed: Notify::new(), started: Instant::now() }
+    }
 }
 
 impl Turns {
@@ -136,7 +147,8 @@ impl Turns {
                 changed.await;
             }
         };
-        timeout(UNKNOWN_SESSION, find).await.ok()
+        let wait = AFTER_START.saturating_sub(self.started.elapsed()).max(UNKNOWN_SESSION);
+        timeout(wait, find).await.ok()
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<SessionId, Arc<RunningTurn>>> {

@@ -54,12 +54,16 @@ pub(super) fn holds_secret(text: &str) -> bool {
     entries.iter().any(|entry| SECRETS.iter().any(|name| entry.get(name).is_some()))
 }
 
-/// `Some(None)`: the agent may call nobody. `None` only when a problem was added to the reader.
+/// A problem was added to the reader.
+#[derive(Debug)]
+pub(super) struct HasProblem;
+
+/// `None`: the agent may call nobody.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     context: &ProcessContext,
     client: &Settings,
-) -> Option<Option<PeersConfig>> {
+) -> Result<Option<PeersConfig>, HasProblem> {
     let allow_urls = reader.switch(&table::CALLS_URLS);
     let hosts = hosts(reader);
     let allow_private = reader.switch(&table::CALLS_PRIVATE_HOSTS);
@@ -68,16 +72,18 @@ pub(super) fn read(
         (reader.seconds(&table::CALLS_DURATION), reader.size(&table::CALLS_RESULT_BYTES));
     let (asks, longest) = (reader.count_or_none(&table::CALLS_ASKS), reader.size(&table::CALLS_HOPS));
     let returns = reader.count_or_none(&table::CALLS_RETURNS);
-    let whole = |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok());
+    let whole =
+        |number: Option<u64>| number.and_then(|number| usize::try_from(number).ok()).ok_or(HasProblem);
     let limits = CallLimits {
-        duration: duration?,
+        duration: duration.ok_or(HasProblem)?,
         result_bytes: whole(result_bytes)?,
-        asks: u32::try_from(asks?).unwrap_or(u32::MAX),
+        asks: u32::try_from(asks.ok_or(HasProblem)?).unwrap_or(u32::MAX),
     };
     let fallback = Settings { limits: CLIENT_LIMITS, polling: None, ..client.clone() };
-    let peers = entries(reader, context, &Defaults { settings: &fallback, limits, hosts: &hosts })?;
+    let peers = entries(reader, context, &Defaults { settings: &fallback, limits, hosts: &hosts })
+        .ok_or(HasProblem)?;
     if peers.is_empty() && !allow_urls {
-        return Some(None);
+        return Ok(None);
     }
     let rules = Rules {
         schemes: if allow_private { vec![Scheme::Https, Scheme::Http] } else { vec![Scheme::Https] },
@@ -91,8 +97,8 @@ pub(super) fn read(
         settings: Settings { credential: None, ..fallback },
         limits,
     });
-    let hops = HopRules { longest: whole(longest)?, returns: returns? };
-    Some(Some(PeersConfig { peers, urls, at_once: whole(at_once)?, per_task: whole(per_task)?, hops }))
+    let hops = HopRules { longest: whole(longest)?, returns: returns.ok_or(HasProblem)? };
+    Ok(Some(PeersConfig { peers, urls, at_once: whole(at_once)?, per_task: whole(per_task)?, hops }))
 }
 
 fn private_networks() -> Vec<IpNet> {

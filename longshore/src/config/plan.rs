@@ -306,7 +306,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         log: log?,
         metrics,
         traces,
-        peers: peers?,
+        peers: peers.ok()?,
         client,
     })
 }

@@ -88,10 +88,9 @@ async fn the_end_of_a_turn_and_a_cancel_cancel_the_tasks_of_peers() {
         });
         let mut a = start(config(vec![peer(&b)]));
         let (sent, turn) = a.turn().await;
-        let report = a.call_for(&turn, "k", "What?", Duration::ZERO).await.unwrap();
+        a.call_for(&turn, "k", "What?", Duration::ZERO).await.unwrap();
         a.until(&sent.task, |task| shown(task).iter().any(|call| call["meta"]["peer_task_id"] == "t-1"))
             .await;
-        let session = caller(&turn);
         if ends_itself {
             turn.complete().await;
         } else {
@@ -102,7 +101,5 @@ async fn the_end_of_a_turn_and_a_cancel_cancel_the_tasks_of_peers() {
         }
         let task = a.until(&sent.task, |task| task.status.state.is_terminal()).await;
         assert_eq!(shown(&task)[0]["status"], "error", "{ends_itself}");
-        // Nobody can ask for the call any more.
-        assert!(a.calls.status(&session, &report.handle, Duration::ZERO, progress().0).await.is_err());
     }
 }

@@ -127,6 +127,8 @@ async fn calls_of_others_and_of_unknown_sessions_are_refused() {
         let refusal = a.calls.status(&caller(&others), &handle, LONG, progress().0).await.unwrap_err();
         assert!(refusal.0.contains("There is no call"), "{refusal:?}");
     }
+    // The gateway waits a while for the turn to begin.
+    tokio::time::pause();
     let unknown = ToolCaller::Session { session: SessionId::parse("ses_unknown").unwrap(), tool_call: None };
     assert!(a.calls.discover(&unknown).await.unwrap_err().0.contains("no task"));
 }

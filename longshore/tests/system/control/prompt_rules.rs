@@ -19,10 +19,10 @@ const SUMMARIZE: &str = "opencode.sessions.summarize";
 fn defaults() -> PromptOptions {
     PromptOptions {
         model: ModelName::parse("scripted/scripted"),
-        mode: None,
         agent: Some("build".to_owned()),
         variant: None,
         system: Some("Be polite.".to_owned()),
+        ..PromptOptions::default()
     }
 }
 
