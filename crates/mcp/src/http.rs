@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::{BodyExt, Full};
 use longshore_edge::{McpBody, McpService, OwnAgent};
 use longshore_engine::port::BoxFuture;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
@@ -38,7 +38,7 @@ impl McpService for Http {
         );
         Box::pin(async move {
             let response = service.handle(request.map(Full::new)).await;
-            response.map(|body| body.boxed_unsync())
+            response.map(BodyExt::boxed_unsync)
         })
     }
 }

@@ -75,17 +75,17 @@ impl OwnAgentTools {
     /// Waits for a task, at most so long, and reports on it.
     async fn wait(&self, task: Task, wait: Duration, progress: &Progress) -> Result<CallReport, ToolError> {
         if wait.is_zero() || task.status.state.is_settled() {
-            return Ok(self.report(task));
+            return Ok(self.report(&task));
         }
         // A full queue drops lines.
         let report = |line| drop(progress.try_send(line));
         match tokio::time::timeout(wait, self.agent.settled(&task.id, report)).await {
-            Ok(settled) => settled.map(|task| self.report(task)).map_err(refused),
-            Err(_) => self.agent.get(&task.id).await.map(|task| self.report(task)).map_err(refused),
+            Ok(settled) => settled.map(|task| self.report(&task)).map_err(refused),
+            Err(_) => self.agent.get(&task.id).await.map(|task| self.report(&task)).map_err(refused),
         }
     }
 
-    fn report(&self, task: Task) -> CallReport {
+    fn report(&self, task: &Task) -> CallReport {
         let said = task.status.message.as_ref().map(|message| text(&message.parts)).unwrap_or_default();
         let blocks = |kind| task.artifacts.iter().filter(move |artifact| artifact.kind == kind);
         let answers: Vec<String> = blocks(BlockKind::Text)
@@ -177,7 +177,7 @@ impl Tools for OwnAgentTools {
     ) -> BoxFuture<'a, Result<CallReport, ToolError>> {
         Box::pin(async move {
             let task = self.agent.cancel(&id(call)?).await.map_err(refused)?;
-            Ok(self.report(task))
+            Ok(self.report(&task))
         })
     }
 }

@@ -174,6 +174,8 @@ async fn a_call_of_another_principal_does_not_exist() {
     assert_eq!(own["structuredContent"]["state"], "working");
 }
 
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 #[tokio::test]
 async fn requests_that_the_gate_or_the_protocol_refuses_reach_no_agent() {
     let gateway = Gateway::start().await;
@@ -183,7 +185,6 @@ async fn requests_that_the_gate_or_the_protocol_refuses_reach_no_agent() {
     let long = "x".repeat(2 * 1024 * 1024);
     let ok = "application/json, text/event-stream";
     let huge = json!({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": long}}).to_string();
-    type Headers<'a> = &'a [(&'a str, &'a str)];
     let cases: [(&str, Headers<'_>, String, u16); 9] = [
         ("POST", &[("accept", ok)], call.to_string(), 401),
         ("POST", &[("authorization", "Bearer wrong"), ("accept", ok)], call.to_string(), 401),

@@ -130,15 +130,11 @@ impl Answer {
     /// The next message.
     pub(crate) async fn next(&mut self) -> Value {
         loop {
-            while let Some((event, rest)) = self.text.split_once("\n\n") {
-                let data = event
-                    .lines()
-                    .find_map(|line| line.strip_prefix("data:"))
-                    .map(str::trim)
-                    .map(str::to_owned);
-                self.text = rest.to_owned();
+            while let Some(end) = self.text.find("\n\n") {
+                let event: String = self.text.drain(..end + 2).collect();
+                let data = event.lines().find_map(|line| line.strip_prefix("data:")).map(str::trim);
                 if let Some(data) = data.filter(|data| !data.is_empty()) {
-                    return serde_json::from_str(&data).unwrap();
+                    return serde_json::from_str(data).unwrap();
                 }
             }
             let chunk = self.response.chunk().await.unwrap().expect("the stream ended without the message");
