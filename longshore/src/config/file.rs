@@ -234,6 +234,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
             | Kind::Size
             | Kind::TaskSize
             | Kind::Count
+            | Kind::AtLeastOne
             | Kind::CountOrNone
             | Kind::Threads
             | Kind::Ratio

@@ -155,6 +155,8 @@ pub enum Kind {
     TaskSize,
     /// A whole number; 0 means no limit.
     Count,
+    /// A whole number above 0.
+    AtLeastOne,
     /// A whole number; 0 means none at all.
     CountOrNone,
     /// A whole number up to [`MOST_THREADS`]; 0 means by the number of cores.
@@ -207,6 +209,7 @@ impl Kind {
             Self::Size => "a whole number of bytes above 0".into(),
             Self::TaskSize => format!("a whole number of bytes from 1 to {MAX_TASK_BYTES}").into(),
             Self::Count => "a whole number (0: no limit)".into(),
+            Self::AtLeastOne => "a whole number above 0".into(),
             Self::CountOrNone => "a whole number (0: none)".into(),
             Self::Threads => {
                 format!("a whole number up to {MOST_THREADS} (0: by the number of cores)").into()
@@ -241,7 +244,12 @@ impl Kind {
             Self::Database => "FILE",
             Self::Model => "MODEL",
             Self::Bytes | Self::Threshold | Self::Size | Self::TaskSize => "BYTES",
-            Self::Count | Self::CountOrNone | Self::Threads | Self::Ratio | Self::Factor => "NUMBER",
+            Self::Count
+            | Self::AtLeastOne
+            | Self::CountOrNone
+            | Self::Threads
+            | Self::Ratio
+            | Self::Factor => "NUMBER",
             Self::Seconds | Self::SecondsOrNone | Self::SecondsOrOff => "SECONDS",
             Self::Choice(_) => "CHOICE",
             Self::Agents => "COMMAND",

@@ -564,8 +564,8 @@ fn variables_without_effect_cause_a_warning() {
     assert_eq!(
         checked.warnings,
         [
-            "A2A_PROTOCOL_VERSION is not supported by this version and has no effect",
             "A2A_PROT is not known and has no effect; did you mean A2A_PORT?",
+            "A2A_PROTOCOL_VERSION is not supported by this version and has no effect",
             "LONGSHORE_ZZZ_TOP_SECRET is not known and has no effect",
         ]
     );

@@ -63,8 +63,8 @@ fn an_unsupported_variable_gives_a_warning() {
     assert_eq!(run.code, Some(0));
     assert_eq!(
         run.stderr,
-        "warning: A2A_PROTOCOL_VERSION is not supported by this version and has no effect\n\
-         warning: A2A_PROT is not known and has no effect; did you mean A2A_PORT?\n"
+        "warning: A2A_PROT is not known and has no effect; did you mean A2A_PORT?\n\
+         warning: A2A_PROTOCOL_VERSION is not supported by this version and has no effect\n"
     );
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use longshore_model::{AgentEvent, Usage};
 use longshore_peers::{CallRequest, CallState, Tools as _};
+use longshore_testkit::stub_agent::{Reply, StubAgent};
 use serde_json::json;
 
 use crate::fixture::{
@@ -82,7 +83,7 @@ async fn a_call_that_takes_long_returns_its_handle_and_can_be_waited_for() {
 async fn the_end_of_a_turn_and_a_cancel_cancel_the_tasks_of_peers() {
     for ends_itself in [true, false] {
         let b = stub(|request, _| match request.rpc() {
-            "CancelTask" => longshore_testkit::stub_agent::Reply::result(&remote("CANCELED", "")),
+            "CancelTask" => Reply::result(&remote("CANCELED", "")),
             // The stream goes on for ever.
             _ => stream(&[json!({"task": remote("WORKING", "")})]).endless(),
         });
@@ -102,4 +103,22 @@ async fn the_end_of_a_turn_and_a_cancel_cancel_the_tasks_of_peers() {
         let task = a.until(&sent.task, |task| task.status.state.is_terminal()).await;
         assert_eq!(shown(&task)[0]["status"], "error", "{ends_itself}");
     }
+}
+
+#[tokio::test]
+async fn the_peers_are_listed_with_their_cards_or_with_the_reason_why_not() {
+    let b = StubAgent::start(|_, url| {
+        let mut card = StubAgent::card(url);
+        card["skills"] = json!([{"id": "s", "name": "Review", "description": "Reads changes."}]);
+        Reply::json(&card)
+    });
+    let mut gone = peer(&b);
+    gone.name = "gone".to_owned();
+    gone.url = "http://127.0.0.1:9/".to_owned();
+    let mut a = start(config(vec![peer(&b), gone]));
+    let (_, turn) = a.turn().await;
+    let [b, gone] = a.calls.discover(&caller(&turn)).await.unwrap().try_into().unwrap();
+    assert_eq!((b.name.as_str(), b.description.as_str(), b.problem), ("b", "A test agent.", None));
+    assert_eq!(b.skills, [("Review".to_owned(), "Reads changes.".to_owned())]);
+    assert!(gone.problem.unwrap().contains("Cannot connect"));
 }

@@ -45,7 +45,7 @@ pub const CALLS_AT_ONCE: Setting = Setting {
     key: "calls.at_once",
     flag: None,
     env: Some("LONGSHORE_CALLS_AT_ONCE"),
-    kind: Kind::Size,
+    kind: Kind::AtLeastOne,
     fallback: Value("4"),
     help: "How many calls of one task may run at the same time. A further one is refused, and the model is told to wait.",
 };
@@ -54,7 +54,7 @@ pub const CALLS_PER_TASK: Setting = Setting {
     key: "calls.per_task",
     flag: None,
     env: Some("LONGSHORE_CALLS_PER_TASK"),
-    kind: Kind::Size,
+    kind: Kind::AtLeastOne,
     fallback: Value("20"),
     help: "How many calls one task may make in all.",
 };
@@ -90,7 +90,7 @@ pub const CALLS_HOPS: Setting = Setting {
     key: "calls.max_hops",
     flag: None,
     env: Some("LONGSHORE_CALLS_MAX_HOPS"),
-    kind: Kind::Size,
+    kind: Kind::AtLeastOne,
     fallback: Value("4"),
     help: "Over how many gateways agents may call each other, one calling the next. A longer chain is refused.",
 };
