@@ -254,9 +254,10 @@ clients: python node-clients build-tests
 # Each client has its own gateway and OpenCode, and mostly waits: they run at the same time.
 .PHONY: interop
 interop: export LONGSHORE_BIN := $(abspath $(TARGET))/debug/longshore
-interop: opencode python node-clients build-tests ## Run the official A2A clients for Python and JavaScript, of both versions.
+interop: opencode python node-clients build-tests ## Run the official A2A clients for Python and JavaScript, of both versions, and those of MCP.
 	@tools/together.sh \
-		'JavaScript clients of A2A 1.0 and 0.3: node --test --test-reporter=spec interop/js/operations.test.mjs interop/js/websocket.test.mjs interop/js/push-delivery.test.mjs' \
+		'JavaScript clients of A2A 1.0 and 0.3, and of MCP: node --test --test-reporter=spec interop/js/operations.test.mjs interop/js/websocket.test.mjs interop/js/push-delivery.test.mjs interop/js/mcp.test.mjs' \
+		'Python client of MCP: $(TOOLS)/venv-mcp/bin/python -m pytest interop/mcp' \
 		'Python client of A2A 0.3: $(VENV03_PYTHON) -m pytest interop/python03 -m "not long"' \
 		'Python client of A2A 1.0: $(VENV_PYTHON) -m pytest interop/python -m "not long"'
 

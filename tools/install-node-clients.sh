@@ -1,9 +1,10 @@
 #!/bin/sh
-# Installs the pinned A2A SDKs for JavaScript under .tools/, for the interop tests, with what their servers need.
+# Installs the pinned SDKs of A2A and MCP for JavaScript under .tools/, for the interop tests, with what their servers need.
 #
 #   tools/install-node-clients.sh     called by `make test`, from anywhere; no arguments
 #
-# Afterwards .tools/node-clients/node_modules has a2a-v1 and a2a-v03: @a2a-js/sdk of A2A 1.0 and of 0.3.
+# Afterwards .tools/node-clients/node_modules has a2a-v1 and a2a-v03 (@a2a-js/sdk of A2A 1.0 and of 0.3) and
+# @modelcontextprotocol/sdk.
 #
 # tools/node-clients/package.json has the versions, package-lock.json their hashes. If .tools/ already holds exactly these
 # versions, the script does nothing.

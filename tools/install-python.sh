@@ -1,5 +1,5 @@
 #!/bin/sh
-# Creates the Python environments of the tests under .tools/: the official A2A SDKs, the OpenAPI tools and pytest, pinned.
+# Creates the Python environments of the tests under .tools/: the official SDKs of A2A and MCP, the OpenAPI tools and pytest, pinned.
 #
 #   tools/install-python.sh                called by `make test`, from anywhere
 #   tools/install-python.sh conformance    called by `make conformance`: the packages that the kits import, not the kits
@@ -8,6 +8,7 @@
 #
 # Environment                  packages
 #   .tools/venv                tools/python/requirements-interop.txt
+#   .tools/venv-mcp            tools/python/requirements-mcp.txt
 #   .tools/venv03              tools/python/requirements-interop03.txt (the SDKs of A2A 1.0 and 0.3 need separate environments)
 #   .tools/venv-openapi        tools/python/requirements-openapi.txt
 #   .tools/venv-conformance    tools/conformance/requirements.txt
@@ -78,3 +79,4 @@ fi
 install venv python/requirements-interop.txt a2a-sdk 10
 install venv03 python/requirements-interop03.txt a2a-sdk 10
 install venv-openapi python/requirements-openapi.txt schemathesis 10
+install venv-mcp python/requirements-mcp.txt mcp 10

@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 
 export const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const TOOLS = join(ROOT, '.tools', 'bin');
-const BINARY = process.env.LONGSHORE_BIN ?? join(ROOT, 'target', 'debug', 'longshore');
+export const BINARY = process.env.LONGSHORE_BIN ?? join(ROOT, 'target', 'debug', 'longshore');
 const TOKEN = 'a-token-for-tests-only-0123456789';
 
 // A gateway that has not printed its URL by then has failed to start.

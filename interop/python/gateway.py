@@ -8,8 +8,6 @@ import selectors
 import subprocess
 import time
 
-import httpx
-
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TOOLS = ROOT / '.tools' / 'bin'
 TOKEN = 'a-token-for-tests-only-0123456789'
@@ -32,6 +30,9 @@ class Gateway:
 
     async def abort_at_opencode(self, prompt: str) -> None:
         """Aborts the turn of this prompt directly in OpenCode, without the gateway."""
+        # The environment of the MCP client has no httpx, and does not come here.
+        import httpx
+
         record = json.loads((self.data / 'managed.json').read_text())
         options = {
             'base_url': f'http://127.0.0.1:{record["port"]}',
@@ -45,6 +46,21 @@ class Gateway:
                     (await client.post(f'/session/{session["id"]}/abort')).raise_for_status()
                     return
         raise RuntimeError(f'OpenCode did not receive the prompt {prompt!r}')
+
+    def kill_and_restart(self) -> None:
+        """Kills the gateway, and starts it again at the same URL. The OpenCode that it manages goes on."""
+        self.process.kill()
+        self.process.wait()
+        port = self.url.rsplit(':', 1)[1]
+        self.process = subprocess.Popen(
+            [binary(), 'serve', *self.flags, '--port', port],
+            env=self.environment,
+            cwd=self.data.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        listening(self.process)
 
     def stop(self) -> None:
         """Ends the gateway and the OpenCode that it started, and nothing else."""

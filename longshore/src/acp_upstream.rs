@@ -8,6 +8,7 @@ use longshore_agent_acp::{AcpAgent, AcpConfig, AgentFacts};
 use longshore_engine::Tasks;
 use longshore_meter::Metrics;
 
+use crate::calling::Calling;
 use crate::config::Plan;
 use crate::config::agents::AcpPlan;
 use crate::output;
@@ -21,11 +22,16 @@ pub(crate) async fn start(
     agent: &AcpPlan,
     metrics: &Arc<Metrics>,
     tasks: &Tasks,
+    calling: Option<&Calling>,
 ) -> anyhow::Result<(Arc<AcpAgent>, String)> {
     output::print(format_args!("Starting {} ...", agent.title()));
     let mut config = config(plan, agent);
     config.process.records = Some(plan.data_dir.join(RECORDS));
     config.metrics = Arc::clone(metrics);
+    if let Some(calling) = calling {
+        calling.configure_acp(agent, &mut config.process.environment)?;
+        config.session_servers = Some(calling.session_servers());
+    }
     let running = AcpAgent::new(config, tasks);
     let facts = running.start().await.map_err(|error| start_failure(agent, &error))?;
     Ok((running, description(&facts)))

@@ -27,6 +27,30 @@ Credentials (environment or file only, since other users can see a command line)
 
   With no credential set, a bearer token is generated on the first start, kept in the data directory, and shown on a terminal.
 
+Agents that the agent may call (docs/peers.md; environment or file only):
+  LONGSHORE_PEERS [file: peers]
+      JSON list of agents that the agent may call by their names
+  LONGSHORE_CALLS_ALLOW_URLS [file: calls.allow_urls]
+      the model may also call agents by their URLs [default: false]
+  A2A_CLIENT_ALLOWED_HOSTS [file: calls.allowed_hosts]
+      hosts of such URLs, and of peers that get the credential below
+  A2A_CLIENT_ALLOW_PRIVATE_HOSTS [file: calls.allow_private_hosts]
+      such URLs may lead to private addresses [default: false]
+  LONGSHORE_CALLS_AT_ONCE [file: calls.at_once]
+      calls of one task at the same time [default: 4]
+  LONGSHORE_CALLS_PER_TASK [file: calls.per_task]
+      calls of one task in all [default: 20]
+  LONGSHORE_CALLS_TIMEOUT [file: calls.timeout]
+      how long one call may take [default: 3600]
+  LONGSHORE_CALLS_MAX_RESULT_BYTES [file: calls.max_result_bytes]
+      how much of a result the model gets [default: 131072]
+  LONGSHORE_CALLS_MAX_ASKS [file: calls.max_asks]
+      how often the called agent may ask [default: 10]
+  LONGSHORE_CALLS_MAX_HOPS [file: calls.max_hops]
+      over how many gateways agents may call each other [default: 4]
+  LONGSHORE_CALLS_MAX_RETURNS [file: calls.max_returns]
+      how often such a chain may come back to this gateway [default: 0]
+
 Calls of other agents (`longshore call` and others; environment or file only):
   A2A_CLIENT_BEARER_TOKEN [file: client.bearer_token]
       bearer token for an agent that is named by its URL
@@ -112,6 +136,12 @@ pub enum Subcommands {
     Asks(client::Asks),
     /// Print the card of an agent. The exit codes are those of `longshore call`.
     Card(client::Card),
+    /// Offer an agent to a program that uses tools over MCP on the standard input and output, such as an editor.
+    ///
+    /// The program starts this command and writes MCP messages, one on each line. They go to the gateway of this directory, or to the
+    /// one at --url: a URL without a path gets /mcp. The gateway may restart meanwhile: messages are sent again for a minute, and a
+    /// tool call that it has received is not made twice. docs/mcp.md has the configuration of an editor.
+    Mcp(client::Mcp),
     /// Open OpenCode's own terminal interface on the OpenCode of the gateway of a directory.
     Attach(DataDirOptions),
     /// Look for what prevents the gateway of a directory from working, and say what to do.

@@ -1,4 +1,4 @@
-//! The commands that call an agent: `call`, `tasks`, `asks` and `card`.
+//! The commands that call an agent: `call`, `tasks`, `asks`, `card` and `mcp`.
 
 mod answer;
 mod call;
@@ -7,6 +7,7 @@ mod diff;
 mod exit;
 mod follow;
 mod lists;
+mod mcp;
 mod message;
 mod notify;
 mod printer;
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Tasks(cli::client::Tasks),
     Asks(cli::client::Asks),
     Card(cli::client::Card),
+    Mcp(cli::client::Mcp),
 }
 
 /// Runs a command. A failure is printed, with the exit code of its kind.
@@ -46,6 +48,7 @@ pub(crate) async fn run(command: Command) -> ExitCode {
             AsksCommand::Answer(options) => follow::answer(options).await,
         },
         Command::Card(options) => card::card(options).await,
+        Command::Mcp(options) => mcp::mcp(options).await,
     };
     match done {
         Ok(code) => code.into(),

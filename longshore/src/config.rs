@@ -29,6 +29,7 @@ pub mod unsupported;
 mod callers;
 mod opencode_variables;
 pub mod paths;
+mod peers;
 mod placement;
 mod syntax;
 

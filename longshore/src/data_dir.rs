@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 pub(crate) use self::address::{NotedAddress, address};
 use self::files::{cannot_write, read, write_private};
 use self::lock::{holder, lock_file, lock_within, try_lock};
-pub(crate) use self::secrets::{KeyFile, existing_token, token};
+pub(crate) use self::secrets::{KeyFile, existing_token, secret, token};
 use crate::acp_upstream;
 use crate::config::Plan;
 use crate::config::paths::DEMO_SUFFIX;
@@ -29,7 +29,7 @@ const DEMO: &str = "demo";
 const STORE_NOTE: &str = "store";
 
 /// The files of the directory beside the store. Each is first written to a file with the extension `new`.
-const OWN_FILES: [&str; 9] = [
+const OWN_FILES: [&str; 13] = [
     STORE_NOTE,
     "kind",
     "workspace",
@@ -39,6 +39,10 @@ const OWN_FILES: [&str; 9] = [
     address::ADDRESS,
     ".gitignore",
     acp_upstream::RECORDS,
+    secrets::SECRET,
+    longshore_calling::SOCKET,
+    longshore_calling::PLUGIN,
+    longshore_calling::CONFIGURATION,
 ];
 
 /// A data directory that this process holds locked until the value is dropped.
@@ -235,10 +239,10 @@ pub(crate) fn owner(path: &Path) -> anyhow::Result<(bool, Option<String>)> {
     Ok((read(&path.join("kind"))?.as_deref() == Some(DEMO), read(&path.join("workspace"))?))
 }
 
-/// Copies the files that identify the owner of a data directory (kind, workspace, token) and the keys of the secrets in its store
-/// to a new one. Missing files are left out.
+/// Copies the files that identify the owner of a data directory (kind, workspace, token), the keys of the secrets in its store, and
+/// the secret to a new one. Missing files are left out.
 pub(crate) fn copy_owner_files(from: &Path, to: &Path) -> anyhow::Result<()> {
-    for name in ["kind", "workspace", secrets::TOKEN, secrets::KEYS] {
+    for name in ["kind", "workspace", secrets::TOKEN, secrets::KEYS, secrets::SECRET] {
         if let Some(text) = read(&from.join(name))? {
             let file = to.join(name);
             write_private(&file, &text).with_context(|| cannot_write(&file))?;

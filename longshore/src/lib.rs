@@ -10,6 +10,7 @@ mod agents;
 mod attach;
 mod backup;
 mod banner;
+mod calling;
 mod client;
 mod commands;
 mod data_dir;
@@ -20,7 +21,9 @@ mod limited;
 mod limits;
 mod listeners;
 mod manual;
+mod mcp_bridge;
 mod output;
+mod peers;
 mod push;
 mod push_commands;
 mod receivers;
@@ -33,6 +36,7 @@ mod unix_socket;
 mod upstream;
 mod wire_up;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -80,6 +84,14 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
         Subcommands::Call(options) => return call(client::Command::Call(options)),
         Subcommands::Tasks(options) => return call(client::Command::Tasks(options)),
         Subcommands::Asks(options) => return call(client::Command::Asks(options)),
+        Subcommands::Mcp(options) => {
+            output::reserve_stdout();
+            // The gateway's agent starts its MCP server so. A URL names another gateway.
+            return match mcp_bridge::from_environment().filter(|_| options.target.url.is_none()) {
+                Some((socket, token)) => serve_bridge(socket, token),
+                None => call(client::Command::Mcp(options)),
+            };
+        }
         Subcommands::Card(options) => return call(client::Command::Card(options)),
         Subcommands::Doctor(options) => {
             let runtime = runtime(1)?;
@@ -146,6 +158,15 @@ fn call(command: client::Command) -> anyhow::Result<ExitCode> {
     // A thread may still wait for a line on standard input.
     runtime.shutdown_background();
     Ok(code)
+}
+
+/// Runs the MCP server of the gateway's agent.
+fn serve_bridge(socket: OsString, token: String) -> anyhow::Result<ExitCode> {
+    let runtime = runtime(1)?;
+    let served = runtime.block_on(mcp_bridge::run(socket, token));
+    // A thread may still wait for a line on standard input.
+    runtime.shutdown_background();
+    served.map(|()| ExitCode::SUCCESS)
 }
 
 fn check_agent(options: &CheckAgent) -> anyhow::Result<ExitCode> {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use longshore_engine::PushParts;
-use longshore_engine::port::{Clock, PushConfigs, PushQueue, Store};
+use longshore_engine::port::{CallStore, Clock, PushConfigs, PushQueue, Store};
 use longshore_meter::Metrics;
 use longshore_outbound::{Guard, Outbound, Trust};
 use longshore_push::{Delivery, DeliveryParts};
@@ -14,18 +14,19 @@ use crate::config::Plan;
 use crate::data_dir::KeyFile;
 use crate::receivers::GuardedReceivers;
 
-/// The three sides of one store.
+/// The sides of one store.
 #[derive(Clone, Debug)]
 pub(crate) struct Stores {
     pub(crate) store: Arc<dyn Store>,
     configs: Arc<dyn PushConfigs>,
     queue: Arc<dyn PushQueue>,
+    pub(crate) calls: Arc<dyn CallStore>,
 }
 
 impl Stores {
-    pub(crate) fn of(store: impl Store + PushConfigs + PushQueue + 'static) -> Self {
+    pub(crate) fn of(store: impl Store + PushConfigs + PushQueue + CallStore + 'static) -> Self {
         let store = Arc::new(store);
-        Self { store: store.clone(), configs: store.clone(), queue: store }
+        Self { store: store.clone(), configs: store.clone(), queue: store.clone(), calls: store }
     }
 }
 

@@ -21,6 +21,7 @@ use longshore_model::{ModelName, PromptOptions};
 use tokio::time::timeout;
 
 use crate::acp_upstream;
+use crate::calling::Calling;
 use crate::cli::TESTED_OPENCODE;
 use crate::config::Plan;
 use crate::config::plan::AgentPlan;
@@ -83,6 +84,7 @@ impl Upstream {
         clock: &Arc<dyn Clock>,
         tasks: &Tasks,
         metrics: &Arc<Metrics>,
+        calling: Option<&Calling>,
     ) -> anyhow::Result<Self> {
         let connected = match &plan.agent {
             AgentPlan::Attached { base_url, username, password } => Connected {
@@ -95,10 +97,12 @@ impl Upstream {
                 is_adopted: false,
                 model: None,
             },
-            AgentPlan::Managed { program } => manage(managed_config(plan, program), tasks, None).await?,
-            AgentPlan::Demo { program } => manage_demo(plan, program, tasks).await?,
+            AgentPlan::Managed { program } => {
+                manage(managed_config(plan, program), tasks, None, calling).await?
+            }
+            AgentPlan::Demo { program } => manage_demo(plan, program, tasks, calling).await?,
             AgentPlan::Acp(agent) => {
-                let (agent, description) = acp_upstream::start(plan, agent, metrics, tasks).await?;
+                let (agent, description) = acp_upstream::start(plan, agent, metrics, tasks, calling).await?;
                 let agent = UpstreamAgent::Acp(agent);
                 return Ok(Self { agent, description, warm_up: None, at_end: AtEnd::Leave, _model: None });
             }
@@ -236,13 +240,18 @@ impl AtEnd {
 }
 
 /// Starts OpenCode in its own home under the data directory, with the built-in model.
-async fn manage_demo(plan: &Plan, program: &Path, tasks: &Tasks) -> anyhow::Result<Connected> {
+async fn manage_demo(
+    plan: &Plan,
+    program: &Path,
+    tasks: &Tasks,
+    calling: Option<&Calling>,
+) -> anyhow::Result<Connected> {
     let home = plan.demo_home();
     let model = demo_model(plan, &home, tasks).await?;
     let env = demo_home(&home, &model.base_url(), &search_path(program))
         .with_context(|| format!("cannot create a home for OpenCode in {}", home.display()))?;
     let config = ManagedConfig { env, env_clear: true, ..managed_config(plan, program) };
-    manage(config, tasks, Some(model)).await
+    manage(config, tasks, Some(model), calling).await
 }
 
 /// Starts the demo model. A demo OpenCode that outlived a crash calls the model at its old address, so the model listens there
@@ -259,10 +268,24 @@ async fn demo_model(plan: &Plan, home: &Path, tasks: &Tasks) -> anyhow::Result<D
     DemoModel::start(anywhere, tasks).await.context("the demo model cannot listen on loopback")
 }
 
-async fn manage(config: ManagedConfig, tasks: &Tasks, model: Option<DemoModel>) -> anyhow::Result<Connected> {
+async fn manage(
+    mut config: ManagedConfig,
+    tasks: &Tasks,
+    model: Option<DemoModel>,
+    calling: Option<&Calling>,
+) -> anyhow::Result<Connected> {
+    let inherits = !config.env_clear;
+    config.configured =
+        calling.map(|calling| calling.configure_opencode(&mut config.env, inherits)).transpose()?;
     output::print("Starting OpenCode ...");
     let log = config.data_dir.join("opencode.log");
     let managed = Managed::start(config).await.map_err(|error| start_failure(&error, &log))?;
+    if managed.is_outdated() {
+        output::warn(
+            "the OpenCode of the last run is still used, and it was started with other settings for calls to peers; for the new \
+             settings, end the gateway with Ctrl-C, which ends OpenCode too, and start it again",
+        );
+    }
     let version = managed.version();
     let description = format!(
         "OpenCode {version}{}{}",
@@ -325,6 +348,7 @@ fn managed_config(plan: &Plan, program: &Path) -> ManagedConfig {
         workspace: plan.workspace.clone(),
         env: BTreeMap::new(),
         env_clear: false,
+        configured: None,
         start_timeout: START_TIMEOUT,
     }
 }
@@ -348,6 +372,7 @@ fn rules(plan: &Plan) -> PromptRules {
         system: plan.system.clone(),
         variant: plan.variant.clone(),
         model: plan.model.as_deref().and_then(ModelName::parse),
+        ..PromptOptions::default()
     };
     PromptRules {
         defaults,

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog};
-use longshore_engine::port::{Clock, NoSpans, Spans, SystemClock};
+use longshore_engine::port::{Agent, Clock, NoSpans, Spans, SystemClock};
 use longshore_engine::{
     AlwaysScope, AskConfig, ControlRules, DeadlinePolicy, Engine, EngineConfig, EngineParts, FileRules,
     IntakeRules, RetentionRules, Tasks,
 };
 use longshore_meter::Metrics;
 use longshore_otlp::{Otlp, OtlpConfig};
+use longshore_peers::{CallingAgent, PeerCalls};
 use longshore_store::{DiskRules, Durability, SqliteOptions};
 use secrecy::SecretString;
 
+use crate::calling::Calling;
 use crate::config::credentials::{Credential, Login};
 use crate::config::listen::GrpcPlan;
 use crate::config::plan::{AgentPlan, Asks, Plan, StorePlan};
@@ -23,7 +25,7 @@ use crate::listeners::OpenListeners;
 use crate::push::{self, Stores};
 use crate::signals::Signals;
 use crate::upstream::Upstream;
-use crate::{deployment, disk, limited, limits, output};
+use crate::{deployment, disk, limited, limits, output, peers};
 
 /// Where a gateway is served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +58,9 @@ pub(crate) struct PreparedGateway {
     metrics: Arc<Metrics>,
     edge_limits: edge::Limits,
     spans: Arc<dyn Spans>,
+    peers: Option<PeerCalls>,
+    /// `None`: the agent calls no peers.
+    calling: Option<Calling>,
     pub(crate) tasks: Tasks,
     /// The tasks that export what the other tasks did. They end last.
     pub(crate) reporting: Tasks,
@@ -87,13 +92,15 @@ pub(crate) async fn prepare(
         None => Some(data_dir::token(data_dir.path())?),
     };
     let credentials = credentials(plan, token.as_ref())?;
-    let (clock, tasks) = (Arc::new(SystemClock), Tasks::new());
+    let (clock, tasks): (Arc<dyn Clock>, _) = (Arc::new(SystemClock), Tasks::new());
+    let calling = Calling::prepare(plan, data_dir)?;
     if let Some(files) = open.tls_files.take() {
         tasks.spawn("TLS files", files.follow(signals.reload_on_hangup(), tasks.stopping().clone()));
     }
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
     let stores = stores(plan, data_dir, &metrics)?;
     let reporting = Tasks::new();
+    let peers = peers::prepare(plan, data_dir, &stores, &clock, &tasks, &metrics)?;
     let spans = spans(plan, &metrics, &reporting)?;
     Ok(PreparedGateway {
         open,
@@ -105,6 +112,8 @@ pub(crate) async fn prepare(
         metrics,
         edge_limits,
         spans,
+        peers,
+        calling,
         tasks,
         reporting,
     })
@@ -113,15 +122,19 @@ pub(crate) async fn prepare(
 impl PreparedGateway {
     /// Starts or attaches to the agent. This may take seconds.
     pub(crate) async fn start_agent(&self, plan: &Plan) -> anyhow::Result<Upstream> {
-        Upstream::start(plan, &self.clock, &self.tasks, &self.metrics).await
+        Upstream::start(plan, &self.clock, &self.tasks, &self.metrics, self.calling.as_ref()).await
     }
 
     /// Adds the engine and the edge, and resumes the tasks that the last run left unfinished.
     pub(crate) async fn finish(self, plan: &Plan, upstream: &Upstream) -> anyhow::Result<Gateway> {
         let push = push::prepare(plan, &self.stores, &self.clock, &self.metrics);
+        let agent: Arc<dyn Agent> = match &self.peers {
+            Some(peers) => Arc::new(CallingAgent::new(upstream.agent(), peers.clone())),
+            None => upstream.agent(),
+        };
         let engine = Engine::new(EngineParts {
             store: self.stores.store,
-            agent: upstream.agent(),
+            agent,
             control: Some(upstream.control()),
             clock: self.clock,
             tasks: self.tasks.clone(),
@@ -175,6 +188,16 @@ impl PreparedGateway {
                 recovered.held
             ));
         }
+        if let Some(peers) = &self.peers {
+            let calls =
+                peers.recover().await.context("cannot go on with the agent's calls of the last run")?;
+            if calls > 0 {
+                tracing::info!(calls, "the agent's calls of the last run go on");
+            }
+            if let Some(calling) = self.calling {
+                calling.serve(Arc::new(peers.clone()), &self.tasks);
+            }
+        }
         engine.begin_store_check();
         engine.start_retention();
         if let Some(delivery) = delivery {
@@ -198,6 +221,7 @@ impl PreparedGateway {
             config.grpc = Some(&longshore_grpc::Messages);
             config.grpc_services = Some(Arc::new(grpc_services(grpc).await?));
         }
+        config.mcp = plan.listen.mcp.clone().map(|path| (path, Arc::new(longshore_mcp::Http) as _));
         config.metrics = self.metrics;
         Ok(Gateway { edge: Edge::new(engine, config, self.tasks), open: self.open, token: self.token })
     }

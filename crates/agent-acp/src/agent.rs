@@ -8,6 +8,7 @@ mod host;
 mod keep;
 mod lease;
 mod open_sessions;
+mod session_servers;
 mod sessions;
 mod start;
 
@@ -28,6 +29,7 @@ use self::choose::Defaults;
 use self::drive::Turns;
 pub use self::facts::{AgentFacts, Capabilities};
 use self::host::{Host, HostConfig, Source};
+pub use self::session_servers::SessionServers;
 use crate::client::{ClientConfig, FileAccess};
 use crate::connection::{Limits, Role};
 use crate::process::ProcessConfig;
@@ -51,6 +53,8 @@ pub struct AcpConfig {
     /// The agent may have the gateway run commands.
     pub client_terminals: bool,
     pub mcp_servers: Vec<McpServer>,
+    /// `None`: sessions have only the configured servers.
+    pub session_servers: Option<Arc<dyn SessionServers>>,
     /// The method to log in with after each start of the agent. `None`: the agent needs no login, or has one already.
     pub auth_method: Option<String>,
     /// The default mode of a turn. `None`: the mode that the agent gave the session when it was opened.
@@ -81,6 +85,7 @@ impl AcpConfig {
             client_files: FileAccess::Off,
             client_terminals: false,
             mcp_servers: Vec::new(),
+            session_servers: None,
             auth_method: None,
             mode: None,
             model: None,

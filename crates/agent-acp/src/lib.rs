@@ -23,5 +23,5 @@ pub mod schema;
 pub mod translate;
 pub mod turn;
 
-pub use crate::agent::{AcpAgent, AcpConfig, AgentFacts, Capabilities};
+pub use crate::agent::{AcpAgent, AcpConfig, AgentFacts, Capabilities, SessionServers};
 pub use crate::client::FileAccess;

@@ -58,6 +58,8 @@ pub struct ManagedConfig {
     pub env: BTreeMap<OsString, OsString>,
     /// OpenCode gets `env` only.
     pub env_clear: bool,
+    /// Names what `env` configures, if OpenCode must be restarted when that changes. See [`Managed::is_outdated`].
+    pub configured: Option<String>,
     /// An OpenCode that does not listen within this time is terminated. The start takes 2 to 4 s on an idle machine.
     pub start_timeout: Duration,
 }
@@ -125,6 +127,12 @@ impl Managed {
     /// OpenCode's own version number.
     pub fn version(&self) -> &str {
         self.record.version.as_deref().unwrap_or_default()
+    }
+
+    /// Whether OpenCode was already running, and was started with another [`ManagedConfig::configured`]. It is adopted all the same,
+    /// because turns may run in it.
+    pub fn is_outdated(&self) -> bool {
+        self.record.configured != self.config.configured
     }
 
     /// Whether OpenCode was already running.

@@ -110,6 +110,13 @@ impl Card {
         })
     }
 
+    /// The card without the interfaces that must not be used.
+    #[must_use]
+    pub fn only(&self, is_allowed: impl Fn(&Interface) -> bool) -> Self {
+        let interfaces = self.interfaces.iter().filter(|interface| is_allowed(interface)).cloned().collect();
+        Self { interfaces, ..self.clone() }
+    }
+
     /// The first interface of the card that may be used, or the first in the client's own order.
     pub fn choose(&self, settings: &Settings) -> Result<&Interface> {
         let mut usable = self.interfaces.iter().filter(|interface| {

@@ -6,7 +6,7 @@ use longshore_model::TaskState;
 use longshore_wire::surface::{Endpoint, Operation, ProtocolVersion, Verb};
 use longshore_wire::v1::method::Method;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName};
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Map, Value, json};
 use url::Url;
@@ -138,6 +138,18 @@ impl Client {
         if !settings.extensions.is_empty() {
             let name = if is_old { "x-a2a-extensions" } else { "a2a-extensions" };
             headers.insert(name, settings.extensions.join(", ").parse().map_err(|_| invalid_header())?);
+        }
+        if let Some(trace) = &settings.trace {
+            let texts = [
+                ("traceparent", Some(trace.traceparent())),
+                ("tracestate", trace.tracestate().map(str::to_owned)),
+            ];
+            for (name, text) in texts {
+                headers.extend(
+                    text.and_then(|text| text.parse().ok())
+                        .map(|value| (HeaderName::from_static(name), value)),
+                );
+            }
         }
         let http = http::client(&interface.url, &settings)?;
         let grpc = match interface.binding {

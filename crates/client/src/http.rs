@@ -30,6 +30,10 @@ pub(crate) fn client(url: &Url, settings: &Settings) -> Result<reqwest::Client> 
         .referer(false)
         .user_agent(concat!("longshore/", env!("CARGO_PKG_VERSION")));
     let builder = if is_loopback(url) { builder.no_proxy() } else { builder };
+    let builder = match (&settings.addresses, url.host_str()) {
+        (Some(addresses), Some(host)) => builder.no_proxy().resolve_to_addrs(host, addresses),
+        _ => builder,
+    };
     let builder = match &settings.certificate {
         Some(certificate) => builder.tls_backend_preconfigured(pinned::tls(certificate)?),
         None => builder,

@@ -1,9 +1,11 @@
 //! What a client is told: timeouts, limits, the order of transports, and its credential.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use longshore_model::TraceContext;
 use longshore_wire::surface::ProtocolVersion;
 use secrecy::SecretString;
 
@@ -63,6 +65,11 @@ pub struct Settings {
     /// The agent treats a message with the id of an earlier one as the same message, so a message may be sent again when the
     /// response was lost. True for Longshore.
     pub resends: bool,
+    /// The only addresses that are connected to, whatever the names of URLs resolve to. A name in a URL is not resolved, and no proxy
+    /// is used. `None`: the system resolves names. Not for gRPC, so leave it out of `bindings`.
+    pub addresses: Option<Vec<SocketAddr>>,
+    /// The position in the caller's trace, sent with each request.
+    pub trace: Option<TraceContext>,
     pub cache: CardCache,
     pub limits: Limits,
 }
@@ -88,6 +95,8 @@ impl Default for Settings {
             certificate: None,
             extensions: Vec::new(),
             resends: false,
+            addresses: None,
+            trace: None,
             cache: CardCache::default(),
             limits: Limits::default(),
         }

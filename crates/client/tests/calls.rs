@@ -10,6 +10,7 @@ use longshore_client::{
     Binding, CardCache, Client, Credential, Discovery, Error, ErrorKind, Event, Guard, Limits, Outgoing,
     Part, Polling, Settings, TaskState, TaskStream,
 };
+use longshore_model::TraceContext;
 use longshore_testkit::stub_agent::{Reply, Request, StubAgent};
 use serde_json::{Value, json};
 
@@ -538,4 +539,20 @@ async fn a_text_in_many_pieces_stays_below_the_limit() {
     let client = connect(&agent, Settings { limits, ..Settings::default() }).await;
     let (text, state) = read(client.stream(message()).await.unwrap()).await;
     assert_eq!((text, state), ("word ".repeat(2000), Some(TaskState::Completed)));
+}
+
+/// The caller has checked the addresses of the name, so the name is not resolved again.
+#[tokio::test]
+async fn only_the_given_addresses_are_connected_to_and_the_trace_is_sent() {
+    let agent = StubAgent::start(|request, _| match request.method.as_str() {
+        "GET" => Reply::json(&StubAgent::card("/")),
+        _ => Reply::stream(&[(None, json!({"task": task("TASK_STATE_COMPLETED", "hi")}))]),
+    });
+    let address = agent.url().strip_prefix("http://").unwrap().parse().unwrap();
+    let trace = TraceContext::generate();
+    let traceparent = trace.traceparent();
+    let settings = Settings { addresses: Some(vec![address]), trace: Some(trace), ..Settings::default() };
+    let client = Client::connect(&agent.url().replace("127.0.0.1", "agent.invalid"), settings).await.unwrap();
+    assert_eq!(read(client.stream(message()).await.unwrap()).await.0, "hi");
+    assert_eq!(agent.requests()[1].header("traceparent"), Some(traceparent.as_str()));
 }

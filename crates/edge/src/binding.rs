@@ -24,7 +24,7 @@ use crate::sse::{self, Envelope, StreamSettings};
 /// The parts of a gateway that its bindings share.
 #[derive(Debug)]
 pub(crate) struct Bindings {
-    pub(crate) operations: Operations,
+    pub(crate) operations: Arc<Operations>,
     /// The facts about this gateway from which its documents are built, such as the methods that are switched on.
     pub(crate) deployment: Arc<Deployment>,
     /// The extensions of the public card.

@@ -42,6 +42,7 @@ use crate::guard::Bound;
 use crate::incoming::{Incoming, verbs};
 use crate::jsonrpc::{self, Carrier};
 use crate::limits::{Bodies, OpenRequest, Slots};
+use crate::mcp::{self, McpService};
 use crate::metrics::MetricsPage;
 use crate::multiplexer::{MessageHead, Refusal};
 use crate::operation::{MAX_BACKGROUND_CALLS, Operations};
@@ -67,6 +68,7 @@ pub(crate) struct Dispatcher {
     documents: Arc<Documents>,
     grpc: Option<&'static dyn Protobuf>,
     grpc_services: Option<Arc<dyn GrpcServices>>,
+    mcp: Option<(String, Arc<dyn McpService>)>,
     bindings: Bindings,
     websocket_idle: Option<Duration>,
     requests_per_connection: usize,
@@ -90,7 +92,7 @@ impl Dispatcher {
         let deployment = Arc::new(config.deployment.clone());
         let documents = Arc::new(Documents::new(&config, engine.clone(), closing.clone()));
         // Half of the grace period is for waiting, half for writing the response.
-        let operations = Operations {
+        let operations = Arc::new(Operations {
             engine: engine.clone(),
             closing: closing.clone(),
             shutdown_wait: config.shutdown_grace / 2,
@@ -100,7 +102,7 @@ impl Dispatcher {
             metrics: Arc::clone(&config.metrics),
             tasks,
             background_slots: Arc::new(Semaphore::new(MAX_BACKGROUND_CALLS)),
-        };
+        });
         let streams = StreamSettings {
             keep_alive: config.keep_alive,
             budget: Budget::from_limits(&config.limits),
@@ -118,6 +120,7 @@ impl Dispatcher {
             websocket_idle: config.websocket_idle,
             requests_per_connection: config.limits.requests_per_connection,
             grpc_services: config.grpc_services.clone(),
+            mcp: config.mcp.clone(),
             bindings: Bindings {
                 operations,
                 public_extensions: contract::public_extensions(&deployment),
@@ -148,6 +151,7 @@ impl Dispatcher {
         let path = parts.uri.path();
         let target = match grpc {
             Some(_) => route::resolve_grpc(path, self.grpc_services.as_deref()),
+            None if self.mcp.as_ref().is_some_and(|(own, _)| own == path) => route::mcp(),
             None => route::resolve(path, self.websocket_path()),
         };
         if target.is_websocket() {
@@ -300,6 +304,13 @@ impl Dispatcher {
             return jsonrpc::answer(&self.bindings, caller, incoming, body).await;
         }
         let activated = extensions::activated(&incoming.parts.headers);
+        if let (Some((_, service)), Some(caller), Some(Served::Mcp)) =
+            (&self.mcp, caller, incoming.route().and_then(Route::served))
+            && incoming.parts.method == Method::POST
+        {
+            let answered = mcp::answer(&self.bindings, service.as_ref(), caller, incoming, body).await;
+            return answered.unwrap_or_else(|error| refusal(incoming, &error));
+        }
         let answered = match self.version_independent(caller, incoming).await {
             Some(answered) => answered,
             None => self.operation(caller, incoming, body).await,
@@ -327,7 +338,8 @@ impl Dispatcher {
             | Served::Health
             | Served::Alive
             | Served::File
-            | Served::WebSocket => Ok(()),
+            | Served::WebSocket
+            | Served::Mcp => Ok(()),
             Served::Metrics => self.page.served().map(drop),
             Served::Rpc => return None,
         };

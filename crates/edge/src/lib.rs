@@ -36,6 +36,7 @@ mod log;
 #[cfg(test)]
 #[path = "../tests/http/support/log_lines.rs"]
 mod log_lines;
+mod mcp;
 mod media;
 mod metrics;
 mod multiplexer;
@@ -79,7 +80,8 @@ pub use listen::{ClientAuthority, Listeners, Tls, TlsError, TlsParts};
 pub use longshore_wire::agent::AgentSurface;
 pub use longshore_wire::contract;
 pub use longshore_wire::extension::{Exposure, Extension};
-pub use route::may_be_websocket;
+pub use mcp::{AgentSummary, McpBody, McpService, OwnAgent};
+pub use route::is_free_path;
 
 /// The names in requests and responses that the engine uses too.
 pub fn wire_names() -> WireNames {
@@ -114,6 +116,8 @@ pub struct EdgeConfig {
     pub grpc: Option<&'static dyn Protobuf>,
     /// Further services of gRPC, which are served where A2A is.
     pub grpc_services: Option<Arc<dyn GrpcServices>>,
+    /// Serves MCP at a path. `None`: MCP is not served.
+    pub mcp: Option<(String, Arc<dyn McpService>)>,
     /// The metrics of the whole process. The deployment says whether callers may read them.
     pub metrics: Arc<Metrics>,
 }
@@ -145,6 +149,7 @@ impl EdgeConfig {
             payload_log: PayloadLog::default(),
             grpc: None,
             grpc_services: None,
+            mcp: None,
         }
     }
 }

@@ -11,7 +11,7 @@
 
 use http::Method;
 use longshore_wire::surface::{
-    self, Access, Endpoint, OPERATIONS, Operation, ROUTES, Served, Verb, WEBSOCKET,
+    self, Access, Endpoint, MCP, OPERATIONS, Operation, ROUTES, Served, Verb, WEBSOCKET,
 };
 use longshore_wire::v1::method::Method as OperationName;
 use percent_encoding::percent_decode_str;
@@ -170,6 +170,7 @@ pub(crate) fn logged_name(resolved: &Resolved, verb: &Method) -> Option<&'static
         Some(Served::OpenApi) => "OpenAPI",
         Some(Served::File) => "file",
         Some(Served::WebSocket) => "WebSocket",
+        Some(Served::Mcp) => "MCP",
         None => {
             let first = || route.operations().next().map(|(operation, _)| operation);
             match route.kind {
@@ -213,13 +214,19 @@ pub(crate) fn resolve(path: &str, websocket: Option<&str>) -> Target {
     }
 }
 
+/// The target of a request of MCP.
+pub(crate) fn mcp() -> Target {
+    let route = Route { kind: RouteKind::Fixed(&MCP), id: String::new(), sub_id: String::new() };
+    Target { base: None, version: None, resolved: Resolved::Route(route) }
+}
+
 /// The target of the messages of a connection: that of JSON-RPC.
 pub(crate) fn rpc(base: Option<ProtocolVersion>) -> Target {
     resolve(base.map_or("/", ProtocolVersion::base), None)
 }
 
-/// Whether WebSockets may have this path: one that nothing else has.
-pub fn may_be_websocket(path: &str) -> bool {
+/// Whether WebSockets or MCP may have this path: one that nothing else has.
+pub fn is_free_path(path: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-._~".contains(c);
     let is_well_formed = path.starts_with('/') && !path.contains("//") && !path.ends_with('/');
     let Target { base, version, resolved } = resolve(path, None);
@@ -480,15 +487,15 @@ mod tests {
         }
         assert!(!resolve("/live", None).is_websocket() && !resolve("/ws", Some("/live")).is_websocket());
         for path in ["/ws", "/a/b-c.d"] {
-            assert!(may_be_websocket(path), "{path}");
+            assert!(is_free_path(path), "{path}");
         }
         for path in ["", "/", "ws", "/ws/", "//ws", "/a b", "/w?s", "/%77s", "/{id}"] {
-            assert!(!may_be_websocket(path), "{path}");
+            assert!(!is_free_path(path), "{path}");
         }
         for path in
             ["/tasks", "/message:send", "/v1/ws", "/a2a/ws", "/artifacts/ws", "/health", "/acme/tasks"]
         {
-            assert!(!may_be_websocket(path), "{path}");
+            assert!(!is_free_path(path), "{path}");
         }
     }
 

@@ -224,6 +224,17 @@ labels! {
         TooMuch = "too_much",
     }
 
+    /// How a call of the agent to another agent ended.
+    PeerCall = "outcome" {
+        Completed = "completed",
+        Failed = "failed",
+        Canceled = "canceled",
+        /// Whether the other agent has the message, or how its task ended, is not known.
+        Unknown = "unknown",
+        /// A limit, the address guard or the list of peers refused it.
+        Refused = "refused",
+    }
+
     /// The outcome of claiming an unowned session.
     ClaimOutcome = "outcome" {
         /// The session belongs to the caller now.
@@ -443,6 +454,7 @@ mod tests {
         check::<Fate>();
         check::<WhyIgnored>();
         check::<ClaimOutcome>();
+        check::<PeerCall>();
         check::<CallOutcome>();
         check::<TurnState>();
         check::<TaskState>();

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crate::cell::{Counter, Gauge, Info, Peak, Reading, Total, WhenUsed};
 use crate::histogram::Histogram;
 use crate::label::{
-    AbortOutcome, Answered, Binding, Call, CallOutcome, ClaimOutcome, Fate, Limit, PerLabel, PerMethod,
-    ProtocolVersion, StoreThread, TaskState, TurnState, WhyIgnored,
+    AbortOutcome, Answered, Binding, Call, CallOutcome, ClaimOutcome, Fate, Limit, PeerCall, PerLabel,
+    PerMethod, ProtocolVersion, StoreThread, TaskState, TurnState, WhyIgnored,
 };
 use crate::page::{Family, Metric, Page};
 use crate::process::Process;
@@ -143,6 +143,8 @@ metrics! {
         "How long after a change of a task's status its receiver had accepted the push notification.";
     acp_ignored: PerLabel<WhyIgnored, Counter> = "longshore_acp_ignored_total",
         "Pieces of the output of an ACP agent that were ignored, or understood in part, by the reason. The log names each kind once.";
+    peer_calls: PerLabel<PeerCall, WhenUsed<Counter>> = "longshore_peer_calls_total",
+        "Calls of the agent to other agents, by how they ended, and those that were refused.";
     spans_sent: Counter = "longshore_spans_sent_total",
         "Spans that the trace collector accepted.";
     spans_dropped: Counter = "longshore_spans_dropped_total",

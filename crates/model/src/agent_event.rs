@@ -134,6 +134,9 @@ pub struct BlockRef {
     pub message: Option<MessageId>,
 }
 
+/// The argument in which the gateway's own plugin tells the gateway which session makes a call. Callers do not see it.
+pub const CALLER_ARGUMENT: &str = "_longshore";
+
 /// A tool call as the agent reports it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ToolCall {

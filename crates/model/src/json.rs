@@ -35,6 +35,22 @@ impl Json {
         &self.0
     }
 
+    /// The same object without a member. Anything else stays as it is.
+    #[must_use]
+    pub fn without(self, member: &str) -> Self {
+        if !self.get().contains(member) {
+            return self;
+        }
+        let Ok(mut object) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(self.get())
+        else {
+            return self;
+        };
+        match object.shift_remove(member) {
+            Some(_) => Self::from_value(&object),
+            None => self,
+        }
+    }
+
     /// The parsed value. Numbers may lose digits: inspect the result, do not pass it on.
     pub fn to_value(&self) -> serde_json::Value {
         serde_json::from_str(self.get()).unwrap_or(serde_json::Value::Null)
@@ -106,5 +122,22 @@ impl TryFrom<Json> for Metadata {
 impl From<Metadata> for Json {
     fn from(metadata: Metadata) -> Self {
         metadata.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_removed_and_the_others_keep_their_order() {
+        for (text, expected) in [
+            (r#"{"b": 1, "x": {"s": 2}, "a": 3}"#, r#"{"b":1,"a":3}"#),
+            (r#"{"b": "\"x\""}"#, r#"{"b": "\"x\""}"#),
+            (r#"["x"]"#, r#"["x"]"#),
+            ("{ }", "{ }"),
+        ] {
+            assert_eq!(Json::parse(text).unwrap().without("x").get(), expected);
+        }
     }
 }

@@ -17,6 +17,7 @@ pub mod command;
 pub mod control;
 pub mod error;
 pub mod event;
+pub mod hops;
 pub mod id;
 pub mod interrupt;
 pub mod json;
@@ -34,8 +35,8 @@ pub mod time;
 pub mod trace;
 
 pub use agent_event::{
-    AgentEvent, AgentFile, BlockRef, ChildEvent, ChildStart, FailedCall, Failure, Outcome, RemoteFile,
-    ToolCall, ToolStatus,
+    AgentEvent, AgentFile, BlockRef, CALLER_ARGUMENT, ChildEvent, ChildStart, FailedCall, Failure, Outcome,
+    RemoteFile, ToolCall, ToolStatus,
 };
 pub use approval::{Action, Approval, PermissionRequest};
 pub use artifact::{Artifact, ArtifactUpdate, BlockKind};
@@ -55,6 +56,7 @@ pub use control::{
 };
 pub use error::{Error, ErrorKind, FieldViolation, Origin, Retry};
 pub use event::{Entry, StatusUpdate, TaskEvent};
+pub use hops::{Hop, Hops, MAX_HOPS};
 pub use id::{
     AgentMessageId, AgentPartId, ArtifactId, ContextId, Epoch, EventId, FileId, IdError, MessageId,
     Principal, PromptId, PushConfigId, RequestId, Seq, SessionId, TaskId, WorkspaceId,

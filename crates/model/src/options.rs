@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::control::NativePrompt;
+use crate::hops::Hops;
 use crate::id::SessionId;
 use crate::json::Json;
 use crate::named_enum::named_enum;
@@ -100,6 +101,9 @@ pub struct PromptOptions {
     pub variant: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
+    /// The gateways whose agents called each other until this prompt. Empty: no agent of a gateway sent it.
+    #[serde(default, skip_serializing_if = "Hops::is_empty")]
+    pub hops: Hops,
 }
 
 impl PromptOptions {
@@ -111,7 +115,7 @@ impl PromptOptions {
         let model = self.model.as_ref().map_or(0, |name| name.provider.len() + name.model.len());
         let texts = [&self.mode, &self.agent, &self.variant, &self.system];
         let config = self.config.iter().map(|(id, value)| id.len() + value.len()).sum::<usize>();
-        texts.into_iter().flatten().map(String::len).sum::<usize>() + model + config
+        texts.into_iter().flatten().map(String::len).sum::<usize>() + model + config + self.hops.weight()
     }
 
     /// These options, with the gaps filled from `defaults`.
@@ -126,6 +130,7 @@ impl PromptOptions {
             agent: self.agent.clone().or_else(|| defaults.agent.clone()),
             variant: self.variant.clone().or_else(|| defaults.variant.clone()),
             system: self.system.clone().or_else(|| defaults.system.clone()),
+            hops: if self.hops.is_empty() { defaults.hops.clone() } else { self.hops.clone() },
         }
     }
 }

@@ -19,7 +19,7 @@ impl HostRule {
     }
 
     /// `host`: in lower case.
-    pub(crate) fn matches(&self, host: &str) -> bool {
+    pub fn matches(&self, host: &str) -> bool {
         match host.strip_suffix(self.name.as_str()) {
             Some("") => !self.only_subdomains,
             Some(rest) => self.only_subdomains && rest.ends_with('.'),

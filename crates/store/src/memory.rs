@@ -2,6 +2,7 @@
 
 mod approvals;
 mod asks;
+mod calls;
 mod files;
 mod keys;
 mod list;

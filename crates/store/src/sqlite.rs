@@ -26,6 +26,7 @@ mod append;
 mod approvals;
 mod asks;
 mod backup;
+mod calls;
 mod checkpoint;
 mod checksum;
 mod contexts;

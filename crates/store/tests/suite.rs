@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use longshore_engine::port::{PushConfigs, PushQueue, Store};
+use longshore_engine::port::{CallStore, PushConfigs, PushQueue, Store};
 use longshore_seal::{KeysInMemory, Sealer};
 use longshore_store::{Durability, SqliteOptions};
+use longshore_testkit::store_suite::calls::{CallStores, calls_are_kept_and_leave_with_their_task};
 use longshore_testkit::store_suite::push::{PushFixture, PushStores};
 use longshore_testkit::store_suite::{self, Fixture};
 use proptest::prelude::*;
@@ -115,6 +116,28 @@ macro_rules! each_push_check {
 }
 
 longshore_testkit::for_each_push_check!(each_push_check);
+
+fn with_calls(store: impl Store + CallStore + 'static) -> CallStores {
+    let store = Arc::new(store);
+    CallStores { store: store.clone(), calls: store }
+}
+
+#[tokio::test]
+async fn calls_are_kept_in_memory() {
+    calls_are_kept_and_leave_with_their_task(with_calls(longshore_store::memory()), |stores| stores).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_are_kept_in_sqlite() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("store.db");
+    let open = || with_calls(longshore_store::sqlite(&path, Durability::Process).expect("a store"));
+    let reopen = |stores: CallStores| {
+        drop(stores);
+        open()
+    };
+    calls_are_kept_and_leave_with_their_task(open(), reopen).await;
+}
 
 macro_rules! each_check {
     ($($group:ident: $($check:ident),+;)+) => {

@@ -5,8 +5,8 @@
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, Ask, AskKind, AskOption, AskOptions, BlockKind, Closed, ContextId,
-    Cost, Expired, Interrupt, InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata, ModelName,
-    NativePrompt, NativePromptPart, Notes, OptionKind, OutputModes, Parent, Part, PartContent,
+    Cost, Expired, Hops, Interrupt, InterruptNote, InterruptPhase, Json, Message, MessageId, Metadata,
+    ModelName, NativePrompt, NativePromptPart, Notes, OptionKind, OutputModes, Parent, Part, PartContent,
     PermissionReply, Principal, Progress, ProgressKind, PromptId, PromptOptions, Question, RequestId,
     Resolution, Role, SessionId, SessionNote, StatusUpdate, Subtask, TaskEvent, TaskId, TaskOptions,
     TaskState, TaskStatus, Timestamp, Usage,
@@ -335,6 +335,7 @@ pub fn prompt_options() -> impl Strategy<Value = PromptOptions> {
             agent,
             variant,
             system,
+            hops: Hops::default(),
         },
     )
 }

@@ -17,6 +17,7 @@
 mod adopted;
 mod approvals;
 mod asks;
+pub mod calls;
 mod children;
 mod claims;
 mod directories;

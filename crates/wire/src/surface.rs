@@ -350,6 +350,8 @@ pub enum Served {
     Alive,
     /// Connections that carry JSON-RPC in messages, if they are switched on.
     WebSocket,
+    /// The tools for clients of MCP, if they are switched on.
+    Mcp,
 }
 
 /// A path outside of the operations.
@@ -440,6 +442,16 @@ pub static WEBSOCKET: Route = Route {
     version: None,
     served: Served::WebSocket,
     summary: "Opens a WebSocket that carries JSON-RPC 2.0 in text messages.",
+};
+
+/// The path of MCP, which is a setting. Not in [`ROUTES`]: MCP describes itself to its clients.
+pub static MCP: Route = Route {
+    path: "/mcp",
+    verbs: &[Verb::Post],
+    access: Access::Credential,
+    version: None,
+    served: Served::Mcp,
+    summary: "Offers the agent to clients of MCP, as tools.",
 };
 
 /// The operations of a version, by their JSON-RPC names.

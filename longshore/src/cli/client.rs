@@ -210,6 +210,12 @@ pub struct AnswerAsk {
 }
 
 #[derive(Debug, Args)]
+pub struct Mcp {
+    #[command(flatten)]
+    pub target: Target,
+}
+
+#[derive(Debug, Args)]
 pub struct Card {
     /// The URL of an agent or of its card [default: the gateway of this directory].
     #[arg(value_name = "URL")]

@@ -85,16 +85,7 @@ pub(crate) fn secret_in(file: &Path) -> Result<SecretString, Failure> {
 /// The gateway of this directory. Its address and its token are in its data directory.
 fn own(target: &Target) -> Result<Agent, Failure> {
     let plan = crate::plan(&target.settings.0, &target.config)?;
-    let Local { url, mut settings } = local(&plan)?.ok_or_else(|| {
-        Failure::new(
-            Code::Unreachable,
-            format!(
-                "no gateway runs for {}. Start one with `longshore serve`, name the served directory with --workspace or its data \
-                 directory with --data-dir, or give the URL of an agent.",
-                plan.workspace.display()
-            ),
-        )
-    })?;
+    let Local { url, mut settings } = running(&plan)?;
     if let Some(file) = &target.token_file {
         settings.credential = Some(Credential::Bearer(secret_in(file)?));
     }
@@ -104,6 +95,20 @@ fn own(target: &Target) -> Result<Agent, Failure> {
     let interface =
         Interface { url, binding: Binding::JsonRpc, version: ProtocolVersion::V1, tenant: String::new() };
     Ok(Agent { client: Client::at(interface, settings)?, flags, is_local: true })
+}
+
+/// The gateway of the plan, which must run.
+pub(crate) fn running(plan: &Plan) -> Result<Local, Failure> {
+    local(plan)?.ok_or_else(|| {
+        Failure::new(
+            Code::Unreachable,
+            format!(
+                "no gateway runs for {}. Start one with `longshore serve`, name the served directory with --workspace or its data \
+                 directory with --data-dir, or give the URL of an agent.",
+                plan.workspace.display()
+            ),
+        )
+    })
 }
 
 /// The flags of this command that select the gateway.

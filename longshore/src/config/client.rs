@@ -82,6 +82,11 @@ fn credential(reader: &mut Reader<'_>) -> Option<Credential> {
     bearer.or(basic).or(api_key)
 }
 
+/// A user name and a password in the form of `client.basic_auth`.
+pub(super) fn basic_of(text: &SecretString) -> Option<Credential> {
+    basic(text.expose_secret())
+}
+
 fn basic(text: &str) -> Option<Credential> {
     let decoded = || String::from_utf8(STANDARD.decode(text).ok()?).ok();
     let pair = if text.contains(':') { text.to_owned() } else { decoded()? };

@@ -14,7 +14,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::problem::{Problem, Source};
 use super::setting::{Kind, Setting};
-use super::{DEFAULT_FILE, Plan, ProcessContext, agents, paths, syntax, table};
+use super::{DEFAULT_FILE, Plan, ProcessContext, agents, paths, peers, syntax, table};
 
 /// The values of the file, by key.
 pub type FileSettings = BTreeMap<&'static str, FileValue>;
@@ -89,6 +89,7 @@ impl Found {
         let is_secret = |(key, value): &(&&str, &FileValue)| {
             table::by_key(key).is_some_and(|setting| match setting.kind {
                 Kind::Agents => agents::holds_secret(&value.text),
+                Kind::Peers => peers::holds_secret(&value.text),
                 kind => kind.is_secret(),
             })
         };
@@ -233,6 +234,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
             | Kind::Size
             | Kind::TaskSize
             | Kind::Count
+            | Kind::AtLeastOne
             | Kind::CountOrNone
             | Kind::Threads
             | Kind::Ratio
@@ -248,7 +250,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
         ) => Some(number.as_str().to_owned()),
         (Kind::Switch, DeValue::Boolean(on)) => Some(on.to_string()),
         (Kind::Choice(choices), DeValue::Boolean(on)) if choices.contains(&"true") => Some(on.to_string()),
-        (Kind::Credentials | Kind::Agents | Kind::List | Kind::Paths, DeValue::Array(_)) => {
+        (Kind::Credentials | Kind::Agents | Kind::Peers | Kind::List | Kind::Paths, DeValue::Array(_)) => {
             Some(json(value.get_ref()).to_string())
         }
         (

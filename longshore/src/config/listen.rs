@@ -26,6 +26,8 @@ pub struct Listen {
     pub websocket: Option<String>,
     /// `None`: no limit.
     pub websocket_idle: Option<Duration>,
+    /// The path of MCP. `None`: it is switched off.
+    pub mcp: Option<String>,
     /// `None`: the address of the listener.
     pub public_url: Option<Url>,
     /// Sites whose pages may call, in the form that browsers use.
@@ -99,7 +101,8 @@ pub(super) fn read(reader: &mut Reader<'_>, here: &Path) -> Option<Listen> {
             format!("without a port the gateway needs a unix socket; set {}", table::UNIX_SOCKET.key);
         reader.problem(Problem::rule(&written.source, &table::PORT, reason));
     }
-    let websocket = websocket(reader);
+    let websocket = path_or_off(reader, &table::WEBSOCKET_PATH);
+    let mcp = mcp(reader, websocket.as_deref());
     let websocket_idle = reader.seconds_or_off(&table::WEBSOCKET_IDLE);
     let public_url = reader.url(&table::PUBLIC_URL);
     let allowed_origins = names(
@@ -132,6 +135,7 @@ pub(super) fn read(reader: &mut Reader<'_>, here: &Path) -> Option<Listen> {
         grpc,
         websocket,
         websocket_idle,
+        mcp,
         public_url,
         allowed_origins,
         allowed_hosts,
@@ -144,18 +148,40 @@ pub(super) fn read(reader: &mut Reader<'_>, here: &Path) -> Option<Listen> {
     })
 }
 
-fn websocket(reader: &mut Reader<'_>) -> Option<String> {
-    let path = reader.text(&table::WEBSOCKET_PATH)?;
+/// A path that the gateway does not serve otherwise. `None`: off.
+fn path_or_off(reader: &mut Reader<'_>, setting: &Setting) -> Option<String> {
+    let path = reader.text(setting)?;
     if path == "off" {
         return None;
     }
-    if !longshore_edge::may_be_websocket(&path)
-        && let Some(written) = reader.written(&table::WEBSOCKET_PATH)
+    if !longshore_edge::is_free_path(&path)
+        && let Some(written) = reader.written(setting)
     {
         let reason = "must be off or a path such as /ws that the gateway does not serve otherwise".to_owned();
-        reader.problem(Problem::rule(&written.source, &table::WEBSOCKET_PATH, reason));
+        reader.problem(Problem::rule(&written.source, setting, reason));
     }
     Some(path)
+}
+
+/// `websocket`: the path that WebSockets have.
+fn mcp(reader: &mut Reader<'_>, websocket: Option<&str>) -> Option<String> {
+    let path = path_or_off(reader, &table::MCP_PATH)?;
+    if Some(path.as_str()) != websocket {
+        return Some(path);
+    }
+    match reader.written(&table::MCP_PATH) {
+        Some(written) => {
+            let reason = format!("must not be the path of WebSockets, {}", table::WEBSOCKET_PATH.key);
+            reader.problem(Problem::rule(&written.source, &table::MCP_PATH, reason));
+        }
+        // WebSockets had this path before there was MCP.
+        None => reader.warn(format!(
+            "MCP is not served, because {} is {path}; set {} to another path",
+            table::WEBSOCKET_PATH.key,
+            table::MCP_PATH.key
+        )),
+    }
+    None
 }
 
 fn tls(reader: &mut Reader<'_>, here: &Path) -> Option<TlsPlan> {

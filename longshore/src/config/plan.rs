@@ -7,6 +7,7 @@ use longshore_agent_opencode::Pin;
 use longshore_edge::contract::{Environment, MissingVersion};
 use longshore_edge::{Exposure, Extension};
 use longshore_engine::{AlwaysScope, ProtectedPaths, SessionGuard, leads_into};
+use longshore_peers::PeersConfig;
 use url::Url;
 
 pub use super::agent_plan::AgentPlan;
@@ -20,7 +21,7 @@ use super::push::{self, PushPlan};
 use super::read::{Reader, Written};
 use super::setting::Setting;
 use super::traces::{self, Traces};
-use super::{ProcessContext, agent_plan, agents, client, declared, paths, placement, table};
+use super::{ProcessContext, agent_plan, agents, client, declared, paths, peers, placement, table};
 
 /// The checked configuration.
 #[derive(Clone, Debug)]
@@ -73,6 +74,8 @@ pub struct Plan {
     pub metrics: bool,
     /// `None`: no traces are sent.
     pub traces: Option<Traces>,
+    /// The agents that the gateway's agent may call. `None`: none.
+    pub peers: Option<PeersConfig>,
     /// For the commands that call an agent.
     pub client: longshore_client::Settings,
 }
@@ -269,6 +272,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
     let metrics = reader.switch(&table::METRICS);
     let traces = traces::read(reader);
     let client = client::read(reader);
+    let peers = peers::read(reader, context, &client);
     Some(Plan {
         config_file: None,
         listen: listen?,
@@ -302,6 +306,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         log: log?,
         metrics,
         traces,
+        peers: peers.ok()?,
         client,
     })
 }

@@ -117,6 +117,10 @@ pass_env = [\"OPENAI_API_KEY\"]
 ```
 ";
 
+const PEERS: &str = "\
+[peers.md](peers.md) describes the `[[peers]]` tables, field by field, and what the agent can do with them.
+";
+
 /// The whole page.
 pub fn markdown() -> String {
     let mut page = HEAD.to_owned();
@@ -127,6 +131,9 @@ pub fn markdown() -> String {
         }
         if group == Group::Agent {
             let _ = write!(page, "\n{AGENTS}");
+        }
+        if group == Group::Peers {
+            let _ = write!(page, "\n{PEERS}");
         }
         for setting in table::ALL.iter().filter(|setting| setting.group() == group) {
             section(&mut page, setting);

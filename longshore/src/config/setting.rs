@@ -44,6 +44,7 @@ impl Setting {
             "card" => Group::Card,
             "environment" => Group::Environment,
             "log" | "metrics" | "trace" => Group::Log,
+            "peers" | "calls" => Group::Peers,
             "client" => Group::Client,
             section => unreachable!("the section {section} has no group"),
         }
@@ -78,11 +79,12 @@ pub enum Group {
     Card,
     Environment,
     Log,
+    Peers,
     Client,
 }
 
 impl Group {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Listener,
         Self::Auth,
         Self::Agent,
@@ -97,6 +99,7 @@ impl Group {
         Self::Card,
         Self::Environment,
         Self::Log,
+        Self::Peers,
         Self::Client,
     ];
 
@@ -116,6 +119,7 @@ impl Group {
             Self::Card => "Agent card",
             Self::Environment => "Where the agent works (declared to callers, not enforced)",
             Self::Log => "Log, metrics and traces",
+            Self::Peers => "Agents that the agent may call",
             Self::Client => "Calls of other agents",
         }
     }
@@ -151,6 +155,8 @@ pub enum Kind {
     TaskSize,
     /// A whole number; 0 means no limit.
     Count,
+    /// A whole number above 0.
+    AtLeastOne,
     /// A whole number; 0 means none at all.
     CountOrNone,
     /// A whole number up to [`MOST_THREADS`]; 0 means by the number of cores.
@@ -175,6 +181,8 @@ pub enum Kind {
     Credentials,
     /// A preset or a command line; an array of tables in the file.
     Agents,
+    /// A list of agents that may be called: JSON in the environment, an array of tables in the file.
+    Peers,
 }
 
 impl Kind {
@@ -201,6 +209,7 @@ impl Kind {
             Self::Size => "a whole number of bytes above 0".into(),
             Self::TaskSize => format!("a whole number of bytes from 1 to {MAX_TASK_BYTES}").into(),
             Self::Count => "a whole number (0: no limit)".into(),
+            Self::AtLeastOne => "a whole number above 0".into(),
             Self::CountOrNone => "a whole number (0: none)".into(),
             Self::Threads => {
                 format!("a whole number up to {MOST_THREADS} (0: by the number of cores)").into()
@@ -218,6 +227,7 @@ impl Kind {
             Self::Switch => "true or false".into(),
             Self::Credentials => "a list of credentials".into(),
             Self::Agents => "a preset or a command line; in the file, one [[agents]] table".into(),
+            Self::Peers => "a list of agents".into(),
         }
     }
 
@@ -234,12 +244,17 @@ impl Kind {
             Self::Database => "FILE",
             Self::Model => "MODEL",
             Self::Bytes | Self::Threshold | Self::Size | Self::TaskSize => "BYTES",
-            Self::Count | Self::CountOrNone | Self::Threads | Self::Ratio | Self::Factor => "NUMBER",
+            Self::Count
+            | Self::AtLeastOne
+            | Self::CountOrNone
+            | Self::Threads
+            | Self::Ratio
+            | Self::Factor => "NUMBER",
             Self::Seconds | Self::SecondsOrNone | Self::SecondsOrOff => "SECONDS",
             Self::Choice(_) => "CHOICE",
             Self::Agents => "COMMAND",
             Self::Switch => "true|false",
-            Self::List | Self::Paths | Self::Credentials => "LIST",
+            Self::List | Self::Paths | Self::Credentials | Self::Peers => "LIST",
         }
     }
 

@@ -9,6 +9,7 @@ mod grpc;
 mod limits;
 mod listener;
 mod opencode;
+mod peers;
 mod push;
 mod rest;
 mod turns;
@@ -22,6 +23,7 @@ pub use grpc::*;
 pub use limits::*;
 pub use listener::*;
 pub use opencode::*;
+pub use peers::*;
 pub use push::*;
 pub use rest::*;
 pub use turns::*;
@@ -42,6 +44,7 @@ pub const ALL: &[&Setting] = &[
     &UNIX_SOCKET_PRINCIPAL,
     &WEBSOCKET_PATH,
     &WEBSOCKET_IDLE,
+    &MCP_PATH,
     &PUBLIC_URL,
     &ALLOWED_ORIGINS,
     &ALLOWED_HOSTS,
@@ -188,6 +191,17 @@ pub const ALL: &[&Setting] = &[
     &OTLP_HEADERS,
     &SERVICE_NAME,
     &SAMPLE_RATIO,
+    &PEERS,
+    &CALLS_URLS,
+    &CALLS_HOSTS,
+    &CALLS_PRIVATE_HOSTS,
+    &CALLS_AT_ONCE,
+    &CALLS_PER_TASK,
+    &CALLS_DURATION,
+    &CALLS_RESULT_BYTES,
+    &CALLS_ASKS,
+    &CALLS_HOPS,
+    &CALLS_RETURNS,
     &CLIENT_TIMEOUT,
     &CLIENT_CARD_TIMEOUT,
     &CLIENT_BEARER_TOKEN,

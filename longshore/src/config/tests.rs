@@ -22,6 +22,7 @@ mod agents;
 mod aliases;
 mod limits;
 mod listeners;
+mod peers;
 mod push;
 mod traces;
 
@@ -552,7 +553,7 @@ fn a_named_file_must_exist() {
 fn variables_without_effect_cause_a_warning() {
     let given = &[
         ("A2A_PROT", "1"),
-        ("A2A_CLIENT_ALLOWED_HOSTS", "9"),
+        ("A2A_PROTOCOL_VERSION", "9"),
         ("OPENCODE_DISABLE_SHARE", "1"),
         ("LONGSHORE_ZZZ_TOP_SECRET", "1"),
         ("LONGSHORE_MANAGED", "as a tool of a managed OpenCode has it"),
@@ -563,8 +564,8 @@ fn variables_without_effect_cause_a_warning() {
     assert_eq!(
         checked.warnings,
         [
-            "A2A_CLIENT_ALLOWED_HOSTS is not supported by this version and has no effect",
             "A2A_PROT is not known and has no effect; did you mean A2A_PORT?",
+            "A2A_PROTOCOL_VERSION is not supported by this version and has no effect",
             "LONGSHORE_ZZZ_TOP_SECRET is not known and has no effect",
         ]
     );

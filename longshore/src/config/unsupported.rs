@@ -2,8 +2,6 @@
 
 /// Variables of `opencode-a2a` and `iac-code` that have no effect in this version. Setting one causes a warning.
 pub const NOT_SUPPORTED: &[&str] = &[
-    "A2A_CLIENT_ALLOWED_HOSTS",
-    "A2A_CLIENT_ALLOW_PRIVATE_HOSTS",
     "A2A_PROTOCOL_VERSION",
     "A2A_SUPPORTED_PROTOCOL_VERSIONS",
     "IACCODE_A2A_API_KEY_HEADER",

@@ -1,4 +1,5 @@
-//! The secrets of a data directory: the token of its gateway, and the keys that seal the secrets in the store.
+//! The secrets of a data directory: the token of its gateway, the keys that seal the secrets in the store, and the secret from which
+//! keys for other purposes are derived.
 
 use std::path::{Path, PathBuf};
 
@@ -18,6 +19,9 @@ pub(super) const TOKEN: &str = "token";
 /// The file with the keys that seal the secrets in the store.
 pub(super) const KEYS: &str = "keys";
 
+/// The file with the secret from which keys are derived.
+pub(super) const SECRET: &str = "secret";
+
 /// The token of a data directory that exists. Generated if there is none yet.
 pub(crate) fn token(path: &Path) -> anyhow::Result<SecretString> {
     if let Some(token) = existing_token(path)? {
@@ -33,6 +37,24 @@ pub(crate) fn token(path: &Path) -> anyhow::Result<SecretString> {
 pub(crate) fn existing_token(path: &Path) -> anyhow::Result<Option<SecretString>> {
     let token = read(&path.join(TOKEN))?;
     Ok(token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()).map(Into::into))
+}
+
+/// The secret of a data directory, made on first use. Keys for different purposes are derived from it with different labels.
+pub(crate) fn secret(path: &Path) -> anyhow::Result<[u8; 32]> {
+    let file = path.join(SECRET);
+    if let Some(text) = read(&file)? {
+        let digits = text.trim();
+        let byte = |index: usize| u8::from_str_radix(digits.get(2 * index..2 * index + 2)?, 16).ok();
+        let bytes: Option<Vec<u8>> = (0..32).map(byte).collect();
+        let bytes = bytes.filter(|_| digits.len() == 64).and_then(|bytes| bytes.try_into().ok());
+        return bytes
+            .with_context(|| format!("{} does not hold 64 hexadecimal digits; remove it", file.display()));
+    }
+    let secret: [u8; 32] = rand::random();
+    let digits = secret.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    let text: String = digits.filter_map(|digit| char::from_digit(u32::from(digit), 16)).collect();
+    write_private(&file, &text).with_context(|| cannot_write(&file))?;
+    Ok(secret)
 }
 
 /// The keys of a data directory, in a file that only its owner can read.
@@ -75,5 +97,15 @@ mod tests {
         assert_eq!(mode(&path.join("token")), 0o600);
         std::fs::write(path.join("token"), "\n").unwrap();
         assert_ne!(token(&path).unwrap().expose_secret(), made.expose_secret());
+    }
+
+    #[test]
+    fn the_secret_of_a_data_directory_is_private_and_stays_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let made = secret(directory.path()).unwrap();
+        assert_eq!(secret(directory.path()).unwrap(), made);
+        assert_eq!(mode(&directory.path().join(SECRET)), 0o600);
+        std::fs::write(directory.path().join(SECRET), "short").unwrap();
+        assert!(secret(directory.path()).is_err());
     }
 }

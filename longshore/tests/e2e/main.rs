@@ -34,6 +34,7 @@ mod many_restarts;
 mod memory;
 mod model_log;
 mod official_client;
+mod peers;
 mod real_agents;
 mod resume;
 mod seeds;

@@ -58,13 +58,13 @@ fn a_bad_configuration_is_refused_as_a_whole_with_exit_code_2() {
 #[test]
 fn an_unsupported_variable_gives_a_warning() {
     let sandbox =
-        Sandbox::new().env("A2A_PROT", "1").env("A2A_CLIENT_ALLOWED_HOSTS", "1").env("OPENCODE_CONFIG", "x");
+        Sandbox::new().env("A2A_PROT", "1").env("A2A_PROTOCOL_VERSION", "1").env("OPENCODE_CONFIG", "x");
     let run = sandbox.run(&["stop"]);
     assert_eq!(run.code, Some(0));
     assert_eq!(
         run.stderr,
-        "warning: A2A_CLIENT_ALLOWED_HOSTS is not supported by this version and has no effect\n\
-         warning: A2A_PROT is not known and has no effect; did you mean A2A_PORT?\n"
+        "warning: A2A_PROT is not known and has no effect; did you mean A2A_PORT?\n\
+         warning: A2A_PROTOCOL_VERSION is not supported by this version and has no effect\n"
     );
 }
 

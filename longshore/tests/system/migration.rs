@@ -71,7 +71,7 @@ async fn a_deployment_of_the_python_gateway_moves_with_its_environment_and_its_c
         gateway.log().lines().filter(|line| line.starts_with("warning: ")).map(str::to_owned).collect();
     assert_eq!(
         warnings,
-        ["warning: A2A_CLIENT_ALLOW_PRIVATE_HOSTS is not supported by this version and has no effect"]
+        ["warning: A2A_PROTOCOL_VERSION is not supported by this version and has no effect"]
     );
 
     let new = RawClient::new(gateway.url(), "the-token-of-ada");

@@ -78,6 +78,11 @@ impl Lease {
         &self.live.connection
     }
 
+    /// What the agent calls itself.
+    pub(super) fn agent_name(&self) -> &str {
+        &self.live.about.agent_info.name
+    }
+
     /// The configured servers that the agent can use: which remote ones it takes is its choice.
     pub(super) fn servers(&self, configured: &[McpServer]) -> Vec<McpServer> {
         let remote = self.live.about.agent_capabilities.mcp_capabilities;

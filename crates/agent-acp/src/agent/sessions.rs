@@ -29,12 +29,19 @@ impl AcpAgent {
         self.workspace.check_unchanged(&directory).await?;
         let lease = self.host.lease().await?;
         let connection = lease.connection();
-        let opened = connection.new_session(&directory, &lease.servers(&self.config.mcp_servers)).await;
+        let mut servers = lease.servers(&self.config.mcp_servers);
+        let own =
+            self.config.session_servers.as_ref().map(|own| (own, own.of_new_session(lease.agent_name())));
+        servers.extend(own.iter().map(|(_, (server, _))| server.clone()));
+        let opened = connection.new_session(&directory, &servers).await;
         let opened = opened.map_err(|cause| told(&lease, cause).into_error("open a session"))?;
         let id = SessionId::parse(&opened.id).map_err(|cause| {
             let text = "The agent gave the new session an id that is not valid.";
             Error::new(ErrorKind::InvalidAgentResponse, text).caused_by(cause)
         })?;
+        if let Some((own, (_, ticket))) = own {
+            own.bind(&ticket, &id);
+        }
         lease.note_session(&opened.id);
         self.defaults.note_new(connection, id.as_str());
         lease.note_opened(id.as_str());
@@ -45,7 +52,9 @@ impl AcpAgent {
     /// Opens a session of an earlier process again. Returns what the caller should know.
     pub(super) async fn reopen(&self, lease: &Lease, session: &Session) -> Result<Option<&'static str>> {
         let (connection, id) = (lease.connection(), session.id.as_str());
-        let servers = lease.servers(&self.config.mcp_servers);
+        let mut servers = lease.servers(&self.config.mcp_servers);
+        let own = self.config.session_servers.as_ref();
+        servers.extend(own.map(|own| own.of_session(lease.agent_name(), &session.id)));
         let opened = reopen_when_free(connection, id, &session.directory, &servers).await;
         let opened = opened.inspect_err(
             |cause| tracing::info!(session = id, %cause, "an agent did not open a session again"),

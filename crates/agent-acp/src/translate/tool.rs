@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use longshore_meter::label::WhyIgnored;
-use longshore_model::{AgentEvent, BlockKind, BlockRef, Json, SessionId, ToolCall, ToolStatus};
+use longshore_model::{
+    AgentEvent, BlockKind, BlockRef, CALLER_ARGUMENT, Json, SessionId, ToolCall, ToolStatus,
+};
 use serde_json::Value;
 
 use super::sub_agent::{self, Running, SubAgent};
@@ -257,6 +259,7 @@ impl Call {
         let title = update.title.clone().filter(|title| !title.is_empty());
         // While the model still writes the arguments, agents show none.
         let input = update.raw_input.clone().filter(|input| input.get() != "{}");
+        let input = input.map(|input| input.without(CALLER_ARGUMENT));
         (next.title, next.input) = match source {
             Source::Announcement | Source::Update => (title.or(next.title), input.or(next.input)),
             Source::Ask => (next.title.or(title), next.input.or(input)),

@@ -89,6 +89,7 @@ async fn launch(config: &ManagedConfig, mut record: Record) -> std::result::Resu
     let deadline = Instant::now() + config.start_timeout;
     let log = log_file(&config.data_dir);
     let output = new_log_file(&log).map_err(Failure::Io)?;
+    record.configured.clone_from(&config.configured);
     // The record is written before OpenCode runs. If the gateway dies now, the marker in the record still identifies the process.
     record.write(&config.data_dir).map_err(Failure::Record)?;
     fail_point::hit("managed.recorded");

@@ -25,6 +25,9 @@ pub(super) struct Record {
     process: Option<Identity>,
     /// `None` until OpenCode responds.
     pub(super) version: Option<String>,
+    /// What OpenCode was started with: see [`super::ManagedConfig::configured`].
+    #[serde(default)]
+    pub(super) configured: Option<String>,
 }
 
 impl Record {
@@ -36,6 +39,7 @@ impl Record {
             workspace: workspace.to_owned(),
             process: None,
             version: None,
+            configured: None,
         }
     }
 

@@ -40,6 +40,7 @@ impl Fixture {
             workspace: self.dir.path().join("workspace"),
             env: BTreeMap::from([("FAKE_OPENCODE".into(), words.into())]),
             env_clear: false,
+            configured: None,
             start_timeout: PATIENCE,
         }
     }
@@ -142,7 +143,7 @@ async fn the_next_start_adopts_a_running_opencode() {
     let (pid, endpoint) = (first.pid(), first.endpoint());
     drop(first);
     let second = fixture.start("exit").await;
-    assert!(second.is_adopted());
+    assert!(second.is_adopted() && !second.is_outdated());
     assert_eq!(second.pid(), pid);
     assert_eq!(second.version(), "0.0.0-fake");
     assert_eq!(second.endpoint().base_url.url(), endpoint.base_url.url());
@@ -150,6 +151,15 @@ async fn the_next_start_adopts_a_running_opencode() {
         second.endpoint().password.unwrap().expose_secret(),
         endpoint.password.unwrap().expose_secret()
     );
+}
+
+#[tokio::test]
+async fn an_opencode_with_another_configuration_is_adopted_as_outdated() {
+    let fixture = Fixture::new();
+    drop(fixture.start("").await);
+    let config = ManagedConfig { configured: Some("peers".to_owned()), ..fixture.config("exit") };
+    let adopted = Managed::start(config).await.unwrap();
+    assert!(adopted.is_adopted() && adopted.is_outdated());
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! One tool call: its states, and the output of a running call.
 
-use longshore_model::{AgentEvent, Artifact, BlockRef, Json, PartContent, SessionId, ToolCall, ToolStatus};
+use longshore_model::{
+    AgentEvent, Artifact, BlockRef, CALLER_ARGUMENT, Json, PartContent, SessionId, ToolCall, ToolStatus,
+};
 use serde::Deserialize;
 
 use crate::api::{ModelRef, Part};
@@ -175,6 +177,7 @@ pub(super) fn call_from(part: &Part) -> Option<ToolCall> {
     };
     // While the model still writes the arguments, OpenCode shows an empty object.
     let input = state.input.as_deref().map(Json::from_raw).filter(|input| input.get() != "{}");
+    let input = input.map(|input| input.without(CALLER_ARGUMENT));
     Some(ToolCall {
         call_id: part.call.clone().unwrap_or_else(|| part.id.clone()),
         tool: part.tool.clone().unwrap_or_default(),

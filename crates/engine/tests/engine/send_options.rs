@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use longshore_engine::port::{Input, Session};
 use longshore_model::{
-    Error, ErrorKind, ModelName, Part, PartContent, Principal, PromptOptions, SendMessage, SessionId,
+    Error, ErrorKind, Hop, Hops, ModelName, Part, PartContent, Principal, PromptOptions, SendMessage,
+    SessionId,
 };
 
 use crate::harness::{alice, all_tasks, message, start};
@@ -36,6 +37,7 @@ async fn options_reach_the_prompt_and_its_own_task_only() {
         agent: Some("plan".to_owned()),
         variant: Some("high".to_owned()),
         system: Some("Be brief.".to_owned()),
+        hops: Hops(vec![Hop { gateway: "g".to_owned(), signature: "s".to_owned() }]),
     };
     command.options.prompt = options.clone();
     h.engine.send(&alice(), command).await.unwrap();

@@ -100,6 +100,7 @@ impl State {
         self.created.remove(&row.number);
         self.ended.unfolded.remove(&(row.task.status.at, id.clone()));
         self.push.forget_task(id);
+        self.calls.forget_task(id);
         for file in &row.files {
             self.files.forget(file);
         }

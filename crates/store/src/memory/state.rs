@@ -15,6 +15,7 @@ use longshore_model::{
 use super::EPOCH;
 use super::approvals::Approvals;
 use super::asks::Asks;
+use super::calls::Calls;
 use super::files::Files;
 use super::keys::{Digest, Keys};
 use super::push::Push;
@@ -38,6 +39,7 @@ pub(super) struct State {
     pub(super) files: Files,
     pub(super) bytes: Bytes,
     pub(super) push: Push,
+    pub(super) calls: Calls,
     #[cfg(feature = "simulation")]
     has_no_terminal_guard: bool,
 }

@@ -281,6 +281,7 @@ impl Repair<'_> {
         let letters = "number, config, event, reason, attempts, first_failed_at, at, replay";
         let of_config = "EXISTS (SELECT 1 FROM push_configs WHERE push_configs.ordinal = new.config)";
         self.copy_table("push_dead", letters, of_config)?;
+        self.copy_table("calls", "id, task, owner, open, at, record", is_of_task)?;
         let approvals = self.old.query_row("SELECT count(*) FROM approvals", [], |row| row.get::<_, i64>(0));
         self.found.approvals_forgotten = approvals.unwrap_or(0).unsigned_abs();
         Ok(())

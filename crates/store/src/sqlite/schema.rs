@@ -27,6 +27,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0008_options.sql"),
     include_str!("migrations/0009_push.sql"),
     include_str!("migrations/0010_approved_actions.sql"),
+    include_str!("migrations/0011_calls.sql"),
 ];
 
 /// How long a statement waits for a lock of another program, such as a backup, before it fails.

@@ -253,7 +253,7 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
         Served::Metrics => response::metrics(verb),
         Served::Alive => ok(json!({"description": "The gateway runs."})),
         // Not among the routes that the document lists.
-        Served::WebSocket => Map::new(),
+        Served::WebSocket | Served::Mcp => Map::new(),
     };
     // Requests that need no credential are not counted by the rate limiter.
     let is_counted = route.access != Access::Anybody;
@@ -284,6 +284,7 @@ fn route_id(route: &Route, verb: Verb) -> String {
         (Served::Metrics, _) => "metrics",
         (Served::Alive, _) => "livez",
         (Served::WebSocket, _) => "websocket",
+        (Served::Mcp, _) => "mcp",
     };
     format!("{name}_{}", verb.as_str().to_ascii_lowercase())
 }

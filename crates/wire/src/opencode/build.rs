@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use longshore_model::{
-    AgentMessageId, AgentPartId, Control, ControlCommand, ControlQuery, ControlRequest, MessageId, ModelName,
-    NativePrompt, NativePromptPart, NativePromptRequest, NewWorkspace, NewWorktree, Page, Part, PartContent,
-    PromptOptions, RequestedDirectory, RequestedLocation, SessionId, SessionQuery, ShellCommand, Subtask,
-    Timestamp, WorkspaceId, WorktreeRef,
+    AgentMessageId, AgentPartId, Control, ControlCommand, ControlQuery, ControlRequest, Hops, MessageId,
+    ModelName, NativePrompt, NativePromptPart, NativePromptRequest, NewWorkspace, NewWorktree, Page, Part,
+    PartContent, PromptOptions, RequestedDirectory, RequestedLocation, SessionId, SessionQuery, ShellCommand,
+    Subtask, Timestamp, WorkspaceId, WorktreeRef,
 };
 
 use crate::methods::{Arg, Args, CHECKED, Call};
@@ -202,6 +202,7 @@ fn order_request(
             agent: owned(request, "agent"),
             variant: owned(request, "variant"),
             system: owned(request, "system"),
+            hops: Hops::default(),
         },
         message: request.text("messageID").map(|id| MessageId::parse(id).expect(CHECKED)),
     })

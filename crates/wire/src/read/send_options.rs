@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use longshore_model::{
-    Delivery, Metadata, ModelName, PromptOptions, PushEvents, PushWord, SendOptions, SessionId,
+    Delivery, Hop, Hops, MAX_HOPS, Metadata, ModelName, PromptOptions, PushEvents, PushWord, SendOptions,
+    SessionId,
 };
 use serde_json::value::RawValue;
 
@@ -28,7 +29,7 @@ const MAX_SYSTEM_BYTES: usize = 64 * 1024;
 
 pub(super) fn read(request: Option<&Metadata>, message: Option<&Metadata>) -> Read<SendOptions> {
     let [first, second] = both(request, message)?;
-    Ok(SendOptions {
+    let options = SendOptions {
         session: first.session.or(second.session),
         session_title: first.session_title.or(second.session_title),
         directory: first.directory.or(first.cwd).or(second.directory).or(second.cwd),
@@ -36,7 +37,13 @@ pub(super) fn read(request: Option<&Metadata>, message: Option<&Metadata>) -> Re
         delivery: first.delivery.or(second.delivery).unwrap_or_default(),
         prompt: first.prompt.or(&second.prompt),
         push_events: first.push_events.or(second.push_events),
-    })
+    };
+    // The chain of a turn is that of the message that started it, so a message that joins would hide its own.
+    if options.delivery == Delivery::Steer && !options.prompt.hops.is_empty() {
+        let fault = Fault::new("must not be steer: a message of another gateway's agent cannot join a turn");
+        return Err(fault.under("delivery").under("shared").under("metadata"));
+    }
+    Ok(options)
 }
 
 /// The paths of the used option fields that belong to extensions. Invalid metadata has been refused before.
@@ -111,11 +118,12 @@ impl MetadataOptions {
     }
 
     fn read_shared(&mut self, raw: &RawValue) -> Read<()> {
-        let shared = Object::read(raw, &["session", "model", "mode", "config", "delivery", "push"])?;
+        let shared = Object::read(raw, &["session", "model", "mode", "config", "delivery", "push", "hops"])?;
         shared.optional("session", |raw| self.read_session(raw))?;
         self.prompt.model = field(&shared, "model", model)?;
         self.prompt.mode = field(&shared, "mode", line)?;
         self.prompt.config = shared.optional("config", config)?.unwrap_or_default();
+        self.prompt.hops = shared.optional("hops", hops)?.unwrap_or_default();
         self.push_events = field(&shared, "push", |raw| {
             field(&Object::read(raw, &["events"])?, "events", |raw| push_events(raw).map(Some))
         })?;
@@ -175,6 +183,19 @@ fn config(raw: &RawValue) -> Read<BTreeMap<String, String>> {
         config.extend(value.map(|value| (id, value)));
     }
     Ok(config)
+}
+
+/// The chain of gateways that the message came through. Which of its entries are true is for the gateways in it to say.
+fn hops(raw: &RawValue) -> Read<Hops> {
+    let hops = list(raw, |raw| {
+        let hop = Object::read(raw, &["gateway", "signature"])?;
+        let required = |name| field(&hop, name, line)?.ok_or_else(|| Fault::new("is required").under(name));
+        Ok(Hop { gateway: required("gateway")?, signature: required("signature")? })
+    })?;
+    if hops.len() > MAX_HOPS {
+        return Err(Fault::new(format!("has {} entries, and at most {MAX_HOPS} are read", hops.len())));
+    }
+    Ok(Hops(hops))
 }
 
 fn delivery(word: &str) -> Read<Delivery> {

@@ -123,6 +123,16 @@ pub const WEBSOCKET_IDLE: Setting = Setting {
            a ping within 30 seconds is disconnected in any case.",
 };
 
+pub const MCP_PATH: Setting = Setting {
+    key: "serve.mcp_path",
+    flag: Some("mcp-path"),
+    env: Some("LONGSHORE_MCP_PATH"),
+    kind: Kind::Text,
+    fallback: Value("/mcp"),
+    help: "The path at which clients of MCP, such as editors, find the agent as tools. They need a credential. `off`: no MCP over \
+           HTTP.",
+};
+
 pub const PUBLIC_URL: Setting = Setting {
     key: "serve.public_url",
     flag: Some("public-url"),

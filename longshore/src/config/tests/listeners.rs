@@ -44,6 +44,16 @@ fn the_unix_socket_is_read() {
 }
 
 #[test]
+fn the_path_of_mcp_is_read() {
+    assert_eq!(listen_on("").mcp.as_deref(), Some("/mcp"));
+    assert_eq!(listen_on("[serve]\nmcp_path = \"/tools\"\n").mcp.as_deref(), Some("/tools"));
+    assert_eq!(listen_on("[serve]\nmcp_path = \"off\"\n").mcp, None);
+    // A configuration from before there was MCP.
+    let listen = listen_on("[serve]\nwebsocket_path = \"/mcp\"\n");
+    assert_eq!((listen.websocket.as_deref(), listen.mcp), (Some("/mcp"), None));
+}
+
+#[test]
 fn the_path_of_websockets_is_read() {
     assert_eq!(listen_on("").websocket.as_deref(), Some("/ws"));
     assert_eq!(listen_on("[serve]\nwebsocket_path = \"/live\"\n").websocket.as_deref(), Some("/live"));

@@ -24,6 +24,7 @@ fn defaults() -> PromptOptions {
         agent: Some("build".to_owned()),
         variant: None,
         system: Some("Be polite.".to_owned()),
+        ..PromptOptions::default()
     }
 }
 

@@ -260,3 +260,59 @@ async fn sessions_stay_open_if_the_agent_lacks_a_way_to_close_or_to_open_them() 
         }
     }
 }
+
+#[derive(Debug, Default)]
+struct OwnServers(Mutex<Vec<String>>);
+
+impl OwnServers {
+    fn server(name: &str) -> McpServer {
+        McpServer::Stdio { name: name.to_owned(), command: "c".to_owned(), args: Vec::new(), env: Vec::new() }
+    }
+}
+
+impl SessionServers for OwnServers {
+    fn of_new_session(&self, agent: &str) -> (McpServer, String) {
+        (Self::server(agent), "a ticket".to_owned())
+    }
+
+    fn bind(&self, ticket: &str, session: &SessionId) {
+        self.0.lock().unwrap().push(format!("{ticket}: {}", session.as_str()));
+    }
+
+    fn of_session(&self, agent: &str, session: &SessionId) -> McpServer {
+        Self::server(&format!("{agent} {}", session.as_str()))
+    }
+}
+
+#[tokio::test]
+async fn each_session_has_a_server_that_is_bound_to_it() {
+    let servers = Arc::new(OwnServers::default());
+    let own: Arc<dyn SessionServers> = servers.clone();
+    let mut stage = stage_with(2, |config| config.session_servers = Some(own));
+    let playing = async {
+        stage.peers[0].answer("initialize", loads()).await;
+        let new = stage.peers[0].get().await;
+        stage.peers[0].say(&json!({"id": new["id"], "result": {"sessionId": "s"}})).await;
+        new["params"]["mcpServers"][0]["name"].clone()
+    };
+    let directory = stage.root.path().canonicalize().unwrap().to_str().unwrap().to_owned();
+    let opening = stage.agent.open_session(NewSession { directory, title: None });
+    let (session, name) = tokio::join!(opening, playing);
+    assert_eq!(name, "own");
+    assert_eq!(*servers.0.lock().unwrap(), ["a ticket: s"]);
+
+    let session = session.unwrap();
+    let (mut turn, _) = stage.prompt(&session, "old").await;
+    stage.die();
+    rest(&mut turn).await;
+    stage.wait_for_back().await;
+    let playing = async {
+        stage.peers[0].answer("initialize", loads()).await;
+        let load = stage.peers[0].get().await;
+        stage.peers[0].say(&json!({"id": load["id"], "result": null})).await;
+        assert_eq!(load["params"]["mcpServers"][0]["name"], "own s");
+        stage.peers[0].get().await;
+    };
+    let (turn, ()) = tokio::join!(stage.agent.start_turn(request(&session, "new")), playing);
+    turn.unwrap();
+}

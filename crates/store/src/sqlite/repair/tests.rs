@@ -1,9 +1,9 @@
-use longshore_engine::port::{self, Append, PushQueue as _, Store as _};
+use longshore_engine::port::{self, Append, CallStore as _, PushQueue as _, Store as _};
 use longshore_model::{Seq, TaskState, TaskStatus};
 use longshore_testkit::store_suite::make::{
     ada, append, asking, chunk, create, everything, file, interrupt, opens, request_id, status, task_id, turn,
 };
-use longshore_testkit::store_suite::push;
+use longshore_testkit::store_suite::{calls, push};
 use tempfile::TempDir;
 
 use super::super::{SqliteStore, find_damage};
@@ -29,6 +29,7 @@ async fn made() -> TempDir {
     let mut file = file("whole", "f", &vec![7; 300_000]);
     file.facts.sha256 = Sha256::digest(&file.bytes).into();
     store.put_file(file).await.unwrap();
+    assert!(store.put_call(calls::call("asks", "call", true, "{}")).await.unwrap());
     directory
 }
 
@@ -89,6 +90,7 @@ async fn a_repair_keeps_what_is_whole_and_names_the_rest() {
         );
         assert_eq!(new.read(&ada(), &whole, Seq::START, 99).await.unwrap(), log, "{sql}");
         assert!(new.interrupt(&ada(), &request_id("r")).await.unwrap().is_some(), "{sql}");
+        assert_eq!(new.open_calls().await.unwrap().len(), 1, "{sql}");
         let task = new.get(&ada(), &task_id("t")).await.unwrap().unwrap().task;
         if has_end {
             assert_eq!(task, original.task, "{sql}");

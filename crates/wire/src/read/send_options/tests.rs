@@ -286,3 +286,20 @@ fn options_of_the_agent_are_bounded_and_those_of_the_request_win() {
         assert_eq!(error.violations()[0].field, field);
     }
 }
+
+#[test]
+fn the_chain_of_gateways_is_read_in_bounds() {
+    let hops = |list: &str| format!(r#"{{"shared":{{"hops":{list}}}}}"#);
+    let one = r#"{"gateway":"a","signature":"s"}"#;
+    let read = |request: &str, message: &str| sent(request, message).unwrap().options.prompt.hops.0;
+    let list = hops(&format!("[{one}]"));
+    for found in [read(&list, "null"), read("null", &list), read(&list, &hops("[]"))] {
+        assert_eq!((found.len(), found[0].gateway.as_str(), found[0].signature.as_str()), (1, "a", "s"));
+    }
+    let many = hops(&format!("[{}]", vec![one; 33].join(",")));
+    assert!(refused(&many, "null", "metadata.shared.hops").contains("at most 32"));
+    let field = "message.metadata.shared.hops[0].signature";
+    assert!(refused("null", &hops(r#"[{"gateway":"a"}]"#), field).contains("is required"));
+    let steering = format!(r#"{{"shared":{{"delivery":"steer","hops":[{one}]}}}}"#);
+    assert!(refused(&steering, "null", "metadata.shared.delivery").contains("cannot join a turn"));
+}

@@ -1,0 +1,228 @@
+//! `longshore mcp` as an MCP server of a coding agent: passes messages between the agent and the gateway.
+//!
+//! The bridge lives as long as the agent, and the gateway may be restarted meanwhile. Then the bridge connects again, repeats the
+//! handshake of MCP in the name of the agent, and sends every request again that has no answer yet. A tool call keeps its key, by
+//! which the gateway recognizes the call.
+
+mod waiting;
+
+use std::io;
+use std::path::Path;
+use std::pin::Pin;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use self::waiting::{Received, Waiting};
+use crate::lines::Lines;
+use crate::socket::connect;
+
+/// A longer message ends the bridge: the gateway would not read it. The gateway's results are shorter.
+const LONGEST_MESSAGE: usize = 4 * 1024 * 1024;
+
+/// The pause before the gateway is tried again: doubled each time, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// How long the gateway may take to accept the bridge. It accepts bridges only when it has resumed its tasks.
+const GREETING_PATIENCE: Duration = Duration::from_mins(2);
+
+/// A gateway that takes no message for this long counts as lost.
+const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often the agent is told that the gateway is away. OpenCode gives up a call without progress after 60 s.
+const REPORT_EVERY: Duration = Duration::from_secs(10);
+
+/// After this time without a gateway, the waiting calls are answered with an error.
+const GIVE_UP_AFTER: Duration = Duration::from_mins(10);
+
+/// Why the bridge ended before the agent did.
+#[derive(Debug)]
+pub enum BridgeError {
+    /// The gateway does not accept the token. The reason.
+    Refused(String),
+    Io(io::Error),
+}
+
+/// Runs until the end of the input.
+pub async fn bridge(
+    socket: &Path,
+    token: &str,
+    input: impl AsyncRead + Unpin,
+    output: impl AsyncWrite + Unpin,
+) -> Result<(), BridgeError> {
+    let mut agent = Lines::new(input, LONGEST_MESSAGE);
+    let mut bridge = Bridge { output, waiting: Waiting::default(), link: Link::down(socket, token) };
+    let mut reports = interval(REPORT_EVERY);
+    reports.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let lost = tokio::select! {
+            line = agent.next() => match line? {
+                Some(line) => bridge.take_from_agent(&line).await?,
+                None => return Ok(()),
+            },
+            event = bridge.link.next() => match event {
+                Event::Connected(connection) => {
+                    bridge.link = Link::Up(connection);
+                    let resent = bridge.waiting.resend();
+                    bridge.send_all(&resent).await
+                }
+                Event::Refused(why) => return Err(BridgeError::Refused(why)),
+                Event::Message(line) => {
+                    bridge.take_from_gateway(&line).await?;
+                    false
+                }
+                Event::Lost => true,
+            },
+            _ = reports.tick() => {
+                bridge.report().await?;
+                false
+            }
+        };
+        if lost {
+            bridge.link = Link::down(socket, token);
+        }
+    }
+}
+
+struct Bridge<W> {
+    output: W,
+    waiting: Waiting,
+    link: Link,
+}
+
+/// The connection with the gateway.
+enum Link {
+    Down { connecting: Pin<Box<dyn Future<Output = Result<Connection, String>> + Send>>, since: Instant },
+    Up(Connection),
+}
+
+struct Connection {
+    lines: Lines<OwnedReadHalf>,
+    writer: OwnedWriteHalf,
+}
+
+enum Event {
+    Connected(Connection),
+    Refused(String),
+    Message(String),
+    Lost,
+}
+
+impl Link {
+    fn down(socket: &Path, token: &str) -> Self {
+        let (socket, token) = (socket.to_owned(), token.to_owned());
+        let connecting = Box::pin(async move { connect_again(&socket, &token).await });
+        Self::Down { connecting, since: Instant::now() }
+    }
+
+    async fn next(&mut self) -> Event {
+        match self {
+            Self::Down { connecting, .. } => match connecting.as_mut().await {
+                Ok(connection) => Event::Connected(connection),
+                Err(why) => Event::Refused(why),
+            },
+            Self::Up(connection) => match connection.lines.next().await {
+                Ok(Some(line)) => Event::Message(line),
+                Ok(None) | Err(_) => Event::Lost,
+            },
+        }
+    }
+}
+
+impl<W: AsyncWrite + Unpin> Bridge<W> {
+    /// Returns whether the gateway was lost.
+    async fn take_from_agent(&mut self, line: &str) -> io::Result<bool> {
+        match self.waiting.take_from_agent(line) {
+            Received::Nothing => Ok(false),
+            Received::Answer(answer) => self.answer(&answer).await.map(|()| false),
+            Received::Forward(message) => Ok(self.send_all(&[message]).await),
+        }
+    }
+
+    async fn take_from_gateway(&mut self, line: &str) -> io::Result<()> {
+        if self.waiting.take_from_gateway(line) { self.write(line).await } else { Ok(()) }
+    }
+
+    /// Returns whether the gateway was lost. Without a gateway, requests wait for the next one.
+    async fn send_all(&mut self, messages: &[Value]) -> bool {
+        let Link::Up(connection) = &mut self.link else { return false };
+        for message in messages {
+            let line = format!("{message}\n");
+            let sent = timeout(WRITE_PATIENCE, connection.writer.write_all(line.as_bytes())).await;
+            if !matches!(sent, Ok(Ok(()))) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Tells the agent that the gateway is away, if it is.
+    async fn report(&mut self) -> io::Result<()> {
+        let Link::Down { since, .. } = &self.link else { return Ok(()) };
+        let away = since.elapsed();
+        let messages =
+            if away < GIVE_UP_AFTER { self.waiting.progress(away) } else { self.waiting.give_up() };
+        for message in messages {
+            self.answer(&message).await?;
+        }
+        Ok(())
+    }
+
+    async fn answer(&mut self, message: &Value) -> io::Result<()> {
+        self.write(&message.to_string()).await
+    }
+
+    async fn write(&mut self, line: &str) -> io::Result<()> {
+        self.output.write_all(line.as_bytes()).await?;
+        self.output.write_all(b"\n").await?;
+        self.output.flush().await
+    }
+}
+
+/// Tries until the gateway is there. Fails if it refuses the token.
+async fn connect_again(socket: &Path, token: &str) -> Result<Connection, String> {
+    let mut pause = FIRST_PAUSE;
+    loop {
+        if let Ok(Ok(connected)) = timeout(GREETING_PATIENCE, greet(socket, token)).await {
+            return connected;
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+async fn greet(socket: &Path, token: &str) -> io::Result<Result<Connection, String>> {
+    let (reader, mut writer) = connect(socket).await?.into_split();
+    let mut lines = Lines::new(reader, LONGEST_MESSAGE);
+    writer.write_all(format!("{}\n", json!({"token": token})).as_bytes()).await?;
+    let Some(answer) = lines.next().await? else { return Err(io::ErrorKind::UnexpectedEof.into()) };
+    let answer: Value = serde_json::from_str(&answer)?;
+    Ok(match answer["error"].as_str() {
+        Some(error) => Err(error.to_owned()),
+        None => Ok(Connection { lines, writer }),
+    })
+}
+
+impl From<io::Error> for BridgeError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl std::fmt::Display for BridgeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Refused(why) => write!(f, "the gateway refused the bridge: {why}"),
+            Self::Io(error) => write!(f, "the connection with the agent failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for BridgeError {}
+
+#[cfg(test)]
+mod tests;

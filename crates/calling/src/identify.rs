@@ -1,0 +1,138 @@
+//! Decides which session makes a tool call.
+
+use std::sync::Arc;
+
+use longshore_engine::port::BoxFuture;
+use longshore_mcp::{CALL_KEY, Callers, IncomingCall};
+use longshore_model::{CALLER_ARGUMENT, SessionId};
+use longshore_peers::{CallKey, ToolCaller, ToolError};
+use rand::distr::{Alphanumeric, SampleString as _};
+use serde_json::Value;
+
+use crate::opencode::plugin_key;
+use crate::secret::verifies_with;
+use crate::{Secret, Tickets, Token};
+
+const LONGEST_KEY: usize = 64;
+
+const NO_PROOF: &str = "The call was refused, because the gateway does not know which session it comes from. OpenCode must have the \
+                        plugin `opencode-plugin.js` of the gateway's data directory. Tell the user.";
+
+const WRONG_PROOF: &str = "The call was refused: the argument `_longshore` was not made by the gateway's plugin. Leave it out; the \
+                           plugin adds it.";
+
+const UNBOUND: &str = "The call was refused, because the gateway does not know the session of this MCP server. Tell the user to \
+                       open a new session.";
+
+/// The callers of one connection.
+#[derive(Debug)]
+pub(crate) struct Identify {
+    pub(crate) token: Token,
+    pub(crate) secret: Secret,
+    pub(crate) tickets: Arc<Tickets>,
+}
+
+impl Callers for Identify {
+    fn identify<'a>(
+        &'a self,
+        call: &'a mut IncomingCall,
+    ) -> BoxFuture<'a, Result<(ToolCaller, CallKey), ToolError>> {
+        Box::pin(async {
+            let (session, tool_call) = match (call.arguments.remove(CALLER_ARGUMENT), &self.token) {
+                (Some(proof), _) => self.proven(&proof).ok_or_else(|| refused(WRONG_PROOF))?,
+                (None, Token::OpenCode) => return Err(refused(NO_PROOF)),
+                (None, Token::Session(session)) => (session.clone(), None),
+                (None, Token::Ticket(name)) => {
+                    (self.tickets.session(name).await.ok_or_else(|| refused(UNBOUND))?, None)
+                }
+            };
+            let key = CallKey(format!("{}:{}", session.as_str(), key(call)));
+            Ok((ToolCaller::Session { session, tool_call }, key))
+        })
+    }
+}
+
+impl Identify {
+    /// The session and the call that the plugin signed.
+    fn proven(&self, proof: &Value) -> Option<(SessionId, Option<String>)> {
+        let word = |name: &str| proof.get(name).and_then(Value::as_str);
+        let (session, call, signature) = (word("session")?, word("call")?, word("proof")?);
+        if !verifies_with(&plugin_key(&self.secret), &[session, call], signature) {
+            return None;
+        }
+        Some((SessionId::parse(session).ok()?, Some(call.to_owned())))
+    }
+}
+
+/// The name that the bridge gave the call. Without one, each call counts as a new one.
+fn key(call: &IncomingCall) -> String {
+    let given = call.meta.get(CALL_KEY).and_then(Value::as_str).filter(|key| key.len() <= LONGEST_KEY);
+    given.map_or_else(|| Alphanumeric.sample_string(&mut rand::rng(), LONGEST_KEY / 2), str::to_owned)
+}
+
+fn refused(why: &str) -> ToolError {
+    ToolError(why.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, json};
+
+    use super::*;
+    use crate::secret::sign_with;
+
+    const SECRET: [u8; 32] = [7; 32];
+
+    fn identify(token: Token) -> Identify {
+        Identify { token, secret: Secret::new(SECRET), tickets: Arc::default() }
+    }
+
+    fn call(proof: Option<Value>) -> IncomingCall {
+        let mut arguments = Map::from_iter([("text".to_owned(), json!("hello"))]);
+        arguments.extend(proof.map(|proof| (CALLER_ARGUMENT.to_owned(), proof)));
+        let meta = Map::from_iter([(CALL_KEY.to_owned(), json!("k1"))]);
+        IncomingCall { tool: "a2a_call".to_owned(), arguments, meta, request_id: "1".to_owned() }
+    }
+
+    fn proof(session: &str, call: &str) -> Value {
+        let signature = sign_with(&plugin_key(&Secret::new(SECRET)), &[session, call]);
+        json!({"session": session, "call": call, "proof": signature})
+    }
+
+    async fn check(token: Token, proof: Option<Value>, expected: Result<(&str, Option<&str>), &str>) {
+        let mut call = call(proof);
+        let found = identify(token).identify(&mut call).await;
+        assert!(!call.arguments.contains_key(CALLER_ARGUMENT), "the tool never sees the proof");
+        match (found, expected) {
+            (Ok((ToolCaller::Session { session, tool_call }, key)), Ok((expected, expected_call))) => {
+                assert_eq!((session.as_str(), tool_call.as_deref()), (expected, expected_call));
+                assert_eq!(key, CallKey(format!("{expected}:k1")));
+            }
+            (Err(error), Err(expected)) => assert_eq!(error.0, expected),
+            (found, expected) => panic!("{found:?} instead of {expected:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn opencode_names_the_session_with_a_proof_only() {
+        let valid = proof("ses_1", "call_1");
+        check(Token::OpenCode, Some(valid.clone()), Ok(("ses_1", Some("call_1")))).await;
+        check(Token::OpenCode, None, Err(NO_PROOF)).await;
+        for (name, value) in [("session", "ses_2"), ("call", "call_2"), ("proof", "")] {
+            let mut changed = valid.clone();
+            changed[name] = json!(value);
+            check(Token::OpenCode, Some(changed), Err(WRONG_PROOF)).await;
+        }
+        for nonsense in [json!(null), json!("ses_1"), json!({}), json!({"session": 1})] {
+            check(Token::OpenCode, Some(nonsense), Err(WRONG_PROOF)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn another_agent_is_known_by_the_token_of_its_bridge() {
+        let own = Token::Session(SessionId::parse("ses_1").unwrap());
+        check(own.clone(), None, Ok(("ses_1", None))).await;
+        check(own, Some(json!({"session": "ses_2", "call": "c", "proof": "x"})), Err(WRONG_PROOF)).await;
+        check(Token::Ticket("unknown".to_owned()), None, Err(UNBOUND)).await;
+    }
+}

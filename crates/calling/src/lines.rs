@@ -1,0 +1,67 @@
+//! Reads lines with a bound.
+
+use std::io;
+
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+
+/// Reads lines. A future of [`Self::next`] that is dropped loses nothing.
+#[derive(Debug)]
+pub(crate) struct Lines<R> {
+    reader: R,
+    buffer: Vec<u8>,
+    /// How much of the buffer has no end of a line.
+    searched: usize,
+    longest: usize,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    /// A line of more than `longest` bytes is an error.
+    pub(crate) fn new(reader: R, longest: usize) -> Self {
+        Self { reader, buffer: Vec::new(), searched: 0, longest }
+    }
+
+    /// The next line without its end. `None`: the input has ended. A last line without an end does not count.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<String>> {
+        loop {
+            let end = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n');
+            if let Some(at) = end {
+                let mut line: Vec<u8> = self.buffer.drain(..=self.searched + at).collect();
+                line.pop();
+                self.searched = 0;
+                return String::from_utf8(line).map(Some).map_err(io::Error::other);
+            }
+            self.searched = self.buffer.len();
+            if self.searched > self.longest {
+                return Err(io::Error::other(format!("a line has more than {} bytes", self.longest)));
+            }
+            if self.reader.read_buf(&mut self.buffer).await? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The reader, unless more than the lines that were taken was read already.
+    pub(crate) fn into_reader(self) -> io::Result<R> {
+        if self.buffer.is_empty() {
+            Ok(self.reader)
+        } else {
+            Err(io::Error::other("more came than was expected"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn lines_are_split_and_bounded() {
+        let mut lines = Lines::new(&b"one\n\nthree, which is long\nfour"[..], 100);
+        for expected in ["one", "", "three, which is long"] {
+            assert_eq!(lines.next().await.unwrap().as_deref(), Some(expected));
+        }
+        assert_eq!(lines.next().await.unwrap(), None);
+        assert!(Lines::new(&[b'a'; 200][..], 100).next().await.is_err());
+        assert!(Lines::new(&b"\xff\n"[..], 100).next().await.is_err());
+    }
+}

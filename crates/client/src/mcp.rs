@@ -1,0 +1,319 @@
+//! Carries MCP between a program that knows it on standard input and output only, and a gateway that serves it over HTTP.
+//!
+//! Messages pass as they are. Each tool call gets a key, with which the gateway recognizes it when it is sent again because the
+//! connection broke or the gateway restarted.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::future::{AbortHandle, BoxFuture, abortable};
+use futures_util::stream::FuturesUnordered;
+use rand::distr::{Alphanumeric, SampleString as _};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use url::Url;
+
+use crate::error::{Error, ErrorKind};
+use crate::settings::Settings;
+use crate::sse::{Broken, Decoder};
+use crate::{Result, http, refusal};
+
+/// The longest line of the client, in bytes. The connection ends at a longer one.
+const MAX_LINE: u64 = 16 * 1024 * 1024;
+
+/// How many messages may be on their way. Further ones wait in the pipe.
+const MAX_OPEN: usize = 64;
+
+/// How many messages may wait for the client to read them.
+const WAITING: usize = 64;
+
+/// For how long a message is sent again while the gateway cannot be reached. Then the client gets an error.
+const RETRY_FOR: Duration = Duration::from_mins(1);
+
+/// The time between two attempts.
+const RETRY_EVERY: Duration = Duration::from_millis(500);
+
+/// How long answers may take after the end of the input.
+const DRAIN: Duration = Duration::from_secs(5);
+
+/// The field of `_meta` with the key of a tool call.
+const CALL_KEY: &str = "longshore/call-key";
+
+/// The field of `_meta` with the version of MCP, in the versions that know no handshake.
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+
+/// The error code of a message that did not reach the gateway.
+const NOT_DELIVERED: i64 = -32000;
+
+/// Carries messages until the end of the input. An error is one of the input or the output; what goes wrong with a single message is
+/// the answer to it.
+pub async fn carry_mcp(
+    url: &Url,
+    settings: &Settings,
+    input: impl AsyncBufRead + Unpin,
+    output: impl AsyncWrite + Unpin,
+) -> Result<()> {
+    let client = http::client(url, settings)?;
+    let credential = settings.credential.as_ref().map(|own| http::authorization(own, None)).transpose()?;
+    let gateway = Gateway { client, url, settings, credential: credential.unwrap_or_default() };
+    let carried = Bridge::new(&gateway).carry(input, output).await;
+    carried.map_err(|error| {
+        Error::new(ErrorKind::Input, format!("The connection to the MCP client broke: {error}."))
+    })
+}
+
+struct Gateway<'a> {
+    client: reqwest::Client,
+    url: &'a Url,
+    settings: &'a Settings,
+    credential: HeaderMap,
+}
+
+/// What is on its way.
+struct Bridge<'a> {
+    gateway: &'a Gateway<'a>,
+    /// Each ends with the id of its request.
+    open: FuturesUnordered<BoxFuture<'a, Option<String>>>,
+    aborts: HashMap<String, AbortHandle>,
+    /// The version that the handshake chose.
+    version: Option<String>,
+    /// The id of the handshake, until it is answered.
+    handshake: Option<String>,
+    answers: mpsc::Sender<Value>,
+    answered: mpsc::Receiver<Value>,
+}
+
+impl<'a> Bridge<'a> {
+    fn new(gateway: &'a Gateway<'a>) -> Self {
+        let (answers, answered) = mpsc::channel(WAITING);
+        let (open, aborts) = (FuturesUnordered::new(), HashMap::new());
+        Self { gateway, open, aborts, version: None, handshake: None, answers, answered }
+    }
+
+    async fn carry(
+        mut self,
+        mut input: impl AsyncBufRead + Unpin,
+        mut output: impl AsyncWrite + Unpin,
+    ) -> std::io::Result<()> {
+        let mut line = Vec::new();
+        loop {
+            tokio::select! {
+                // What was read of a line stays in it when another branch is taken.
+                read = read_line(&mut input, &mut line), if self.open.len() < MAX_OPEN => {
+                    read?;
+                    if line.len() as u64 > MAX_LINE {
+                        return Err(std::io::Error::other(format!("a message has more than {MAX_LINE} bytes")));
+                    }
+                    if line.pop_if(|last| *last == b'\n').is_none() {
+                        break;
+                    }
+                    self.begin(&std::mem::take(&mut line));
+                }
+                Some(ended) = self.open.next() => self.ended(ended),
+                Some(answer) = self.answered.recv() => self.write(answer, &mut output).await?,
+            }
+        }
+        // The end of the input. What is on its way may still be answered.
+        let end = Instant::now() + DRAIN;
+        while !self.open.is_empty() || !self.answered.is_empty() {
+            tokio::select! {
+                Some(ended) = self.open.next() => self.ended(ended),
+                Some(answer) = self.answered.recv() => self.write(answer, &mut output).await?,
+                () = tokio::time::sleep_until(end) => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, line: &[u8]) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        let Ok(Value::Object(mut message)) = serde_json::from_slice(line) else {
+            let error = json!({"code": -32700, "message": "The line is no JSON object."});
+            let answer = json!({"jsonrpc": "2.0", "id": null, "error": error});
+            // The client that writes nonsense and reads nothing loses this answer.
+            let _ = self.answers.try_send(answer);
+            return;
+        };
+        let method = message.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if method == "notifications/cancelled" {
+            // The end of the connection cancels a request over HTTP.
+            let id = message.get("params").and_then(|params| params.get("requestId")).map(Value::to_string);
+            if let Some(abort) = id.and_then(|id| self.aborts.remove(&id)) {
+                abort.abort();
+            }
+            return;
+        }
+        let id = message.get("id").filter(|id| !id.is_null()).map(Value::to_string);
+        if method == "initialize" {
+            self.handshake.clone_from(&id);
+        }
+        if method == "tools/call" {
+            add_key(&mut message);
+        }
+        let meta = |name: &str| message.get("params")?.get("_meta")?.get(name)?.as_str().map(str::to_owned);
+        let version = meta(VERSION).or_else(|| self.version.clone());
+        let name = message.get("params").and_then(|params| params.get("name")).and_then(Value::as_str);
+        let name = name.map(str::to_owned);
+        let sent = Message { body: Value::Object(message), method, name, version, id: id.clone() };
+        let (sending, abort) = abortable(sent.deliver(self.gateway, self.answers.clone()));
+        if let Some(id) = &id {
+            self.aborts.insert(id.clone(), abort);
+        }
+        self.open.push(Box::pin(async move {
+            // Aborted or not.
+            let _ = sending.await;
+            id
+        }));
+    }
+
+    fn ended(&mut self, id: Option<String>) {
+        if let Some(id) = id {
+            self.aborts.remove(&id);
+        }
+    }
+
+    async fn write(&mut self, answer: Value, output: &mut (impl AsyncWrite + Unpin)) -> std::io::Result<()> {
+        if self.handshake.is_some() && answer.get("id").map(Value::to_string) == self.handshake {
+            self.handshake = None;
+            let version = answer.get("result").and_then(|result| result.get("protocolVersion"));
+            self.version = version.and_then(Value::as_str).map(str::to_owned);
+        }
+        output.write_all(format!("{answer}\n").as_bytes()).await?;
+        output.flush().await
+    }
+}
+
+/// Reads the rest of a line. Cancel safe: what was read is in `line`.
+async fn read_line(input: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> std::io::Result<usize> {
+    input.take(MAX_LINE + 1 - line.len() as u64).read_until(b'\n', line).await
+}
+
+/// Gives a tool call a key, unless it has one.
+fn add_key(message: &mut serde_json::Map<String, Value>) {
+    let params = message.get_mut("params").and_then(Value::as_object_mut);
+    let Some(params) = params else { return };
+    let meta = params.entry("_meta").or_insert_with(|| json!({}));
+    if let Some(meta) = meta.as_object_mut() {
+        meta.entry(CALL_KEY)
+            .or_insert_with(|| format!("mcp-{}", Alphanumeric.sample_string(&mut rand::rng(), 24)).into());
+    }
+}
+
+/// A message on its way to the gateway.
+struct Message {
+    body: Value,
+    method: String,
+    name: Option<String>,
+    version: Option<String>,
+    /// `None`: the message is a notification.
+    id: Option<String>,
+}
+
+impl Message {
+    /// Sends the message, and passes on what comes back.
+    async fn deliver(self, gateway: &Gateway<'_>, answers: mpsc::Sender<Value>) {
+        let give_up = Instant::now() + RETRY_FOR;
+        let error = loop {
+            match self.attempt(gateway, &answers).await {
+                Ok(()) => return,
+                Err(error) if is_passing(error.kind()) && Instant::now() < give_up => {
+                    tokio::time::sleep(RETRY_EVERY).await;
+                }
+                Err(error) => break error,
+            }
+        };
+        if self.id.is_some() {
+            let error = json!({"code": NOT_DELIVERED, "message": error.message()});
+            let answer = json!({"jsonrpc": "2.0", "id": self.body["id"], "error": error});
+            let _ = answers.send(answer).await;
+        }
+    }
+
+    async fn attempt(&self, gateway: &Gateway<'_>, answers: &mpsc::Sender<Value>) -> Result<()> {
+        let Gateway { client, url, settings, credential } = gateway;
+        settings.check_guard()?;
+        let mut request = client
+            .post((*url).clone())
+            .headers(credential.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT, "application/json, text/event-stream")
+            .body(self.body.to_string());
+        let version = self.version.as_deref().unwrap_or_default();
+        let name = self.name.as_deref().unwrap_or_default();
+        // From 2026-07-28 on, requests repeat in headers what their bodies say.
+        for (header, text) in
+            [("mcp-protocol-version", version), ("mcp-method", &self.method), ("mcp-name", name)]
+        {
+            if let Some(value) = HeaderValue::from_str(text).ok().filter(|value| !value.is_empty()) {
+                request = request.header(header, value);
+            }
+        }
+        let mut response = http::send(request, settings.timeout).await?;
+        if self.id.is_none() && response.status().is_success() {
+            return Ok(());
+        }
+        if !http::is_type(&response, "text/event-stream") {
+            let status = response.status().as_u16();
+            let length = response.content_length();
+            let body = http::body(response, settings.limits.event, settings.timeout).await?;
+            return match serde_json::from_slice::<Value>(&body) {
+                // Also with an error status: some errors of MCP have one.
+                Ok(answer) if answer.get("jsonrpc").is_some() => {
+                    let _ = answers.send(answer).await;
+                    Ok(())
+                }
+                Ok(json) if status >= 400 => {
+                    Err(refusal::of_body(status, &json).unwrap_or_else(|| failed(status)))
+                }
+                _ if status >= 400 => Err(failed(status)),
+                _ => Err(Error::invalid_response(format!(
+                    "The gateway answered with {} bytes that are no message of MCP. Check the URL.",
+                    length.unwrap_or(body.len() as u64)
+                ))),
+            };
+        }
+        let (mut decoder, mut frames) = (Decoder::new(settings.limits.event), VecDeque::new());
+        let lost = || Error::new(ErrorKind::Lost, "The connection to the gateway broke.");
+        loop {
+            let chunk = tokio::time::timeout(settings.timeout, response.chunk()).await;
+            let chunk = chunk.map_err(|_| lost())?.map_err(|_| lost())?.ok_or_else(lost)?;
+            decoder.push(&chunk, &mut frames).map_err(|broken| match broken {
+                Broken::TooLong => Error::new(ErrorKind::TooLarge, "An answer of the gateway is too long."),
+                Broken::NotText => Error::invalid_response("An answer of the gateway is not UTF-8 text."),
+            })?;
+            while let Some(frame) = frames.pop_front() {
+                if frame.data.is_empty() {
+                    continue;
+                }
+                let message: Value = serde_json::from_str(&frame.data)
+                    .map_err(|_| Error::invalid_response("An answer of the gateway is no JSON."))?;
+                let is_answer =
+                    message.get("id").map(Value::to_string) == self.id && message.get("method").is_none();
+                let _ = answers.send(message).await;
+                if is_answer {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+fn failed(status: u16) -> Error {
+    Error::new(
+        refusal::kind_of_status(status),
+        format!(
+            "The gateway answered with HTTP status {status}. Check the URL, and that the gateway serves MCP."
+        ),
+    )
+}
+
+/// Whether the same message may succeed later.
+fn is_passing(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Unreachable | ErrorKind::Timeout | ErrorKind::Lost | ErrorKind::Unavailable)
+}

@@ -1,0 +1,44 @@
+//! MCP over HTTP, at a path of the gateway.
+//!
+//! Each request stands for itself: the server keeps no session, so there is nothing to limit, to time out or to lose in a restart. The
+//! versions of MCP before 2026-07-28 allow that, and the later ones know no other way.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use longshore_edge::{McpBody, McpService, OwnAgent};
+use longshore_engine::port::BoxFuture;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+
+use crate::own_agent::{ClientCallers, OwnAgentTools};
+use crate::server::Server;
+
+/// The tools for the gateway's own agent, over HTTP.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Http;
+
+impl McpService for Http {
+    fn answer(&self, agent: OwnAgent, request: Request<Bytes>) -> BoxFuture<'static, Response<McpBody>> {
+        let callers = Arc::new(ClientCallers::new(agent.principal().clone()));
+        let server = Server::new(Arc::new(OwnAgentTools::new(agent)), callers);
+        // The edge has checked host, origin and size. A response in JSON is the exception: with a stream, proxies see bytes while a call
+        // waits.
+        let config = StreamableHttpServerConfig::default()
+            .with_legacy_session_mode(false)
+            .with_sse_retry(None)
+            .disable_allowed_hosts()
+            .with_max_request_body_bytes(usize::MAX);
+        let service = StreamableHttpService::new(
+            move || Ok(server.clone()),
+            Arc::new(NeverSessionManager::default()),
+            config,
+        );
+        Box::pin(async move {
+            let response = service.handle(request.map(Full::new)).await;
+            response.map(BodyExt::boxed_unsync)
+        })
+    }
+}

@@ -1,0 +1,330 @@
+//! The gateway's agent with its calls: the events of the calls of a turn come with those of the turn.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use longshore_engine::port::{
+    Admission, Admitted, Agent, BoxFuture, Description, NewSession, Session, SessionChoices, SessionFinder,
+    Turn, TurnRequest, UnfollowedTurns, caller,
+};
+use longshore_engine::queue;
+use longshore_model::{AgentEvent, Answer, Ask, Error, ErrorKind, RequestId, Resolution, Result, Usage};
+use tokio::sync::mpsc;
+
+use crate::call::{AnswerError, Call, MAX_REPORTS, Report};
+use crate::calls::PeerCalls;
+use crate::record::{Record, call_of_ask};
+use crate::turns::RunningTurn;
+use crate::{audit, show};
+
+/// Events that may wait for the engine. Then the turn waits.
+const MAX_EVENTS: usize = 64;
+
+/// An agent whose turns can call peers.
+#[derive(Debug)]
+pub struct CallingAgent {
+    agent: Arc<dyn Agent>,
+    calls: PeerCalls,
+}
+
+impl CallingAgent {
+    pub fn new(agent: Arc<dyn Agent>, calls: PeerCalls) -> Self {
+        Self { agent, calls }
+    }
+
+    async fn start(&self, mut request: TurnRequest) -> Result<Turn> {
+        // Without an owner there is nobody for whom to call: the engine always names one.
+        let Some(owner) = caller() else { return self.agent.start_turn(request).await };
+        let ctx = &self.calls.0;
+        let stored = match ctx.calls.calls_of(&request.task).await {
+            Ok(stored) => stored,
+            Err(error) if request.resume.is_some() => return Err(error),
+            // Then only the limit of the calls of a task begins anew.
+            Err(error) => {
+                tracing::warn!(task = %request.task, error = ?error, "the earlier calls of a task could not be read");
+                Vec::new()
+            }
+        };
+        let begun = stored.len();
+        let (reports, of_calls) = mpsc::channel(MAX_REPORTS);
+        let turn = Arc::new(RunningTurn::new(
+            request.task.clone(),
+            request.prompt.clone(),
+            owner,
+            (request.options.hops.clone(), request.trace.clone()),
+            reports,
+            begun,
+        ));
+        let mut resumed = Resumed::default();
+        if let Some(resume) = &mut request.resume {
+            resume.artifacts.retain(|artifact| !show::is_of_call(&artifact.id));
+            let is_of_peer = |ask: &RequestId| call_of_ask(ask).is_some();
+            resumed.asks = resume.open_asks.iter().filter(|ask| is_of_peer(ask)).cloned().collect();
+            resume.open_asks.retain(|ask| !is_of_peer(ask));
+            for stored in &stored {
+                let Some(record) = Record::read(stored).filter(|record| record.body.turn == request.prompt)
+                else {
+                    continue;
+                };
+                resumed.note(&record);
+                if stored.is_open
+                    && let Some(call) = self.calls.go_on(stored)
+                {
+                    resumed.calls.push(call);
+                }
+            }
+        }
+        let session = request.session.id.clone();
+        // Known before the prompt is sent: the agent may call at once.
+        ctx.turns.add(session, &turn);
+        let started = self.agent.start_turn(request).await;
+        let mut started = match started {
+            Ok(started) => started,
+            Err(error) => {
+                ctx.turns.remove(&turn);
+                return Err(error);
+            }
+        };
+        for call in &resumed.calls {
+            turn.adopt(call);
+        }
+        let (events, outer) = queue::channel(MAX_EVENTS);
+        let inner = std::mem::replace(&mut started.events, outer);
+        let merging =
+            Merging { calls: self.calls.clone(), turn, events, own: None, of_calls: resumed.usage.clone() };
+        ctx.tasks.spawn("peer-calls-of-turn", merging.run(inner, of_calls, resumed));
+        Ok(started)
+    }
+
+    async fn reply_to_peer(&self, call: &str, ask: &Ask, answer: &Answer) -> Result<()> {
+        let not_open = || {
+            Error::new(ErrorKind::InterruptNotFound, "The agent that asked no longer waits for an answer.")
+        };
+        let Some(call) = self.calls.0.live().get(call).cloned() else { return Err(not_open()) };
+        call.answer(Some(ask.request_id.clone()), answer.clone(), false).await.map_err(|error| match error {
+            AnswerError::NotOpen => not_open(),
+            AnswerError::Refused { reason, may_retry } => {
+                let text = format!("The agent {} did not take the answer: {reason}", call.place.name());
+                let kind = if may_retry { ErrorKind::AgentUnavailable } else { ErrorKind::InvalidParams };
+                Error::new(kind, text)
+            }
+        })
+    }
+}
+
+/// The calls of a turn that an earlier run of the gateway began.
+#[derive(Default)]
+struct Resumed {
+    calls: Vec<Arc<Call>>,
+    /// The asks of peers that the log says are open.
+    asks: Vec<RequestId>,
+    usage: HashMap<String, Usage>,
+}
+
+impl Resumed {
+    fn note(&mut self, record: &Record) {
+        if let Some(usage) = record.body.usage {
+            self.usage.insert(record.id.clone(), usage);
+        }
+    }
+}
+
+impl Agent for CallingAgent {
+    fn describe(&self) -> Description {
+        self.agent.describe()
+    }
+
+    fn admit<'a>(&'a self, request: Admission<'a>) -> BoxFuture<'a, Result<Admitted>> {
+        let ctx = &self.calls.0;
+        if let Err(reason) = ctx.identity.check(&request.options.hops, ctx.hop_rules) {
+            audit::loop_refused(caller().as_ref(), &reason);
+            let error = Error::invalid("metadata.shared.hops", format!("is refused: {reason}"));
+            return Box::pin(async { Err(error) });
+        }
+        self.agent.admit(request)
+    }
+
+    fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {
+        self.agent.open_session(request)
+    }
+
+    fn start_turn(&self, request: TurnRequest) -> BoxFuture<'_, Result<Turn>> {
+        Box::pin(self.start(request))
+    }
+
+    fn reply<'a>(
+        &'a self,
+        session: &'a Session,
+        ask: &'a Ask,
+        answer: &'a Answer,
+    ) -> BoxFuture<'a, Result<()>> {
+        match call_of_ask(&ask.request_id) {
+            Some(call) => Box::pin(self.reply_to_peer(call, ask, answer)),
+            None => self.agent.reply(session, ask, answer),
+        }
+    }
+
+    fn cancel<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
+        if let Some(turn) = self.calls.0.turns.get(&session.id) {
+            for call in turn.calls() {
+                call.cancel.cancel();
+            }
+        }
+        self.agent.cancel(session)
+    }
+
+    fn check(&self) -> BoxFuture<'_, Result<()>> {
+        self.agent.check()
+    }
+
+    fn is_restarted_by_gateway(&self) -> bool {
+        self.agent.is_restarted_by_gateway()
+    }
+
+    fn until_back(&self) -> BoxFuture<'_, ()> {
+        self.agent.until_back()
+    }
+
+    fn session_finder(&self) -> Option<&dyn SessionFinder> {
+        self.agent.session_finder()
+    }
+
+    fn unfollowed_turns(&self) -> Option<&dyn UnfollowedTurns> {
+        self.agent.unfollowed_turns()
+    }
+
+    fn session_choices(&self) -> Option<&dyn SessionChoices> {
+        self.agent.session_choices()
+    }
+}
+
+/// Merges the events of a turn with those of its calls.
+struct Merging {
+    calls: PeerCalls,
+    turn: Arc<RunningTurn>,
+    events: queue::Sender<AgentEvent>,
+    /// What the agent used itself.
+    own: Option<Usage>,
+    of_calls: HashMap<String, Usage>,
+}
+
+/// What a turn waits for.
+enum Next {
+    /// The engine no longer follows the turn.
+    Dropped,
+    OfAgent(Option<AgentEvent>),
+    OfCall(Option<Report>),
+}
+
+impl Merging {
+    async fn run(
+        mut self,
+        mut inner: queue::Receiver<AgentEvent>,
+        mut of_calls: mpsc::Receiver<Report>,
+        resumed: Resumed,
+    ) {
+        self.show_resumed(resumed).await;
+        loop {
+            let next = tokio::select! {
+                () = self.events.closed() => Next::Dropped,
+                event = inner.recv() => Next::OfAgent(event),
+                report = of_calls.recv() => Next::OfCall(report),
+            };
+            match next {
+                Next::Dropped if self.calls.0.tasks.stopping().is_cancelled() => {
+                    // The calls go on after the restart.
+                    self.calls.0.turns.remove(&self.turn);
+                    return;
+                }
+                Next::Dropped | Next::OfAgent(None) => {
+                    self.end("The turn ended before the call did.");
+                    return;
+                }
+                Next::OfCall(Some(report)) => self.take_report(report).await,
+                // The turn itself holds a sender.
+                Next::OfCall(None) => {}
+                Next::OfAgent(Some(AgentEvent::Ended(outcome))) => {
+                    while let Ok(report) = of_calls.try_recv() {
+                        self.take_report(report).await;
+                    }
+                    for event in self.end("The turn ended before the call did, and the call was canceled.") {
+                        self.send(event).await;
+                    }
+                    self.send(AgentEvent::Ended(outcome)).await;
+                    return;
+                }
+                Next::OfAgent(Some(AgentEvent::Usage(usage))) => {
+                    self.own = Some(usage);
+                    self.send_usage().await;
+                }
+                Next::OfAgent(Some(event)) => {
+                    if let AgentEvent::Child { session, .. } = &event {
+                        self.calls.0.turns.add(session.clone(), &self.turn);
+                    }
+                    self.send(event).await;
+                }
+            }
+        }
+    }
+
+    /// Shows what the calls of an earlier run do now.
+    async fn show_resumed(&self, resumed: Resumed) {
+        for call in &resumed.calls {
+            if let Report::Event(event) = show::tool(&call.record()) {
+                self.send(event).await;
+            }
+        }
+        let is_open = |ask: &RequestId| {
+            let open = |call: &Arc<Call>| call.record().body.ask.as_ref().is_some_and(|open| open.id == *ask);
+            resumed.calls.iter().any(open)
+        };
+        for request_id in resumed.asks.iter().filter(|ask| !is_open(ask)).cloned() {
+            self.send(AgentEvent::AskClosed { request_id, resolution: Resolution::Elsewhere }).await;
+        }
+        if !self.of_calls.is_empty() {
+            self.send_usage().await;
+        }
+    }
+
+    async fn take_report(&mut self, report: Report) {
+        match report {
+            Report::Event(event) => self.send(event).await,
+            Report::Usage { call, usage } => {
+                self.of_calls.insert(call, usage);
+                self.send_usage().await;
+            }
+        }
+    }
+
+    /// The usage of the turn with that of its calls. Each call shows its own part.
+    async fn send_usage(&self) {
+        let own = self.own.unwrap_or_default();
+        let all = self.of_calls.values().fold(own, |sum, usage| sum.plus(*usage));
+        self.send(AgentEvent::Usage(all)).await;
+    }
+
+    async fn send(&self, event: AgentEvent) {
+        // An engine that no longer follows the turn needs no events.
+        let _ = self.events.send(event).await;
+    }
+
+    /// Cancels the calls that still run, and returns the last event of each.
+    fn end(&self, reason: &str) -> Vec<AgentEvent> {
+        let ctx = &self.calls.0;
+        ctx.turns.remove(&self.turn);
+        let mut events = Vec::new();
+        for call in self.turn.end() {
+            if call.is_over() {
+                ctx.live().remove(&call.id());
+                continue;
+            }
+            call.cancel.cancel();
+            let mut record = call.record().as_ref().clone();
+            record.body.end = Some(crate::record::End::new(crate::record::Ending::Canceled, reason));
+            if let Report::Event(event) = show::tool(&record) {
+                events.push(event);
+            }
+        }
+        events
+    }
+}

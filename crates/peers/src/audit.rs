@@ -1,0 +1,42 @@
+//! Lines of the audit log: one for each call of a peer, and one for each refusal. A line holds names and ids, never a message.
+
+use longshore_model::{Principal, SessionId, TaskId, redact};
+
+/// The target of these log lines. They are written whatever log level is configured.
+const TARGET: &str = "longshore::audit";
+
+/// The longest name of a peer in a line, in characters: a model may have written it.
+const MAX_PEER: usize = 200;
+
+pub(crate) fn called(owner: &Principal, task: &TaskId, session: &SessionId, peer: &str, call: &str) {
+    tracing::info!(target: TARGET, principal = %owner, %task, %session, peer, call, "the agent calls a peer");
+}
+
+/// `owner` and `task`: `None` if it is not known for which task the agent calls.
+pub(crate) fn refused(
+    caller: Option<(&Principal, &TaskId)>,
+    session: &SessionId,
+    target: &str,
+    reason: &str,
+) {
+    let (owner, task) = caller.unzip();
+    tracing::info!(
+        target: TARGET,
+        principal = owner.map(tracing::field::display),
+        task = task.map(tracing::field::display),
+        %session,
+        target = redact::cut_at(&redact::public(target), MAX_PEER),
+        reason = redact::public(reason),
+        "a call of a peer was refused"
+    );
+}
+
+/// A message that another gateway's agent sent was refused because of its chain.
+pub(crate) fn loop_refused(owner: Option<&Principal>, reason: &str) {
+    tracing::info!(
+        target: TARGET,
+        principal = owner.map(tracing::field::display),
+        reason,
+        "a message of another gateway's agent was refused"
+    );
+}

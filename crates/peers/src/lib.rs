@@ -1,0 +1,31 @@
+//! Calls from the gateway's coding agent to other A2A agents, its peers.
+//!
+//! [`PeerCalls`] are the tools ([`Tools`]), which `longshore-mcp` offers to the agent. Each call belongs to the turn of the session that
+//! made it. [`CallingAgent`] wraps the agent of the engine: it knows which turns run, shows their calls on their tasks, passes the asks
+//! of peers to the callers of the tasks, and cancels the calls of a turn that ends. A call is stored before its message is sent, so
+//! that it goes on after a restart.
+
+mod agent;
+mod ask;
+mod audit;
+mod call;
+mod calls;
+mod config;
+mod context;
+mod drive;
+mod hops;
+mod place;
+mod record;
+mod remote;
+mod show;
+mod tools;
+mod turns;
+
+pub use agent::CallingAgent;
+pub use calls::{PeerCalls, PeerParts};
+pub use config::{CLIENT_LIMITS, CallLimits, Peer, PeersConfig, UrlRules};
+pub use hops::{HopRules, Identity};
+pub use tools::{
+    CallHandle, CallKey, CallReport, CallRequest, CallState, PeerSummary, Progress, ToolCaller, ToolError,
+    Tools,
+};

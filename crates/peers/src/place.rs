@@ -1,0 +1,197 @@
+//! Connects to a peer: finds its card, and checks each address that the card or a model names.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use longshore_client::{Binding, Card, Client, Discovered, Discovery, Interface, Settings};
+use longshore_model::{TraceContext, redact};
+use longshore_outbound::Target;
+use url::Url;
+
+use crate::config::{CallLimits, Peer, PeersConfig, UrlRules};
+use crate::tools::ToolError;
+
+/// The longest text of an error of a peer that a model gets, in characters.
+const MAX_ERROR: usize = 500;
+
+/// The agents that can be called.
+#[derive(Debug)]
+pub(crate) struct Places {
+    peers: Vec<Arc<Peer>>,
+    urls: Option<UrlRules>,
+    /// The cards, by the name of the peer.
+    cards: HashMap<String, tokio::sync::Mutex<Discovery>>,
+}
+
+/// An agent that may be called.
+#[derive(Clone, Debug)]
+pub(crate) enum Place {
+    Peer(Arc<Peer>),
+    Url(String),
+}
+
+impl Place {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Peer(peer) => &peer.name,
+            Self::Url(url) => url,
+        }
+    }
+
+    pub(crate) fn model_answers(&self) -> bool {
+        match self {
+            Self::Peer(peer) => peer.model_answers,
+            // Nobody has said that its asks may be answered by a model.
+            Self::Url(_) => false,
+        }
+    }
+}
+
+impl Places {
+    pub(crate) fn new(config: &PeersConfig) -> Self {
+        let peers: Vec<_> = config.peers.iter().cloned().map(Arc::new).collect();
+        let cards = peers.iter().map(|peer| (peer.name.clone(), tokio::sync::Mutex::default())).collect();
+        Self { peers, urls: config.urls.clone(), cards }
+    }
+
+    pub(crate) fn peers(&self) -> &[Arc<Peer>] {
+        &self.peers
+    }
+
+    /// The agent that a model names. Nothing is sent yet, and no name is resolved.
+    pub(crate) fn find(&self, name: &str) -> Result<Place, ToolError> {
+        let name = name.trim();
+        if let Some(peer) = self.peers.iter().find(|peer| peer.name == name) {
+            return Ok(Place::Peer(Arc::clone(peer)));
+        }
+        let names = self.peers.iter().map(|peer| peer.name.as_str()).collect::<Vec<_>>().join(", ");
+        let shown = redact::cut_at(&redact::public(name), 200);
+        if !name.contains("://") {
+            return Err(ToolError(format!(
+                "There is no agent {shown:?}. The agents that can be called: {names}."
+            )));
+        }
+        let Some(rules) = &self.urls else {
+            return Err(ToolError(format!(
+                "URLs cannot be called: this gateway calls only the agents that its operator configured, by name: {names}."
+            )));
+        };
+        match rules.guard.read(name) {
+            Ok(_) => Ok(Place::Url(name.to_owned())),
+            Err(refusal) => Err(ToolError(format!(
+                "The URL is refused: {refusal}. The agents that can be called by name: {names}."
+            ))),
+        }
+    }
+
+    pub(crate) fn limits(&self, place: &Place) -> CallLimits {
+        match place {
+            Place::Peer(peer) => peer.limits,
+            Place::Url(_) => self.urls.as_ref().map_or_else(CallLimits::default, |urls| urls.limits),
+        }
+    }
+
+    /// The card of a peer, from the cache if it is new enough.
+    pub(crate) async fn card(&self, peer: &Peer) -> longshore_client::Result<Discovered> {
+        let Some(cards) = self.cards.get(&peer.name) else {
+            return Discovery::new().find(&peer.url, &peer.settings).await;
+        };
+        cards.lock().await.find(&peer.url, &peer.settings).await
+    }
+
+    /// A client of the agent. The error is for the model.
+    pub(crate) async fn connect(
+        &self,
+        place: &Place,
+        trace: Option<TraceContext>,
+    ) -> Result<Client, ConnectError> {
+        match place {
+            Place::Peer(peer) => {
+                let Discovered { card, url, .. } = self.card(peer).await.map_err(ConnectError::Client)?;
+                let settings = Settings { trace, extensions: extensions(&card), ..peer.settings.clone() };
+                let usable = on_same_host(&card, &url, &settings)?;
+                Client::of_card(usable, &url, settings).map_err(ConnectError::Client)
+            }
+            Place::Url(url) => {
+                let rules =
+                    self.urls.as_ref().ok_or_else(|| ConnectError::refused("URLs cannot be called."))?;
+                let settings = Settings { trace, ..guarded(rules, url).await? };
+                let found = Discovery::new().find(url, &settings).await.map_err(ConnectError::Client)?;
+                let settings = Settings { extensions: extensions(&found.card), ..settings };
+                // The checked addresses are those of this host and port.
+                let port = |url: &Url| (url.host_str().map(str::to_owned), url.port_or_known_default());
+                let usable = filtered(&found.card, |interface| port(&interface.url) == port(&found.url))?;
+                Client::of_card(usable, &found.url, settings).map_err(ConnectError::Client)
+            }
+        }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) enum ConnectError {
+    Client(longshore_client::Error),
+    /// The address guard or the card refuses.
+    Refused(String),
+}
+
+impl ConnectError {
+    fn refused(text: impl Into<String>) -> Self {
+        Self::Refused(text.into())
+    }
+}
+
+/// The settings with the addresses of a URL, which are checked now.
+async fn guarded(rules: &UrlRules, url: &str) -> Result<Settings, ConnectError> {
+    let refused = |why: &dyn std::fmt::Display| ConnectError::refused(format!("The URL is refused: {why}."));
+    let target: Target = rules.guard.read(url).map_err(|refusal| refused(&refusal))?;
+    let host = target.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let addresses = if let Ok(address) = host.parse() {
+        vec![address]
+    } else {
+        let resolving = tokio::time::timeout(rules.settings.card_timeout, rules.resolver.resolve(&host));
+        let resolved = resolving.await.ok().and_then(Result::ok).filter(|all| !all.is_empty());
+        resolved.ok_or_else(|| ConnectError::refused("The host of the URL cannot be resolved."))?
+    };
+    rules.guard.check_addresses(&target, &addresses).map_err(|refusal| refused(&refusal))?;
+    let addresses = addresses.into_iter().map(|address| SocketAddr::new(address, target.port())).collect();
+    let bindings = vec![Binding::JsonRpc, Binding::Rest];
+    Ok(Settings { addresses: Some(addresses), bindings, credential: None, ..rules.settings.clone() })
+}
+
+/// A card must not lead the gateway to another machine, such as to an internal address.
+fn on_same_host(card: &Arc<Card>, url: &Url, settings: &Settings) -> Result<Arc<Card>, ConnectError> {
+    // Fails with better words if the card offers nothing that can be used.
+    card.choose(settings).map_err(ConnectError::Client)?;
+    filtered(card, |interface| interface.url.host() == url.host())
+}
+
+fn filtered(card: &Arc<Card>, is_allowed: impl Fn(&Interface) -> bool) -> Result<Arc<Card>, ConnectError> {
+    let card = card.only(is_allowed);
+    if card.interfaces.is_empty() {
+        return Err(ConnectError::refused(
+            "The card of the agent says that the agent is at another address than its card, and such an address is not called.",
+        ));
+    }
+    Ok(Arc::new(card))
+}
+
+/// The extensions of the card that tell what the agent asks and uses.
+fn extensions(card: &Card) -> Vec<String> {
+    const WANTED: [longshore_wire::extension::Extension; 2] = [
+        longshore_wire::extension::Extension::StreamHints,
+        longshore_wire::extension::Extension::InteractiveInterrupt,
+    ];
+    let listed = card.json["capabilities"]["extensions"].as_array().into_iter().flatten();
+    let uris = listed.filter_map(|extension| extension["uri"].as_str());
+    let is_wanted = |uri: &&str| {
+        longshore_wire::extension::Extension::parse(uri).is_some_and(|known| WANTED.contains(&known))
+    };
+    uris.filter(is_wanted).map(str::to_owned).collect()
+}
+
+/// The error of a peer in words for a model: no path, no secret, not long.
+pub(crate) fn words(error: &longshore_client::Error) -> String {
+    redact::cut_at(&redact::public(error.message()), MAX_ERROR)
+}

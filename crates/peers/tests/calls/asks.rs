@@ -1,0 +1,113 @@
+//! Asks of peers: shown on the calling task, answered there or by the model.
+
+use std::time::Duration;
+
+use longshore_model::{AskKind, Message, MessageId, Part, Role, TaskState};
+use longshore_peers::{CallState, Tools as _};
+use longshore_testkit::stub_agent::{Reply, Request};
+use serde_json::{Value, json};
+
+use crate::fixture::{
+    Gateway, LONG, alice, answer, caller, config, message, peer, progress, remote, requests, start, status,
+    stream, stub,
+};
+
+/// A peer that asks this, and completes after the answer.
+fn asking(metadata: Value) -> impl Fn(&Request, usize) -> Reply {
+    move |_, count| match count {
+        0 => stream(&[json!({"task": remote("WORKING", "")}), status("INPUT_REQUIRED", "May I?", &metadata)]),
+        _ => answer("Thanks."),
+    }
+}
+
+fn permission() -> Value {
+    json!({"shared": {"interrupt": {"request_id": "per_9", "type": "permission", "phase": "asked", "details": {}}}})
+}
+
+async fn answer_on_task(a: &Gateway, task: &longshore_model::TaskId, text: &str) {
+    let mut command = message("answer");
+    let id = MessageId::parse("answer").unwrap();
+    command.message = Message::new(id, Role::User, vec![Part::text(text)]);
+    command.message.task_id = Some(task.clone());
+    a.engine.send(&alice(), command).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_permission_of_a_peer_is_asked_on_the_calling_task_and_only_its_user_answers() {
+    let b = stub(asking(permission()));
+    let mut a = start(config(vec![peer(&b)]));
+    let (sent, turn) = a.turn().await;
+    let report = a.call_for(&turn, "k", "Do it.", Duration::ZERO).await.unwrap();
+    let task = a.reaches(&sent.task, TaskState::InputRequired).await;
+    assert_eq!(task.open_asks[0].kind, AskKind::Permission);
+    let refusal = a
+        .calls
+        .answer(&caller(&turn), &report.handle, "once", Duration::ZERO, progress().0)
+        .await
+        .unwrap_err();
+    assert!(refusal.0.contains("Only the user"), "{refusal:?}");
+    answer_on_task(&a, &sent.task, "once").await;
+    let report = a.calls.status(&caller(&turn), &report.handle, LONG, progress().0).await.unwrap();
+    assert_eq!((report.state, report.text.as_str()), (CallState::Completed, "Thanks."));
+    let sends = requests(&b, "SendStreamingMessage");
+    let part = &sends[1].body["params"]["message"]["parts"][0]["data"];
+    assert_eq!(*part, json!({"reply": "once", "request_id": "per_9"}));
+    assert_eq!(sends[1].body["params"]["message"]["taskId"], "t-1");
+    assert!(a.agent.log().replied.is_empty());
+    turn.complete().await;
+    a.reaches(&sent.task, TaskState::Completed).await;
+}
+
+#[tokio::test]
+async fn a_question_of_a_peer_may_be_answered_by_the_model() {
+    let b = stub(asking(json!({})));
+    let mut a = start(config(vec![peer(&b)]));
+    let (sent, turn) = a.turn().await;
+    let report = a.call(&turn, "k", "Do it.").await.unwrap();
+    assert_eq!(report.state, CallState::Asks { question: "May I?".to_owned() });
+    a.reaches(&sent.task, TaskState::InputRequired).await;
+    let answered = a.calls.answer(&caller(&turn), &report.handle, "Yes.", LONG, progress().0).await.unwrap();
+    assert_eq!(answered.state, CallState::Completed);
+    let sends = requests(&b, "SendStreamingMessage");
+    assert_eq!(sends[1].body["params"]["message"]["parts"][0]["text"], "Yes.");
+    turn.complete().await;
+    let task = a.reaches(&sent.task, TaskState::Completed).await;
+    assert!(task.open_asks.is_empty());
+}
+
+#[tokio::test]
+async fn a_question_of_a_peer_may_be_answered_on_the_task() {
+    let b = stub(asking(json!({})));
+    let mut a = start(config(vec![peer(&b)]));
+    let (sent, turn) = a.turn().await;
+    let report = a.call(&turn, "k", "Do it.").await.unwrap();
+    a.reaches(&sent.task, TaskState::InputRequired).await;
+    answer_on_task(&a, &sent.task, "The second.").await;
+    let report = a.calls.status(&caller(&turn), &report.handle, LONG, progress().0).await.unwrap();
+    assert_eq!(report.state, CallState::Completed);
+    let sends = requests(&b, "SendStreamingMessage");
+    assert_eq!(sends[1].body["params"]["message"]["parts"][0]["text"], "The second.");
+}
+
+#[tokio::test]
+async fn a_peer_that_asks_for_ever_is_canceled() {
+    let b = stub(|request, count| match request.rpc() {
+        "CancelTask" => Reply::result(&remote("CANCELED", "")),
+        _ => stream(&[
+            json!({"task": remote("WORKING", "")}),
+            status("INPUT_REQUIRED", &format!("Question {count}?"), &json!({})),
+        ]),
+    });
+    let mut b_peer = peer(&b);
+    b_peer.limits.asks = 2;
+    let mut a = start(config(vec![b_peer]));
+    let (_, turn) = a.turn().await;
+    let mut report = a.call(&turn, "k", "Do it.").await.unwrap();
+    for _ in 0..2 {
+        assert!(matches!(report.state, CallState::Asks { .. }), "{report:?}");
+        report = a.calls.answer(&caller(&turn), &report.handle, "Yes.", LONG, progress().0).await.unwrap();
+    }
+    let CallState::Failed { reason } = report.state else { panic!("{report:?}") };
+    assert!(reason.contains("more often than the 2 times"), "{reason}");
+    assert_eq!(requests(&b, "CancelTask").len(), 1);
+}

@@ -1,0 +1,116 @@
+//! Calls that a restart of the gateway interrupts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use longshore_engine::port::CallStore as _;
+use longshore_model::TaskState;
+use longshore_peers::CallState;
+use longshore_testkit::stub_agent::{Reply, StubAgent};
+use serde_json::{Value, json};
+
+use crate::fixture::{
+    Gateway, answer, config, peer, remote, requests, shown, start, start_on, start_plain, stream, stub,
+};
+
+/// A peer whose task ends after the restart.
+fn slow(is_done: Arc<AtomicBool>) -> StubAgent {
+    stub(move |request, _| match (request.rpc(), is_done.load(Ordering::SeqCst)) {
+        ("CancelTask", _) => Reply::result(&remote("CANCELED", "")),
+        (_, true) => answer("after all"),
+        _ => stream(&[json!({"task": remote("WORKING", "")})]).endless(),
+    })
+}
+
+async fn is_known(a: &Gateway, task: &longshore_model::TaskId) {
+    a.until(task, |task| shown(task).iter().any(|call| call["meta"]["peer_task_id"] == "t-1")).await;
+}
+
+#[tokio::test]
+async fn a_call_goes_on_after_a_restart_and_is_not_sent_twice() {
+    let is_done = Arc::new(AtomicBool::new(false));
+    let b = slow(Arc::clone(&is_done));
+    let mut a = start(config(vec![peer(&b)]));
+    let (sent, turn) = a.turn().await;
+    a.call_for(&turn, "k", "What?", Duration::ZERO).await.unwrap();
+    is_known(&a, &sent.task).await;
+    let store = a.stop().await;
+    is_done.store(true, Ordering::SeqCst);
+    let mut a = start_on(store, config(vec![peer(&b)]));
+    a.engine.recover().await.unwrap();
+    a.calls.recover().await.unwrap();
+    let turn = a.turns.recv().await.unwrap();
+    assert!(turn.request.resume.as_ref().unwrap().artifacts.is_empty(), "the agent does not know the call");
+    turn.catch_up().await;
+    let report = a.call(&turn, "k", "What?").await.unwrap();
+    assert_eq!((report.state, report.text.as_str()), (CallState::Completed, "after all"));
+    turn.complete().await;
+    let task = a.reaches(&sent.task, TaskState::Completed).await;
+    assert_eq!(shown(&task)[0]["status"], "completed");
+    assert_eq!(requests(&b, "SendStreamingMessage").len(), 1);
+    assert!(requests(&b, "CancelTask").is_empty());
+}
+
+#[tokio::test]
+async fn calls_of_a_turn_that_a_restart_ended_are_canceled() {
+    let b = slow(Arc::default());
+    let mut a = start_plain(Arc::new(longshore_store::memory()), config(vec![peer(&b)]));
+    let (sent, turn) = a.turn().await;
+    a.call_for(&turn, "k", "What?", Duration::ZERO).await.unwrap();
+    is_known(&a, &sent.task).await;
+    let store = a.stop().await;
+    let a = start_plain(store, config(vec![peer(&b)]));
+    a.engine.recover().await.unwrap();
+    a.reaches(&sent.task, TaskState::Failed).await;
+    assert_eq!(a.calls.recover().await.unwrap(), 1);
+    while !a.store.open_calls().await.unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(requests(&b, "CancelTask").len(), 1);
+}
+
+/// The gateway was killed while it sent the message.
+#[tokio::test]
+async fn a_message_that_may_have_arrived_is_sent_again_only_to_a_peer_that_knows_it_again() {
+    for deduplicates in [true, false] {
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        let behavior: Value = json!({"same_message_id": {"behavior": "return_existing_task"}});
+        let b = StubAgent::start(move |request, url| {
+            match (request.method.as_str(), done.load(Ordering::SeqCst)) {
+                ("GET", _) => {
+                    let mut card = StubAgent::card(url);
+                    if deduplicates {
+                        card["capabilities"]["extensions"] =
+                            json!([{"uri": "urn:x", "params": {"idempotency": behavior}}]);
+                    }
+                    Reply::json(&card)
+                }
+                (_, true) => answer("after all"),
+                _ => Reply::silent(),
+            }
+        });
+        let mut a = start(config(vec![peer(&b)]));
+        let (_, turn) = a.turn().await;
+        a.call_for(&turn, "k", "What?", Duration::ZERO).await.unwrap();
+        while requests(&b, "SendStreamingMessage").is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let store = a.stop().await;
+        is_done.store(true, Ordering::SeqCst);
+        let mut a = start_on(store, config(vec![peer(&b)]));
+        a.engine.recover().await.unwrap();
+        let turn = a.turns.recv().await.unwrap();
+        let report = a.call(&turn, "k", "What?").await.unwrap();
+        let sends = requests(&b, "SendStreamingMessage");
+        if deduplicates {
+            assert_eq!((report.state, sends.len()), (CallState::Completed, 2));
+            let id = |index: usize| &sends[index].body["params"];
+            assert_eq!(id(0), id(1));
+        } else {
+            assert!(matches!(report.state, CallState::Unknown { .. }), "{report:?}");
+            assert_eq!(sends.len(), 1);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! The records of the calls that agents make to other agents.
+
+use std::sync::Arc;
+
+use longshore_engine::port::{CallStore, Retention, Store, StoredCall};
+use longshore_model::{Json, TaskState, Timestamp};
+
+use super::make::{ada, append, appended, create, made, owner, status, task_id};
+use super::retention::retained;
+
+/// The two sides of one store.
+#[derive(Clone, Debug)]
+pub struct CallStores {
+    pub store: Arc<dyn Store>,
+    pub calls: Arc<dyn CallStore>,
+}
+
+pub fn call(task: &str, id: &str, is_open: bool, record: &str) -> StoredCall {
+    StoredCall {
+        id: id.to_owned(),
+        task: task_id(task),
+        owner: ada(),
+        is_open,
+        at: Timestamp(5),
+        record: Json::parse(record).expect("tests write JSON"),
+    }
+}
+
+/// `reopen`: the same store after a restart.
+pub async fn calls_are_kept_and_leave_with_their_task(
+    stores: CallStores,
+    reopen: impl FnOnce(CallStores) -> CallStores,
+) {
+    let CallStores { store, calls } = stores;
+    for task in ["s", "t"] {
+        made(&store, create(task)).await;
+    }
+    let put = async |call: StoredCall| calls.put_call(call).await.expect("the store takes calls");
+    assert!(!put(call("missing", "x", true, "{}")).await, "the task does not exist");
+    let foreign = StoredCall { owner: owner("bob"), ..call("t", "x", true, "{}") };
+    assert!(!put(foreign).await, "the task is ada's");
+    let (first, second) =
+        (call("t", "b", true, r#"{"n":12345678901234567890123}"#), call("t", "a", true, "{}"));
+    let third = call("s", "c", true, "{}");
+    for call in [&first, &second, &third] {
+        assert!(put(call.clone()).await);
+    }
+    let ended = call("t", "a", false, r#"{"end":1}"#);
+    assert!(put(ended.clone()).await, "a call is replaced");
+
+    let CallStores { store, calls } = reopen(CallStores { store, calls });
+    assert_eq!(calls.calls_of(&task_id("t")).await.expect("a read"), [ended.clone(), first.clone()]);
+    assert_eq!(calls.open_calls().await.expect("a read"), [first.clone(), third.clone()]);
+    assert_eq!(calls.call("a").await.expect("a read"), Some(ended));
+    assert_eq!(calls.call("x").await.expect("a read"), None);
+
+    appended(&store, append("t", 1, vec![status(TaskState::Completed, 10)])).await;
+    let before = Some(Timestamp(50));
+    let retention =
+        Retention { now: Timestamp(50), fold_before: before, drop_before: before, keys_before: Timestamp(0) };
+    retained(&store, retention).await;
+    assert_eq!(calls.calls_of(&task_id("t")).await.expect("a read"), []);
+    assert_eq!(calls.open_calls().await.expect("a read"), [third]);
+}

@@ -1,0 +1,177 @@
+//! Lets the agent call the configured peers: tells the agent of `longshore mcp`, and serves the processes that the agent starts so.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use longshore_agent_acp::SessionServers;
+use longshore_agent_acp::schema::{McpServer, NamedValue};
+use longshore_calling::{
+    Connections, Listener, OpenCodeFiles, SERVER, SOCKET, SOCKET_VARIABLE, Secret, TOKEN_VARIABLE, Tickets,
+    Token, merged,
+};
+use longshore_engine::Tasks;
+use longshore_model::SessionId;
+use longshore_peers::Tools;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::config::Plan;
+use crate::config::agents::AcpPlan;
+use crate::config::plan::AgentPlan;
+use crate::data_dir::{self, DataDir};
+use crate::output;
+
+/// Configuration that OpenCode reads from its environment. It adds to that of its files.
+const OPENCODE_CONFIGURATION: &str = "OPENCODE_CONFIG_CONTENT";
+
+/// What the agent is told.
+#[derive(Debug)]
+pub(crate) struct Calling {
+    /// This program.
+    program: PathBuf,
+    socket: PathBuf,
+    secret: Secret,
+    tickets: Arc<Tickets>,
+    files: OpenCodeFiles,
+    listener: Listener,
+}
+
+impl Calling {
+    /// Opens the socket, on which the agent's processes wait until [`Self::serve`]. `None`: no peer is configured.
+    pub(crate) fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<Option<Self>> {
+        if plan.peers.is_none() {
+            return Ok(None);
+        }
+        let data_dir = data_dir.path().canonicalize().context("the data directory is gone")?;
+        let program = std::env::current_exe().context("the program cannot find its own file")?;
+        let secret = Secret::new(data_dir::secret(&data_dir)?);
+        let written = || format!("cannot write the files for OpenCode to {}", data_dir.display());
+        let files = OpenCodeFiles::write(&data_dir, &program, &secret).with_context(written)?;
+        let listener = Listener::bind(&data_dir)
+            .with_context(|| format!("cannot listen on {}", data_dir.join(SOCKET).display()))?;
+        if matches!(plan.agent, AgentPlan::Attached { .. }) {
+            output::progress(
+                "The OpenCode that is attached must be configured to call the peers: docs/mcp-opencode.md says how.",
+            );
+        }
+        let socket = data_dir.join(SOCKET);
+        Ok(Some(Self { program, socket, secret, tickets: Arc::default(), files, listener }))
+    }
+
+    /// Serves the processes that the agent has started.
+    pub(crate) fn serve(self, tools: Arc<dyn Tools>, tasks: &Tasks) {
+        let Self { secret, tickets, listener, .. } = self;
+        let connections = Connections { secret, tickets, tools, tasks: tasks.clone() };
+        tasks.spawn("mcp bridges", listener.serve(connections));
+    }
+
+    /// Configures an OpenCode that gets these variables, and also those of the gateway if `inherits`. Returns the name of what was
+    /// configured.
+    pub(crate) fn configure_opencode(
+        &self,
+        environment: &mut BTreeMap<OsString, OsString>,
+        inherits: bool,
+    ) -> anyhow::Result<String> {
+        let ours = self.files.configuration();
+        configure(environment, inherits, &ours)?;
+        let digest = Sha256::digest(ours.to_string());
+        Ok(digest.iter().take(8).fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
+    }
+
+    /// The MCP servers of the sessions of an ACP agent.
+    pub(crate) fn session_servers(&self) -> Arc<dyn SessionServers> {
+        Arc::new(BridgeOfSession {
+            program: self.program.clone(),
+            socket: self.socket.clone(),
+            secret: self.secret.clone(),
+            tickets: Arc::clone(&self.tickets),
+        })
+    }
+
+    /// Adds the plugin to an OpenCode that is started as an ACP agent. Other agents need none.
+    pub(crate) fn configure_acp(
+        &self,
+        agent: &AcpPlan,
+        environment: &mut BTreeMap<OsString, OsString>,
+    ) -> anyhow::Result<()> {
+        if !is_opencode(agent) {
+            return Ok(());
+        }
+        configure(environment, false, &self.files.plugin())
+    }
+}
+
+fn is_opencode(agent: &AcpPlan) -> bool {
+    let preset = agent.preset.map(|preset| preset.command[0]);
+    preset == Some("opencode") || agent.program.file_stem() == Some(OsStr::new("opencode"))
+}
+
+fn configure(
+    environment: &mut BTreeMap<OsString, OsString>,
+    inherits: bool,
+    ours: &Value,
+) -> anyhow::Result<()> {
+    let inherited = std::env::var_os(OPENCODE_CONFIGURATION).filter(|_| inherits);
+    let existing = environment.get(OsStr::new(OPENCODE_CONFIGURATION)).cloned().or(inherited);
+    let existing = existing.as_deref().map(OsStr::to_string_lossy);
+    let Some(all) = merged(existing.as_deref(), ours) else {
+        bail!(
+            "{OPENCODE_CONFIGURATION} is no JSON object, so the gateway cannot add the tools that call the configured peers; \
+             correct the variable, or move its content to OpenCode's configuration file"
+        );
+    };
+    environment.insert(OPENCODE_CONFIGURATION.into(), all.into());
+    Ok(())
+}
+
+#[derive(Debug)]
+struct BridgeOfSession {
+    program: PathBuf,
+    socket: PathBuf,
+    secret: Secret,
+    tickets: Arc<Tickets>,
+}
+
+impl BridgeOfSession {
+    fn server(&self, token: &Token) -> McpServer {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let variable = |name: &str, value: String| NamedValue { name: name.to_owned(), value };
+        McpServer::Stdio {
+            name: SERVER.to_owned(),
+            command: text(&self.program),
+            args: vec!["mcp".to_owned()],
+            env: vec![
+                variable(SOCKET_VARIABLE, text(&self.socket)),
+                variable(TOKEN_VARIABLE, token.write(&self.secret)),
+            ],
+        }
+    }
+}
+
+/// OpenCode over ACP uses one bridge for all sessions of a directory, that of the session which was opened last. So the token of its
+/// bridges names no session.
+fn shares_servers(agent: &str) -> bool {
+    agent.eq_ignore_ascii_case("opencode")
+}
+
+impl SessionServers for BridgeOfSession {
+    fn of_new_session(&self, agent: &str) -> (McpServer, String) {
+        if shares_servers(agent) {
+            return (self.server(&Token::OpenCode), String::new());
+        }
+        let ticket = self.tickets.issue();
+        (self.server(&Token::Ticket(ticket.clone())), ticket)
+    }
+
+    fn bind(&self, ticket: &str, session: &SessionId) {
+        self.tickets.bind(ticket, session.clone());
+    }
+
+    fn of_session(&self, agent: &str, session: &SessionId) -> McpServer {
+        let token = if shares_servers(agent) { Token::OpenCode } else { Token::Session(session.clone()) };
+        self.server(&token)
+    }
+}

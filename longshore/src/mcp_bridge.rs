@@ -1,0 +1,18 @@
+//! `longshore mcp` as the MCP server of the gateway's own agent.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use anyhow::Context as _;
+use longshore_calling::{SOCKET_VARIABLE, TOKEN_VARIABLE, bridge};
+
+/// What the gateway put into the environment of its agent's MCP server. `None`: the gateway did not start this process's parent.
+pub(crate) fn from_environment() -> Option<(OsString, String)> {
+    Some((std::env::var_os(SOCKET_VARIABLE)?, std::env::var(TOKEN_VARIABLE).ok()?))
+}
+
+/// Runs until the agent closes the standard input.
+pub(crate) async fn run(socket: OsString, token: String) -> anyhow::Result<()> {
+    let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
+    bridge(Path::new(&socket), &token, input, output).await.context("cannot serve the tools")
+}
