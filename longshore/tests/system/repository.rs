@@ -300,9 +300,10 @@ fn the_neutral_parts_of_the_protocol_name_no_agent() {
 
 /// The files that know an operation of A2A by its name. A new operation that takes a task is a variant of the names, a row of the
 /// table, a command, its work, and an arm of each decoder. Documents, routes, names in the log and limits follow from the row.
-const OF_ONE_OPERATION: [&str; 7] = [
+const OF_ONE_OPERATION: [&str; 8] = [
     "crates/edge/src/command.rs",
     "crates/edge/src/jsonrpc.rs",
+    "crates/edge/src/mcp.rs",
     "crates/edge/src/operation.rs",
     "crates/edge/src/rest.rs",
     "crates/wire/src/contract/behavior.rs",
