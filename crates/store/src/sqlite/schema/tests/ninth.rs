@@ -1,6 +1,7 @@
 //! A file of the ninth schema.
 
 use longshore_engine::port::{CallStore as _, PushConfigs as _};
+use longshore_model::PushConfigId;
 use longshore_testkit::store_suite::calls::call;
 use longshore_testkit::store_suite::make::{ada, task_id};
 
@@ -28,7 +29,7 @@ async fn a_task_of_the_ninth_schema_keeps_its_push_notifications_and_gets_calls(
 
     let store = SqliteStore::open(&path, Durability::Process).unwrap();
     let configs = store.ids(&ada(), &task_id("works")).await.unwrap();
-    assert_eq!(configs.iter().map(|id| id.as_str()).collect::<Vec<_>>(), ["c"]);
+    assert_eq!(configs.iter().map(PushConfigId::as_str).collect::<Vec<_>>(), ["c"]);
     assert!(store.put_call(call("works", "a", true, "{}")).await.unwrap());
     assert_eq!(store.calls_of(&task_id("works")).await.unwrap().len(), 1);
     drop(store);
