@@ -36,7 +36,7 @@ const PAIRS: usize = 2;
 /// The time between the end of one task and the end of the next.
 const STEP: Duration = Duration::from_millis(200);
 /// How long the turns may take to begin, once their tasks are sent.
-const BEGIN: Duration = Duration::from_secs(60);
+const BEGIN: Duration = Duration::from_mins(1);
 /// How long the last notifications may take.
 const DRAIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
