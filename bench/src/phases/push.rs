@@ -35,6 +35,8 @@ const CLIENTS: u64 = 32;
 const PAIRS: usize = 2;
 /// The time between the end of one task and the end of the next.
 const STEP: Duration = Duration::from_millis(200);
+/// How long the turns may take to begin, once their tasks are sent.
+const BEGIN: Duration = Duration::from_mins(1);
 /// How long the last notifications may take.
 const DRAIN: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -89,7 +91,13 @@ async fn measure(bench: &Bench, server: &Server, has_dead: bool) -> Result<PushR
     for client in clients {
         client.await.context("a client has panicked")??;
     }
-    while totals(server.stand_in).await?.running < tasks {
+    let deadline = Instant::now() + BEGIN;
+    loop {
+        let running = totals(server.stand_in).await?.running;
+        if running >= tasks {
+            break;
+        }
+        ensure!(Instant::now() < deadline, "{running} of {tasks} turns began");
         sleep(LOOK_AGAIN).await;
     }
     release(server.stand_in).await?;

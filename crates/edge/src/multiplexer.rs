@@ -7,7 +7,7 @@
 //! The owner of the connection pulls the messages to send. While it does not pull, no event is read from a log. Requests whose
 //! response is a value proceed, and their responses wait here: at most one for each open request.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::future::pending;
 use std::net::IpAddr;
@@ -116,7 +116,7 @@ pub(crate) struct Multiplexer {
     head: Arc<MessageHead>,
     most: usize,
     /// The open requests by the number of their message.
-    open: BTreeMap<u64, OpenCall>,
+    open: HashMap<u64, OpenCall>,
     next_number: u64,
     /// How many refusals are being answered. They are calls too.
     refused: usize,
@@ -141,7 +141,7 @@ impl Multiplexer {
             most: dispatcher.requests_per_connection(),
             dispatcher,
             head,
-            open: BTreeMap::new(),
+            open: HashMap::new(),
             next_number: 0,
             refused: 0,
             calls: FuturesUnordered::new(),
@@ -162,8 +162,7 @@ impl Multiplexer {
 
     /// When the first open stream reaches its longest duration.
     pub(crate) fn next_stream_end(&self) -> Option<Instant> {
-        // All streams may last equally long, so the one that was requested first ends first.
-        self.open.values().find_map(|open| open.stream_end)
+        self.open.values().filter_map(|open| open.stream_end).min()
     }
 
     /// Begins to answer a message.

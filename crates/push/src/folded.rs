@@ -1,4 +1,4 @@
-//! Tasks as of an event of their log, for the bodies of 0.3, and those that are kept from one lease to the next.
+//! Tasks folded up to some event, for the bodies of 0.3. Some are kept between leases.
 //!
 //! A receiver that keeps up gets a lease for each event. Without what is kept, each lease would read the log from its start again.
 
@@ -23,24 +23,29 @@ pub(crate) struct Folded {
 
 impl Folded {
     /// The task as of the first event of its log. `None`: the event is another one.
-    pub(crate) fn begin(task: &TaskId, entry: &Entry, most: usize) -> Option<Self> {
+    pub(crate) fn begin(task: &TaskId, entry: &Entry, max_body_bytes: usize) -> Option<Self> {
         let task = Task::begin(task.clone(), &entry.event).filter(|_| entry.seq == Seq::START.next())?;
         let mut folded = Self { at: entry.seq, task, is_cut: false };
-        folded.cut(most);
+        folded.cut(max_body_bytes);
         Some(folded)
     }
 
-    /// Adds an event, if it is the next one. `most`: no body has room for more bytes.
-    pub(crate) fn add(&mut self, entry: &Entry, most: usize) {
+    /// Adds an event, if it is the next one. `max_body_bytes`: no body has room for more bytes.
+    pub(crate) fn add(&mut self, entry: &Entry, max_body_bytes: usize) {
         if entry.seq == self.at.next() {
             self.task.apply(&entry.event);
             self.at = entry.seq;
-            self.cut(most);
+            self.cut(max_body_bytes);
         }
     }
 
-    fn cut(&mut self, most: usize) {
-        if self.task.weight() > most.saturating_mul(2) {
+    /// No event can follow.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.task.status.state.is_terminal()
+    }
+
+    fn cut(&mut self, max_body_bytes: usize) {
+        if self.task.weight() > max_body_bytes.saturating_mul(2) {
             // No body has room for it, so the memory has none either.
             (self.task.history, self.task.artifacts, self.is_cut) = (Vec::new(), Vec::new(), true);
         }
@@ -69,12 +74,12 @@ impl FoldedTasks {
         Some(folded)
     }
 
-    /// Keeps a task, unless no event can follow.
+    /// Keeps a task, unless it alone has too many bytes.
     pub(crate) fn keep(&self, task: TaskId, config: PushConfigId, folded: Folded) {
-        if folded.task.status.state.is_terminal() {
+        let bytes = folded.task.weight();
+        if bytes > MAX_BYTES {
             return;
         }
-        let bytes = folded.task.weight();
         let mut kept = self.lock();
         kept.bytes += bytes;
         kept.tasks.push_back(((task, config), folded, bytes));
@@ -91,7 +96,7 @@ impl FoldedTasks {
 
 #[cfg(test)]
 mod tests {
-    use longshore_model::{Epoch, TaskState, TaskStatus, Timestamp};
+    use longshore_model::Epoch;
     use longshore_testkit::store_suite::make::{chunk, create};
 
     use super::*;
@@ -117,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded_in_number_and_bytes_and_ends_with_its_task() {
+    fn what_is_kept_is_bounded_in_number_and_bytes() {
         let task = TaskId::parse("t").unwrap();
         let there =
             |kept: &FoldedTasks, most| (0..most).filter(|n| kept.take(&task, &id(*n)).is_some()).count();
@@ -137,10 +142,9 @@ mod tests {
         assert!((MAX_BYTES / 2..=MAX_BYTES).contains(&bytes), "{bytes}");
         assert!(there(&kept, 20) >= 7);
 
-        let mut ended = folded("x");
-        ended.task.status = TaskStatus { state: TaskState::Completed, at: Timestamp(1), message: None };
-        kept.keep(task.clone(), id(0), ended);
-        assert!(kept.take(&task, &id(0)).is_none());
+        kept.keep(task.clone(), id(0), folded("x"));
+        kept.keep(task.clone(), id(1), folded(&"x".repeat(MAX_BYTES + 1)));
+        assert!(kept.take(&task, &id(0)).is_some() && kept.take(&task, &id(1)).is_none());
     }
 
     #[test]

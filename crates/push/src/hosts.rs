@@ -19,8 +19,8 @@ const CIRCUIT_FAILURES: u32 = 5;
 /// A host that is busy keeps at most this number times `calls_per_host` leases that wait for it. More are given back to the queue.
 const WAITING_PER_CALL: usize = 16;
 
-/// All hosts and owners together keep at most this number times `calls` leases that wait. More are given back to the queue, so that the leases of
-/// hosts that hang do not fill the memory.
+/// All hosts and owners together keep at most this number times `calls` leases that wait. More are given back to the queue, so that
+/// the leases of hosts that hang do not fill the memory.
 const ALL_WAITING_PER_CALL: usize = 4;
 
 /// The most hosts that are remembered only because they fail. More are forgotten, and begin without failures.
@@ -79,7 +79,7 @@ struct Host {
 #[derive(Debug, Default)]
 struct OfOwner {
     running: usize,
-    /// Waits for any call of the owner to end: a call takes milliseconds, and a lease that is given back waits for a second or more.
+    /// Waits for any call of the owner to end: a call usually takes milliseconds, and a lease that is given back waits for a second or more.
     waiting: VecDeque<Waiting>,
 }
 

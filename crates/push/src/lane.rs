@@ -113,7 +113,8 @@ impl Lane<'_> {
         }
         bodies.folded = self.shared.folded.take(&config.task, &config.id);
         let done = self.deliver_all(leased, &mut bodies).await;
-        if let Some(folded) = bodies.folded {
+        // After the last event nothing follows, unless its delivery failed and is tried again.
+        if let Some(folded) = bodies.folded.filter(|folded| self.attempts > 0 || !folded.is_ended()) {
             self.shared.folded.keep(config.task.clone(), config.id.clone(), folded);
         }
         done

@@ -166,7 +166,8 @@ impl Worker {
         self.in_flight.register(key, leased.lease.number)
     }
 
-    /// Starts a delivery, or lets it wait for a call of its host or owner to end. Returns a lease that must be given back, and for how long.
+    /// Starts a delivery, or lets it wait for a call of its host or owner to end. Returns a lease that must be given back, and for how
+    /// long.
     fn place(
         &mut self,
         lanes: &mut FuturesUnordered<Lane>,

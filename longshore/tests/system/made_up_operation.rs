@@ -1,4 +1,4 @@
-//! What a new operation costs: the edits that add a made-up one, which is then served by every binding.
+//! What a new operation costs: the edits that add a made-up one, which is then served by every binding but gRPC.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -123,7 +123,7 @@ const EDITS: [(&str, &[Edit]); 8] = [
 /// Beside the table of all bindings. The published packages have no such call, so no client of gRPC can make it.
 const TEST: &str = r#"
 #[tokio::test]
-async fn the_made_up_operation_is_served_by_every_binding() {
+async fn the_made_up_operation_is_served_by_every_binding_but_grpc() {
     let (mut gateway, bindings, _directory) = gateway(|_| {}).await;
     let (task, turn) = gateway.working_task("m1").await;
     for binding in bindings.iter().filter(|binding| !binding.is_grpc()) {
@@ -148,7 +148,7 @@ fn the_edits_for_a_made_up_operation_fit() {
     }
 }
 
-/// What a file says that treats the cancel of a task differently from other operations.
+/// A file that contains one of these handles cancel by name.
 const OF_ONE_OPERATION: [&str; 6] = [
     "Method::CancelTask",
     "Name::CancelTask",
@@ -158,9 +158,10 @@ const OF_ONE_OPERATION: [&str; 6] = [
     "Command::Cancel(",
 ];
 
-/// The same files know every other operation by its name. The engine has work for each, and does not know their names.
+/// Cancel stands for every operation that takes and returns a task. Other operations are named in more files. The engine has work for
+/// each, and does not know their names.
 #[test]
-fn no_other_file_knows_an_operation_by_its_name() {
+fn no_other_file_knows_an_operation_that_takes_and_returns_a_task_by_its_name() {
     let mut found = Vec::new();
     for file in sources() {
         let path = file.path.strip_prefix(root()).unwrap().to_path_buf();
@@ -187,7 +188,7 @@ fn no_other_file_knows_an_operation_by_its_name() {
 
 /// Compiles a copy of the repository with the edits, so `make test` leaves it out.
 #[test]
-fn long_a_made_up_operation_is_served_by_every_binding() {
+fn long_a_made_up_operation_is_served_by_every_binding_but_grpc() {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join("made-up-operation");
     let tree = place.join("tree");
     if tree.exists() {

@@ -255,7 +255,8 @@ async fn no_secret_of_a_receiver_is_in_the_store_the_log_or_an_answer() {
     gateway.terminate().await;
 }
 
-/// Without its keys the gateway can store no webhook. The send is refused as a whole, and works once the keys are back.
+/// Without its keys the gateway can store no webhook. The send is refused as a whole. It works once the broken file
+/// is removed, because the gateway then makes new keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_send_whose_webhook_cannot_be_sealed_is_refused_and_leaves_nothing() {
     let fake = FakeOpenCode::start();
@@ -279,7 +280,7 @@ async fn a_send_whose_webhook_cannot_be_sealed_is_refused_and_leaves_nothing() {
     assert_eq!(tasks.result()["tasks"], json!([]), "{tasks:?}");
     assert!(fake.prompts().is_empty() && fake.sessions() == before);
 
-    // Everything else works, and the same send works when the keys can be read.
+    // Everything else works, and the same send works once the gateway can make new keys.
     let mut plain = message("m-2", "Do it.");
     plain["configuration"] = json!({"returnImmediately": true});
     let task = client.rpc("SendMessage", plain).await.result()["task"]["id"].clone();

@@ -2,8 +2,8 @@
 //!
 //! While the client does not read, nothing is read from a log and no further message is read, but open requests proceed. Long
 //! messages are written in fragments, so a stalled client costs a buffer, one event for which the socket has no room, and the
-//! responses to its requests. A client that takes no byte for the write timeout is disconnected (`Socket`). A client that takes few
-//! is disconnected that much later than a stream of it reaches its longest duration.
+//! responses to its requests. A client that takes no byte for the write timeout is disconnected (`Socket`). If it takes some
+//! bytes, but too slowly, it is disconnected one write timeout after its first stream reached its longest duration.
 
 use std::io;
 use std::pin::Pin;
@@ -22,6 +22,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::{Frame, Utf8Bytes};
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Error, Result, error::ProtocolError};
 
+use super::socket::WriteState;
 use super::stream::HandedSocket;
 use super::transport::Transport;
 use super::{ConnectionWatch, LINGER_BYTES, LINGER_FOR, PING_EVERY};
@@ -83,6 +84,8 @@ pub(super) async fn serve(
         let (idle, message_timeout) = (dispatcher.websocket_idle(), bindings.limits.timeout);
         let limits = Limits { idle, message_timeout, write_timeout };
         let end = run(&mut socket, requests, limits, watch).await;
+        // The streams have ended, and the goodbye has a limit of its own.
+        watch.writes.set_deadline(None);
         finish(socket, end).await;
     };
     tokio::select! {
@@ -108,6 +111,7 @@ async fn run(
     let mut checks = tokio::time::interval_at(Instant::now() + every, every);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut shutdown = std::pin::pin!(watch.shutdown.cancelled());
+    let deadline = Deadline { writes: &watch.writes, write_timeout: limits.write_timeout };
     let (mut is_closing, mut has_heard, mut last_used) = (false, true, Instant::now());
     loop {
         if is_closing && requests.is_idle() {
@@ -116,18 +120,8 @@ async fn run(
         tokio::select! {
             message = requests.next() => {
                 if let Some(message) = message {
-                    // A stream ends by itself only while it is read from.
-                    let end = requests.next_stream_end();
-                    watch.writes.set_deadline(end.and_then(|end| end.checked_add(limits.write_timeout)));
-                    let mut writing = std::pin::pin!(write(socket, &mut requests, message));
-                    let at_once = writing.as_mut().now_or_never();
-                    // A write that had to wait ends because the client reads. Its pong may be far behind.
-                    has_heard |= at_once.is_none();
-                    let written = match at_once {
-                        Some(written) => written,
-                        None => writing.await,
-                    };
-                    if written.is_err() {
+                    let writing = write(socket, &mut requests, message, deadline);
+                    if note_wait(writing, &mut has_heard).await.is_err() {
                         return End::Client;
                     }
                 }
@@ -162,7 +156,8 @@ async fn run(
                     }
                 }
                 let pinging = socket.send(Message::Ping(Bytes::new()));
-                if while_working(&mut requests, pinging).await.is_err() {
+                let pinging = while_working(&mut requests, pinging, deadline);
+                if note_wait(pinging, &mut has_heard).await.is_err() {
                     return End::Client;
                 }
             }
@@ -197,22 +192,54 @@ fn receive(
     None
 }
 
+/// Waits until something is written. A write that has to wait ends because the client reads, so the client counts as heard: its pong
+/// may be far behind.
+async fn note_wait(writing: impl Future<Output = Result<()>>, has_heard: &mut bool) -> Result<()> {
+    let mut writing = std::pin::pin!(writing);
+    if let Some(written) = writing.as_mut().now_or_never() {
+        return written;
+    }
+    *has_heard = true;
+    writing.await
+}
+
 /// Writes a message, and those that are ready after it.
 async fn write(
     socket: &mut WebSocketStream<MeteredSocket<'_>>,
     requests: &mut Multiplexer,
     message: Bytes,
+    deadline: Deadline<'_>,
 ) -> Result<()> {
-    while_working(requests, feed(socket, message)).await?;
+    while_working(requests, feed(socket, message), deadline).await?;
     for _ in 1..MESSAGES_AT_ONCE {
         let Some(next) = requests.next().now_or_never().flatten() else { break };
-        while_working(requests, feed(socket, next)).await?;
+        while_working(requests, feed(socket, next), deadline).await?;
     }
-    while_working(requests, socket.flush()).await
+    while_working(requests, socket.flush(), deadline).await
+}
+
+/// When a write to a client that reads slowly is given up.
+#[derive(Clone, Copy)]
+struct Deadline<'a> {
+    writes: &'a WriteState,
+    write_timeout: Duration,
+}
+
+impl Deadline<'_> {
+    /// A stream ends by itself only while it is read from. The streams that are open now count.
+    fn set(self, requests: &Multiplexer) {
+        let end = requests.next_stream_end();
+        self.writes.set_deadline(end.and_then(|end| end.checked_add(self.write_timeout)));
+    }
 }
 
 /// Waits until something is written. Meanwhile requests proceed, but no event is read.
-async fn while_working(requests: &mut Multiplexer, writing: impl Future<Output = Result<()>>) -> Result<()> {
+async fn while_working(
+    requests: &mut Multiplexer,
+    writing: impl Future<Output = Result<()>>,
+    deadline: Deadline<'_>,
+) -> Result<()> {
+    deadline.set(requests);
     tokio::select! {
         biased;
         written = writing => written,

@@ -75,10 +75,11 @@ fn an_opencode_that_was_not_tested() {
     let url = gateway.value("url");
     let ended = gateway.end(Signal::INT);
     let mut printed = ended.stdout.split("A first request:").next().unwrap().to_owned();
-    if let Some((start, banner)) = printed.split_once("  url ") {
+    let name = concat!("Longshore ", env!("CARGO_PKG_VERSION"));
+    if let Some((begun, late)) = printed.split_once(&format!("{name} is waiting for ")) {
         // On a busy machine the fake may be late, and then the banner begins with two other lines.
-        let (begun, _) = start.split_once("Longshore ").unwrap();
-        printed = format!("{begun}Longshore {} is ready.\n  url {banner}", env!("CARGO_PKG_VERSION"));
+        let (_, banner) = late.split_once("  url ").unwrap();
+        printed = format!("{begun}{name} is ready.\n  url {banner}");
     }
     let line = printed.lines().find(|line| line.starts_with("  token")).unwrap().to_owned();
     let printed = printed.replace(&line, "  token      [command]").replace(&url, "[url]");

@@ -130,7 +130,8 @@ async fn requests_proceed_while_a_client_does_not_read() {
         let writing = async {
             loop {
                 let Some(message) = requests.next().await else { continue };
-                if let Err(error) = write(&mut socket, &mut requests, message).await {
+                let deadline = Deadline { writes: &fixture.writes, write_timeout: WRITE_TIMEOUT };
+                if let Err(error) = write(&mut socket, &mut requests, message, deadline).await {
                     break error;
                 }
             }
@@ -219,9 +220,43 @@ async fn a_client_that_answers_no_ping_is_disconnected() {
     }
 }
 
+/// The ping waits for room, and then lies behind bytes that the client has not read when the next check is due.
+#[tokio::test(start_paused = true)]
+async fn a_client_whose_ping_had_to_wait_is_not_expected_to_answer_before_the_next_check() {
+    let mut fixture = Fixture::new();
+    let (bodies, ada) = unmetered();
+    let (mut socket, client) = fixture.socket(&bodies, &ada).await;
+    fill(&socket);
+    let mut requests = fixture.requests();
+    requests.receive(send("SendMessage"));
+    let reading = async {
+        tokio::time::sleep(PING_EVERY + Duration::from_secs(20)).await;
+        client.readable().await.unwrap();
+        let mut taken = vec![0; LONG];
+        while client.try_read(&mut taken).is_ok_and(|taken| taken > 0) {}
+        pending::<()>().await;
+    };
+    let connection = connection().await;
+    let watch = watch(&connection, &fixture.writes);
+    let begun = Instant::now();
+    tokio::select! {
+        _ = run(&mut socket, requests, limits(None), &watch) => panic!("disconnected after {:?}", begun.elapsed()),
+        () = tokio::time::sleep(PING_EVERY * 2 + Duration::from_secs(1)) => {}
+        () = reading => {}
+    }
+    drop(fixture.turns.recv().await);
+}
+
 /// Such a client takes bytes all the time, so that it never reaches the write timeout, but less than what waits for it.
 #[tokio::test(start_paused = true)]
 async fn a_stream_ends_at_its_duration_also_while_its_client_reads_slowly() {
+    // The stream begins while other messages wait to be written, or it is all that is written.
+    for others in [20, 0] {
+        end_of_a_stream_that_is_read_slowly(others).await;
+    }
+}
+
+async fn end_of_a_stream_that_is_read_slowly(others: usize) {
     const DURATION: Duration = Duration::from_mins(2);
     const TAKEN: usize = 256 * 1024;
 
@@ -229,6 +264,11 @@ async fn a_stream_ends_at_its_duration_also_while_its_client_reads_slowly() {
     let (bodies, ada) = unmetered();
     let (mut socket, mut client) = fixture.socket(&bodies, &ada).await;
     let mut requests = fixture.requests();
+    for _ in 0..others {
+        requests.refuse(Refused::new(ErrorKind::InvalidRequest, "x".repeat(LONG)));
+    }
+    // Their responses wait before the stream is looked at.
+    assert!(requests.work().now_or_never().is_none());
     requests.receive(send("SendStreamingMessage"));
     let turns = &mut fixture.turns;
     let reading = async {
@@ -249,7 +289,7 @@ async fn a_stream_ends_at_its_duration_also_while_its_client_reads_slowly() {
         () = tokio::time::sleep(DURATION * 4) => panic!("the stream is still open"),
         () = reading => {}
     }
-    assert_eq!(begun.elapsed().as_secs(), (DURATION + WRITE_TIMEOUT).as_secs());
+    assert_eq!(begun.elapsed().as_secs(), (DURATION + WRITE_TIMEOUT).as_secs(), "{others}");
     let refused = |limit| fixture.metrics.refused.of(limit).get();
     assert_eq!((refused(Limit::StreamDuration), refused(Limit::WriteTimeout)), (1, 0));
     assert_eq!(fixture.metrics.stream_active.get(), 0);
