@@ -8,10 +8,13 @@ use longshore_model::{
 use serde_json::json;
 
 use crate::schema::RawOption;
-use crate::translate::CallFacts;
+use crate::translate::{CallFacts, places};
 
 /// The longest text of an ask's details, in characters. The rest is cut; the tool call has the whole text.
 const MAX_DETAIL_CHARS: usize = 4096;
+
+/// How many paths of an ask are looked up and shown.
+const MAX_PATHS: usize = 64;
 
 /// The answer to a permission request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,9 +70,15 @@ pub fn read_options(raw: &[RawOption]) -> AskOptions {
     }))
 }
 
-/// The ask that callers see.
-pub(crate) fn ask(id: RequestId, session: SessionId, call: &CallFacts<'_>, options: &AskOptions) -> Ask {
-    let request = requested(call);
+/// The ask that callers see. Relative paths begin in the directory of the session.
+pub(crate) fn ask(
+    id: RequestId,
+    session: SessionId,
+    call: &CallFacts<'_>,
+    options: &AskOptions,
+    directory: Option<&str>,
+) -> Ask {
+    let request = requested(call, directory);
     let what = match call.kind.unwrap_or_default() {
         "execute" => "run",
         "edit" => "edit",
@@ -80,9 +89,10 @@ pub(crate) fn ask(id: RequestId, session: SessionId, call: &CallFacts<'_>, optio
         "fetch" => "fetch",
         _ => "use",
     };
-    let subject = match (&call.command, call.paths.as_slice(), call.title) {
+    let Action { command, paths, .. } = &request.action;
+    let subject = match (command, paths.as_slice(), call.title) {
         (Some(command), _, _) => command.clone(),
-        (None, [_, ..], _) => call.paths.join(", "),
+        (None, [_, ..], _) => paths.join(", "),
         (None, [], Some(title)) => title.to_owned(),
         (None, [], None) => call.tool.to_owned(),
     };
@@ -92,7 +102,7 @@ pub(crate) fn ask(id: RequestId, session: SessionId, call: &CallFacts<'_>, optio
         ("tool", Some(call.tool)),
         ("kind", call.kind),
         ("title", call.title),
-        ("command", call.command.as_deref()),
+        ("command", command.as_deref()),
         ("directory", call.directory.as_deref()),
         ("diff", call.diff.as_deref()),
     ];
@@ -101,8 +111,8 @@ pub(crate) fn ask(id: RequestId, session: SessionId, call: &CallFacts<'_>, optio
             details[name] = cut(fact).into();
         }
     }
-    if !request.action.paths.is_empty() {
-        details["paths"] = request.action.paths.iter().map(|path| cut(path)).collect();
+    if !paths.is_empty() {
+        details["paths"] = paths.iter().map(|path| cut(path)).collect();
     }
     Ask {
         request_id: id,
@@ -118,40 +128,61 @@ pub(crate) fn ask(id: RequestId, session: SessionId, call: &CallFacts<'_>, optio
 }
 
 /// What the request asks for. `always` covers the same command in the same directory, or the same files again. If the call shows neither, `always` covers
-/// other calls of the same tool only if the tool changes nothing; else it covers nothing, because nobody saw what was approved.
-fn requested(call: &CallFacts<'_>) -> PermissionRequest {
-    let (patterns, always) = match &call.command {
-        Some(command) => {
-            let command = match &call.directory {
-                Some(directory) => format!("{command} (in {directory})"),
+/// other calls of the same tool only if the tool changes nothing and concerns no files; else it covers nothing, because nobody saw what was approved.
+fn requested(call: &CallFacts<'_>, directory: Option<&str>) -> PermissionRequest {
+    let paths = all_places(&call.paths, directory);
+    let works_on_files = matches!(call.kind, Some("read" | "edit" | "delete" | "move" | "search"));
+    // The editor of one agent names its operation so.
+    let command = call.command.clone().filter(|_| !works_on_files);
+    let titled = || vec![call.title.unwrap_or(call.tool).to_owned()];
+    let (patterns, always) = match (call.kind, &command) {
+        (Some("execute"), Some(command)) => {
+            let pattern = match &call.directory {
+                Some(named) => format!("{command} (in {})", places(named, directory).join(" or ")),
                 None => command.clone(),
             };
-            (vec![command.clone()], vec![command])
+            (vec![pattern.clone()], exactly(vec![pattern]).filter(|_| !call.has_arguments))
         }
-        None if !call.paths.is_empty() => (call.paths.clone(), call.paths.clone()),
-        None if call.is_tool_named && matches!(call.kind, Some("read" | "search" | "fetch" | "think")) => {
-            (vec![call.title.unwrap_or(call.tool).to_owned()], vec!["*".to_owned()])
+        _ if works_on_files && !paths.is_empty() => (paths.clone(), exactly(paths.clone())),
+        (Some("fetch" | "think"), None) if call.is_tool_named && paths.is_empty() => {
+            (titled(), Some(vec!["*".to_owned()]))
         }
-        None => (vec![call.title.unwrap_or(call.tool).to_owned()], Vec::new()),
+        _ => (titled(), None),
     };
-    // In a pattern, these characters stand for others: a command with one of them cannot be approved exactly.
-    let is_exact = |pattern: &String| pattern == "*" || !pattern.contains(['*', '?']);
-    let always = if always.iter().all(is_exact) { always } else { Vec::new() };
-    let mut action = Action {
-        tool: Some(call.tool.to_owned()),
-        kind: call.kind.map(str::to_owned),
-        command: call.command.clone(),
-        paths: call.paths.clone(),
-    };
-    if action.paths.is_empty() {
-        action.paths.extend(call.input_path.clone());
-    }
+    let are_known = paths.iter().all(|path| path.starts_with('/') && !path.contains('$'));
+    let always = always.filter(|_| are_known).unwrap_or_default();
+    let action =
+        Action { tool: Some(call.tool.to_owned()), kind: call.kind.map(str::to_owned), command, paths };
     PermissionRequest { permission: call.tool.to_owned(), patterns, always, action }
+}
+
+/// In a pattern, these characters stand for others: a command or path with one of them cannot be approved exactly.
+fn exactly(patterns: Vec<String>) -> Option<Vec<String>> {
+    let is_exact = |pattern: &String| !pattern.contains(['*', '?']);
+    patterns.iter().all(is_exact).then_some(patterns)
+}
+
+fn all_places(paths: &[String], directory: Option<&str>) -> Vec<String> {
+    let mut all = Vec::new();
+    for place in paths.iter().take(MAX_PATHS).flat_map(|path| places(path, directory)) {
+        if !all.contains(&place) {
+            all.push(place);
+        }
+    }
+    if paths.len() > MAX_PATHS {
+        all.push(format!("unresolved:{} more", paths.len() - MAX_PATHS));
+    }
+    all
 }
 
 #[cfg(test)]
 mod tests {
+    use longshore_model::{AgentEvent, PromptId};
+    use serde_json::value::RawValue;
+
     use super::*;
+    use crate::schema::Update;
+    use crate::translate::{SessionTotals, Translator};
 
     #[test]
     fn an_answer_chooses_an_option_or_cancels_the_request() {
@@ -199,11 +230,12 @@ mod tests {
             kind: Some("execute"),
             title: Some("a title"),
             command: command.map(str::to_owned),
+            has_arguments: false,
             directory: None,
-            paths: paths.iter().map(|path| (*path).to_owned()).collect(),
-            input_path: None,
+            paths: own(paths),
             diff: None,
         };
+        let of_kind = |kind, call| CallFacts { kind: Some(kind), ..call };
         for (call, patterns, always) in [
             (call(Some("touch a"), &["/w"], true), vec!["touch a"], vec!["touch a"]),
             // The same command does something else in another directory.
@@ -212,15 +244,39 @@ mod tests {
                 vec!["make (in /w/d)"],
                 vec!["make (in /w/d)"],
             ),
-            // As a pattern, this would cover every command that begins with `rm`.
+            (
+                CallFacts { has_arguments: true, ..call(Some("npm (args: [\"ci\"])"), &[], true) },
+                vec!["npm (args: [\"ci\"])"],
+                vec![],
+            ),
+            // As a pattern, these would cover other commands.
             (call(Some("rm *"), &[], true), vec!["rm *"], vec![]),
-            (call(None, &["/w/a", "/w/b"], true), vec!["/w/a", "/w/b"], vec!["/w/a", "/w/b"]),
+            (call(Some("*"), &[], true), vec!["*"], vec![]),
             // A call whose command is not known: `always` must not cover every later command.
             (call(None, &[], true), vec!["a title"], vec![]),
-            (CallFacts { kind: Some("fetch"), ..call(None, &[], true) }, vec!["a title"], vec!["*"]),
-            (CallFacts { kind: Some("fetch"), ..call(None, &[], false) }, vec!["a title"], vec![]),
+            (call(None, &["/w/a", "/w/b"], true), vec!["a title"], vec![]),
+            (CallFacts { kind: None, ..call(None, &["/w/a"], true) }, vec!["a title"], vec![]),
+            (CallFacts { kind: None, ..call(Some("ls"), &[], true) }, vec!["a title"], vec![]),
+            // The operation of an editor, not a command.
+            (of_kind("edit", call(Some("write"), &["/w/a"], true)), vec!["/w/a"], vec!["/w/a"]),
+            (
+                of_kind("edit", call(None, &["/w/a", "/w/b"], true)),
+                vec!["/w/a", "/w/b"],
+                vec!["/w/a", "/w/b"],
+            ),
+            (of_kind("edit", call(Some("write"), &[], true)), vec!["a title"], vec![]),
+            (of_kind("read", call(None, &[], true)), vec!["a title"], vec![]),
+            (of_kind("search", call(None, &[], true)), vec!["a title"], vec![]),
+            (of_kind("search", call(None, &["/w/*"], true)), vec!["/w/*"], vec![]),
+            // Where this leads is not known.
+            (of_kind("edit", call(None, &["$HOME/a"], true)), vec!["$HOME/a"], vec![]),
+            (of_kind("edit", call(None, &["file:/w/a"], true)), vec!["file:/w/a"], vec![]),
+            (of_kind("edit", call(None, &["a"], true)), vec!["a"], vec![]),
+            (of_kind("fetch", call(None, &[], true)), vec!["a title"], vec!["*"]),
+            (of_kind("fetch", call(None, &["/w/a"], true)), vec!["a title"], vec![]),
+            (of_kind("fetch", call(None, &[], false)), vec!["a title"], vec![]),
         ] {
-            let request = requested(&call);
+            let request = requested(&call, None);
             assert_eq!((request.patterns, request.always), (own(&patterns), own(&always)), "{call:?}");
         }
     }
@@ -228,38 +284,72 @@ mod tests {
     #[test]
     fn an_ask_carries_its_tool_kind_command_and_paths() {
         let session = SessionId::parse("s").unwrap();
-        let call = CallFacts {
-            id: "c",
-            tool: "read_file",
-            is_tool_named: true,
-            kind: Some("read"),
-            title: None,
-            command: None,
-            directory: None,
-            paths: own(&["/w/a"]),
-            input_path: Some("/w/b".to_owned()),
-            diff: None,
-        };
         let action = |kind: &str, command: Option<&str>, paths: &[&str]| Action {
             tool: Some("read_file".to_owned()),
             kind: Some(kind.to_owned()),
             command: command.map(str::to_owned),
             paths: own(paths),
         };
-        for (call, expected) in [
-            (call.clone(), action("read", None, &["/w/a"])),
-            (CallFacts { paths: Vec::new(), ..call.clone() }, action("read", None, &["/w/b"])),
+        let announced = |input| json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "read_file", "rawInput": input});
+        for (announced, asked, expected) in [
+            // The input, the locations and the changes each may name other files.
             (
-                CallFacts { kind: Some("execute"), command: Some("cat /w/a".to_owned()), ..call },
-                action("execute", Some("cat /w/a"), &["/w/a"]),
+                announced(json!({})),
+                json!({"kind": "read", "locations": [{"path": "/w/a"}], "rawInput": {"file_path": "/w/b"}}),
+                action("read", None, &["/w/a", "/w/b"]),
+            ),
+            (
+                announced(json!({})),
+                json!({"kind": "edit", "locations": [{"path": "/w/a"}], "content": [{"type": "diff", "path": "/w/b"}]}),
+                action("edit", None, &["/w/a", "/w/b"]),
+            ),
+            (
+                announced(json!({})),
+                json!({"kind": "edit", "rawInput": {"filepath": "/w/b"}}),
+                action("edit", None, &["/w/b"]),
+            ),
+            (
+                announced(json!({"paths": ["b", "/etc/c"]})),
+                json!({"kind": "read", "rawInput": {}}),
+                action("read", None, &["/w/b", "/etc/c"]),
+            ),
+            (
+                announced(json!({})),
+                json!({"kind": "edit", "rawInput": {"command": "write", "path": "/w/b"}}),
+                action("edit", None, &["/w/b"]),
+            ),
+            (
+                announced(json!({})),
+                json!({"kind": "execute", "locations": [{"path": "/w/a"}], "rawInput": {"command": "cat a"}}),
+                action("execute", Some("cat a"), &["/w/a"]),
+            ),
+            (
+                announced(json!({})),
+                json!({"kind": "execute", "rawInput": {"command": "npm", "args": ["ci"], "env": {}}}),
+                action("execute", Some("npm (args: [\"ci\"])"), &[]),
+            ),
+            (
+                announced(json!({})),
+                json!({"kind": "execute", "rawInput": {"command": ["sh", "-c", "a b"]}}),
+                action("execute", Some("[\"sh\",\"-c\",\"a b\"]"), &[]),
             ),
         ] {
-            let ask = ask(RequestId::parse("a").unwrap(), session.clone(), &call, &AskOptions::words());
+            let prompt = PromptId::parse("p").unwrap();
+            let totals = SessionTotals::of_new_session();
+            let mut translator =
+                Translator::new(session.clone(), &prompt, totals).in_directory("/w".to_owned());
+            translator.update(&Update::read(&RawValue::from_string(announced.to_string()).unwrap()));
+            let mut request = json!({"sessionId": "s", "toolCall": asked});
+            request["toolCall"]["toolCallId"] = "c".into();
+            let request = serde_json::from_str(&request.to_string()).unwrap();
+            translator.permission(&request, &AskOptions::words()).unwrap();
+            let Some(AgentEvent::Asked(ask)) = translator.take().pop() else { panic!("{asked}") };
             let details = ask.details.to_value();
-            assert_eq!(ask.permission.unwrap().action, expected);
+            assert_eq!(ask.permission.unwrap().action, expected, "{asked}");
             assert_eq!(details["kind"].as_str(), expected.kind.as_deref());
             assert_eq!(details.get("command").and_then(|text| text.as_str()), expected.command.as_deref());
-            assert_eq!(details["paths"], json!(expected.paths));
+            let paths = details.get("paths").cloned().unwrap_or(json!([]));
+            assert_eq!(paths, json!(expected.paths));
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod diff;
 mod outcome;
+mod paths;
 mod replay;
 mod settings;
 mod sub_agent;
@@ -25,6 +26,7 @@ use longshore_model::{
 use serde_json::json;
 
 pub use self::outcome::TurnEnd;
+pub(crate) use self::paths::places;
 pub use self::replay::{LastTurn, Replay};
 pub use self::settings::Settings;
 pub use self::sub_agent::SubAgent;
@@ -59,6 +61,7 @@ pub struct Translator {
     todos: Option<Json>,
     title: Option<String>,
     settings: Settings,
+    directory: Option<String>,
     files: usize,
     ignored: Ignored,
     /// Why updates are missing.
@@ -113,6 +116,7 @@ impl Translator {
             todos: None,
             title: None,
             settings: Settings::default(),
+            directory: None,
             files: 0,
             ignored: Ignored::default(),
             losses: BTreeSet::new(),
@@ -126,6 +130,12 @@ impl Translator {
     #[must_use]
     pub fn with_settings(self, settings: Settings) -> Self {
         Self { settings, ..self }
+    }
+
+    /// Sets the directory of the session, in which relative paths begin.
+    #[must_use]
+    pub fn in_directory(self, directory: String) -> Self {
+        Self { directory: Some(directory), ..self }
     }
 
     /// The events since the last call.
@@ -197,7 +207,8 @@ impl Translator {
         self.tool(&request.tool_call, Source::Ask);
         let id = RequestId::parse(&self.ids.next("a")).expect("the prefix is an id and is short");
         let facts = self.calls.facts(&request.tool_call)?;
-        let ask = permission::ask(id.clone(), self.session.clone(), &facts, options);
+        let ask =
+            permission::ask(id.clone(), self.session.clone(), &facts, options, self.directory.as_deref());
         self.asks.push(OpenAsk { id: id.clone(), call: request.tool_call.id.clone() });
         self.out.push(AgentEvent::Asked(Box::new(ask)));
         Some(id)

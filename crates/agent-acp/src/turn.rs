@@ -45,7 +45,9 @@ impl Turn {
         let events = connection.prompt(session.as_str(), content)?;
         let settings =
             Settings::new(facts.current(Role::Mode), facts.current(Role::Model), &facts.config_options);
-        let translator = Translator::new(session.clone(), prompt, facts.totals).with_settings(settings);
+        let translator = Translator::new(session.clone(), prompt, facts.totals)
+            .with_settings(settings)
+            .in_directory(facts.directory);
         let (connection, asks) = (connection.clone(), HashMap::new());
         Ok(Self {
             connection,

@@ -184,7 +184,8 @@ pub(crate) fn fit_answer<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'
     Ok(Cow::Owned(Answer::Question { answers }))
 }
 
-/// What OpenCode tells about the action. Its permissions stand for kinds of tools; it does not name the tool itself.
+/// What OpenCode tells about the action. Its permissions stand for kinds of tools; it does not name the tool itself. Its relative paths
+/// begin in the worktree of the project, and not in the directory of the session, so that they stay relative here.
 fn action(ask: &PermissionAsk) -> Action {
     let kind = match ask.permission.as_str() {
         "bash" => Some("execute"),
@@ -202,12 +203,29 @@ fn action(ask: &PermissionAsk) -> Action {
         }
         _ => None,
     };
-    let paths = match (text("filepath").or_else(|| text("path")), kind) {
-        (Some(path), _) => vec![path],
-        (None, Some("edit" | "read")) => ask.patterns.clone(),
-        (None, _) => Vec::new(),
+    let named = ["filepath", "filePath", "path"].into_iter().find_map(text);
+    // A patch of several files has all their names in one text.
+    let named = named.filter(|_| kind != Some("edit") || ask.patterns.len() < 2);
+    let paths = match (patched(&ask.metadata), named, kind) {
+        (Some(paths), _, _) => paths,
+        (None, Some(path), _) => vec![path],
+        (None, None, Some("edit" | "read")) => ask.patterns.clone(),
+        (None, None, _) => Vec::new(),
     };
     Action { tool: None, kind: kind.map(str::to_owned), command, paths }
+}
+
+/// The files of a patch, and where it moves them. `None`: not each of them is named.
+fn patched(metadata: &serde_json::Value) -> Option<Vec<String>> {
+    let mut paths = Vec::new();
+    for file in metadata.get("files")?.as_array()? {
+        paths.push(file.get("filePath")?.as_str()?.to_owned());
+        match file.get("movePath") {
+            None | Some(serde_json::Value::Null) => {}
+            Some(path) => paths.push(path.as_str()?.to_owned()),
+        }
+    }
+    Some(paths).filter(|paths| !paths.is_empty())
 }
 
 fn who(of_sub_agent: bool) -> &'static str {
@@ -292,6 +310,28 @@ mod tests {
             (
                 json!({"permission": "read", "patterns": ["a.rs"]}),
                 json!({"permission": "read", "patterns": ["a.rs"], "kind": "read", "paths": ["a.rs"]}),
+            ),
+            // A patch. Its text of all files is no path.
+            (
+                json!({"permission": "edit", "patterns": ["a.rs", "../b"], "metadata": {"filepath": "a.rs, ../b"}}),
+                json!({"permission": "edit", "patterns": ["a.rs", "../b"], "kind": "edit", "paths": ["a.rs", "../b"],
+                    "metadata": {"filepath": "a.rs, ../b"}}),
+            ),
+            (
+                json!({"permission": "edit", "patterns": ["a.rs", "../b"], "metadata": {"filepath": "a.rs, ../b",
+                    "files": [{"filePath": "/w/a.rs", "movePath": "/w/c.rs"}, {"filePath": "/b"}]}}),
+                json!({"permission": "edit", "patterns": ["a.rs", "../b"], "kind": "edit",
+                    "paths": ["/w/a.rs", "/w/c.rs", "/b"], "metadata": {"filepath": "a.rs, ../b"}}),
+            ),
+            (
+                json!({"permission": "edit", "patterns": ["a.rs", "../b"], "metadata": {"filepath": "a.rs, ../b",
+                    "files": [{"filePath": "/w/a.rs"}, {}]}}),
+                json!({"permission": "edit", "patterns": ["a.rs", "../b"], "kind": "edit", "paths": ["a.rs", "../b"],
+                    "metadata": {"filepath": "a.rs, ../b"}}),
+            ),
+            (
+                json!({"permission": "lsp", "patterns": ["*"], "metadata": {"filePath": "/w/a.rs"}}),
+                json!({"permission": "lsp", "patterns": ["*"], "kind": "search", "paths": ["/w/a.rs"]}),
             ),
             (
                 json!({"permission": "external_directory", "patterns": ["/etc/*"], "metadata": {"filepath": "/etc/hosts"}}),

@@ -292,6 +292,7 @@ impl Asks {
             action: asked.action.clone(),
             at,
         });
+        let approval = approval.filter(Approval::may_be_kept);
         let (how, keeps) = (given.answer.how(), approval.is_some());
         let pending = PendingAnswer { send, how, is_always, keeps, others: Vec::new(), reported: None };
         self.answering.insert(given.request.clone(), pending);

@@ -33,7 +33,7 @@ pub struct Action {
     pub kind: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// The files that the action concerns.
+    /// The files that the action concerns. A path that is not absolute can be any file, because only the agent knows where it begins.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
 }
@@ -61,13 +61,25 @@ pub struct Approval {
     pub at: Timestamp,
 }
 
+/// The longest approval that is kept, in bytes of its texts. A list holds many of them.
+const MAX_APPROVAL_BYTES: usize = 16 * 1024;
+
 impl Approval {
+    /// Whether the approval is short enough to be kept. If not, the answer `always` means `once`.
+    pub fn may_be_kept(&self) -> bool {
+        let Action { tool, kind, command, paths } = &self.action;
+        let facts = [tool, kind, command].into_iter().flatten();
+        let texts = facts.chain(paths).chain(&self.patterns).chain([&self.permission]);
+        texts.map(String::len).sum::<usize>() <= MAX_APPROVAL_BYTES
+    }
+
     /// Whether the approval is for requests of this kind.
     fn concerns(&self, request: &PermissionRequest) -> bool {
         let (approved, requested) = (&self.action, &request.action);
         let is_same_kind = approved.is_empty()
             || (approved.kind == requested.kind
-                && (approved.command.is_some() || requested.command.is_none()));
+                && (approved.command.is_some() || requested.command.is_none())
+                && (approved.paths.is_empty() || !requested.paths.is_empty()));
         self.permission == request.permission && is_same_kind
     }
 
@@ -75,19 +87,23 @@ impl Approval {
         self.patterns.iter().any(|approved| matches(approved, pattern))
     }
 
-    /// Whether the approval names this path, which is absolute.
-    fn names(&self, path: &Path, directory: &Path) -> bool {
-        let is_it = |approved: &String| resolve(approved, directory).as_deref() == Some(path);
+    /// Whether the approval names this path.
+    fn names(&self, path: &str) -> bool {
+        let Some(resolved) = resolve(path) else {
+            // For one agent in one session, the same text is the same file.
+            return self.action.paths.iter().any(|approved| approved == path);
+        };
+        let is_it = |approved: &String| resolve(approved).as_ref() == Some(&resolved);
         // A pattern that begins with a star covers every path, so it names none.
         let matches_it = |approved: &&String| approved.starts_with('/') && !approved.starts_with("/*");
-        let path = path.to_string_lossy();
+        let resolved = resolved.to_string_lossy();
         self.action.paths.iter().any(is_it)
-            || self.patterns.iter().filter(matches_it).any(|approved| matches(approved, &path))
+            || self.patterns.iter().filter(matches_it).any(|approved| matches(approved, &resolved))
     }
 }
 
 /// The approvals that together cover a request of a session in this directory. `None`: at least one of its patterns is not covered,
-/// or one of its paths is outside the directory and was not approved itself.
+/// or one of its paths was not approved itself and is not certainly in the directory.
 pub fn covering<'a>(
     approvals: &'a [Approval],
     request: &PermissionRequest,
@@ -98,23 +114,23 @@ pub fn covering<'a>(
     let mut covering: Vec<_> =
         request.patterns.iter().map(|pattern| Some(&one(pattern)?.request_id)).collect::<Option<_>>()?;
     covering.dedup();
-    let directory = Path::new(directory);
     let may_touch = |path: &String| {
-        resolve(path, directory).is_some_and(|path| {
-            path.starts_with(directory) || approvals.iter().any(|approval| approval.names(&path, directory))
-        })
+        resolve(path).is_some_and(|path| path.starts_with(directory))
+            || approvals.iter().any(|approval| approval.names(path))
     };
-    (!covering.is_empty() && request.action.paths.iter().all(may_touch)).then_some(covering)
+    let Action { kind, paths, .. } = &request.action;
+    let is_unknown = paths.is_empty() && matches!(kind.as_deref(), Some("read" | "edit" | "delete" | "move"));
+    (!covering.is_empty() && !is_unknown && paths.iter().all(may_touch)).then_some(covering)
 }
 
-/// The path without `.` and `..`. Links are not followed: the agent may run on another machine. `None`: the text is a URL, or begins
-/// in the home directory of a user.
-fn resolve(path: &str, directory: &Path) -> Option<PathBuf> {
-    if path.starts_with('~') || path.contains("://") {
+/// The path without `.` and `..`. Links are not followed: the agent may run on another machine. `None`: only the agent knows which
+/// file it means, because the path is not absolute or has a variable.
+fn resolve(path: &str) -> Option<PathBuf> {
+    if !path.starts_with('/') || path.contains('$') {
         return None;
     }
     let mut resolved = PathBuf::new();
-    for part in directory.join(path).components() {
+    for part in Path::new(path).components() {
         match part {
             Component::CurDir => {}
             Component::ParentDir => {
@@ -246,25 +262,37 @@ mod tests {
     fn an_approval_covers_no_other_kind_and_no_path_outside_that_was_not_approved() {
         // What was approved, its action, the action of the next request, and whether the approval covers it.
         for (approved, first, next, expected) in [
-            ("*", ("edit", "", "a.rs"), ("edit", "", "src/b.rs"), true),
-            ("*", ("edit", "", "a.rs"), ("edit", "", "/w/src/b.rs"), true),
-            ("*", ("edit", "", "a.rs"), ("edit", "", "/w/../etc/passwd"), false),
-            ("*", ("edit", "", "a.rs"), ("edit", "", "../etc/passwd"), false),
-            ("*", ("edit", "", "a.rs"), ("edit", "", "/w2/a.rs"), false),
-            ("*", ("edit", "", "a.rs"), ("edit", "", "~/.profile"), false),
-            ("*", ("edit", "", "a.rs"), ("edit", "", "file:///etc/passwd"), false),
+            ("*", ("edit", "", "/w/a.rs"), ("edit", "", "/w/src/b.rs"), true),
+            ("*", ("edit", "", "/w/a.rs"), ("edit", "", "/w/../etc/passwd"), false),
+            ("*", ("edit", "", "/w/a.rs"), ("edit", "", "../etc/passwd"), false),
+            ("*", ("edit", "", "/w/a.rs"), ("edit", "", "/w2/a.rs"), false),
+            ("*", ("edit", "", "/w/a.rs"), ("edit", "", "~/.profile"), false),
+            ("*", ("edit", "", "/w/a.rs"), ("edit", "", "file:///etc/passwd"), false),
+            ("*", ("edit", "", "/w/a.rs"), ("edit", "", "file:/etc/passwd"), false),
+            ("*", ("edit", "", "/w/a.rs"), ("edit", "", "$HOME/x"), false),
+            ("*", ("edit", "", "/w/a.rs"), ("edit", "", "/w/$UP/x"), false),
             ("*", ("edit", "", "/etc/hosts"), ("edit", "", "/etc/./hosts"), true),
-            ("*", ("edit", "", "a.rs"), ("delete", "", "a.rs"), false),
-            ("*", ("edit", "", "a.rs"), ("", "", "a.rs"), false),
-            ("*", ("edit", "", "a.rs"), ("edit", "rm a.rs", ""), false),
+            // An agent has relative paths that do not begin in the directory of the session.
+            ("*", ("read", "", "/w/a.rs"), ("read", "", "etc/passwd"), false),
+            ("*", ("read", "", "etc/hosts"), ("read", "", "etc/hosts"), true),
+            ("*", ("read", "", "etc/hosts"), ("read", "", "etc/passwd"), false),
+            // Without a path, the action can be on any file.
+            ("*", ("read", "", ""), ("read", "", ""), false),
+            ("*", ("search", "", "/w"), ("search", "", ""), false),
+            ("*", ("search", "", ""), ("search", "", ""), true),
+            ("*", ("search", "", ""), ("search", "", "/etc"), false),
+            ("*", ("edit", "", "/w/a.rs"), ("delete", "", "/w/a.rs"), false),
+            ("*", ("edit", "", "/w/a.rs"), ("", "", "/w/a.rs"), false),
+            ("*", ("edit", "", "/w/a.rs"), ("edit", "rm a.rs", ""), false),
             ("*", ("execute", "ls", ""), ("execute", "rm a.rs", ""), true),
             ("*", ("execute", "ls", ""), ("execute", "ls /", "/"), false),
             ("/etc/*", ("", "", "/etc/hosts"), ("", "", "/etc/passwd"), true),
             ("/etc/*", ("", "", "/etc/hosts"), ("", "", "/etc/../srv/x"), false),
             ("/*", ("", "", "/etc/hosts"), ("", "", "/srv/x"), false),
             // From before the gateway kept actions.
-            ("*", ("", "", ""), ("edit", "rm", "b.rs"), true),
+            ("*", ("", "", ""), ("edit", "rm", "/w/b.rs"), true),
             ("*", ("", "", ""), ("edit", "", "/etc/passwd"), false),
+            ("*", ("", "", ""), ("edit", "", ""), false),
         ] {
             let approval = Approval {
                 request_id: RequestId::parse("a").unwrap(),
@@ -284,6 +312,9 @@ mod tests {
             };
             let found = covering(std::slice::from_ref(&approval), &request, "/w");
             assert_eq!(found.is_some(), expected, "{approved} {first:?} {next:?}");
+            let command = Some("x".repeat(MAX_APPROVAL_BYTES));
+            let long = Approval { action: Action { command, ..Action::default() }, ..approval.clone() };
+            assert_eq!((approval.may_be_kept(), long.may_be_kept()), (true, false));
         }
     }
 

@@ -1,6 +1,6 @@
 //! The tool calls of a turn: merges partial updates, and closes calls that get no final one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use longshore_meter::label::WhyIgnored;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::sub_agent::{self, Running, SubAgent};
 use super::terminal::{Embedded, Outputs, placeholder};
-use super::{Ids, diff};
+use super::{Ids, diff, paths};
 use crate::schema::{ToolContent, ToolUpdate};
 
 /// How many tool calls of a turn may be unfinished at once. Further ones are dropped and counted.
@@ -53,6 +53,8 @@ struct Call {
     paths: Vec<String>,
     /// The changes of files that the call proposes or made.
     diffs: Option<String>,
+    /// The files of these changes.
+    changed: Vec<String>,
     is_rejected: bool,
     is_reported: bool,
     sub_agent: Option<Running>,
@@ -69,12 +71,12 @@ pub(crate) struct CallFacts<'a> {
     pub(crate) kind: Option<&'a str>,
     pub(crate) title: Option<&'a str>,
     pub(crate) command: Option<String>,
+    /// The input has more that decides what the command does. It is shown with the command.
+    pub(crate) has_arguments: bool,
     /// The directory that the command runs in, if the call names one.
     pub(crate) directory: Option<String>,
-    /// The files of the call, by its locations.
+    /// The files of the call by its locations, its changes and its input, as the agent wrote them.
     pub(crate) paths: Vec<String>,
-    /// The file that the input of the call names.
-    pub(crate) input_path: Option<String>,
     pub(crate) diff: Option<String>,
 }
 
@@ -167,30 +169,31 @@ impl Calls {
     /// `None`: the call is not followed.
     pub(super) fn facts<'a>(&'a self, update: &'a ToolUpdate) -> Option<CallFacts<'a>> {
         let call = &self.all[*self.by_id.get(&update.id)?];
-        let input = update.raw_input.as_ref().or(call.shown.input.as_ref()).map(Json::to_value);
-        let command =
-            input.as_ref().and_then(|input| input.get("command")).and_then(|command| match command {
-                Value::String(text) => Some(text.clone()),
-                Value::Array(words) => {
-                    Some(words.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "))
-                }
-                _ => None,
-            });
-        // Each agent has other names for these.
-        let named = |names: &[&str]| {
-            let text = names.iter().find_map(|name| input.as_ref()?.get(name)?.as_str());
-            text.filter(|text| !text.is_empty()).map(str::to_owned)
-        };
+        // While the model still writes the arguments, agents show none.
+        let own_input = update.raw_input.as_ref().filter(|input| input.get() != "{}");
+        let input = own_input.or(call.shown.input.as_ref()).map(Json::to_value).unwrap_or_default();
+        let kind = update.kind.as_deref().or(call.kind.as_deref());
+        let named = |name: &&str| input.get(*name)?.as_str().filter(|text| !text.is_empty());
+        let (command, has_arguments) = command(&input).unzip();
+        // A call that is over took nothing from the update.
+        let own_locations = update.locations.iter().flatten().map(|location| &location.path);
+        let own_changes = update.content.as_deref().map(changed).unwrap_or_default();
+        let mut paths: Vec<_> =
+            call.paths.iter().chain(own_locations).chain(&call.changed).cloned().collect();
+        paths.extend(own_changes);
+        paths::of_input(&input, kind, &mut paths);
+        let mut seen = HashSet::new();
+        paths.retain(|path| seen.insert(path.clone()));
         Some(CallFacts {
             id: &update.id,
             tool: &call.shown.tool,
             is_tool_named: call.is_named,
-            kind: call.kind.as_deref(),
+            kind,
             title: update.title.as_deref().or(call.shown.title.as_deref()),
-            directory: named(&["cwd", "directory", "workdir", "working_directory", "dir_path"]),
-            command: command.filter(|command| !command.is_empty()),
-            paths: call.paths.clone(),
-            input_path: named(&["file_path", "filePath", "absolute_path", "notebook_path", "path"]),
+            directory: paths::DIRECTORIES.iter().find_map(named).map(str::to_owned),
+            command,
+            has_arguments: has_arguments.unwrap_or_default(),
+            paths,
             diff: call.diffs.clone(),
         })
     }
@@ -227,6 +230,7 @@ impl Call {
             kind: None,
             paths: Vec::new(),
             diffs: None,
+            changed: Vec::new(),
             is_rejected: false,
             is_reported: false,
             sub_agent: None,
@@ -255,6 +259,7 @@ impl Call {
         }
         if let Some(diffs) = update.content.as_deref().and_then(diffs) {
             self.diffs = Some(diffs);
+            self.changed = update.content.as_deref().map(changed).unwrap_or_default();
         }
         let title = update.title.clone().filter(|title| !title.is_empty());
         // While the model still writes the arguments, agents show none.
@@ -382,6 +387,43 @@ fn diffs(content: &[ToolContent]) -> Option<String> {
         .map(|content| diff::unified(&content.path, &content.old_text, &content.new_text))
         .collect();
     (!texts.is_empty()).then(|| texts.concat())
+}
+
+/// The files that the diffs of a content change.
+fn changed(content: &[ToolContent]) -> Vec<String> {
+    let diffs = content.iter().filter(|content| content.kind == "diff");
+    diffs.map(|content| content.path.clone()).collect()
+}
+
+/// The command in an input, and whether more than its text decides what it does.
+fn command(input: &Value) -> Option<(String, bool)> {
+    let mut command = match input.get("command")? {
+        Value::String(text) => text.clone(),
+        // Words with blanks are told apart.
+        Value::Array(words) => match words.iter().map(Value::as_str).collect::<Option<Vec<_>>>() {
+            Some(words) if words.iter().all(|word| !word.contains(char::is_whitespace)) => words.join(" "),
+            _ => Value::from(words.clone()).to_string(),
+        },
+        _ => return None,
+    };
+    if command.is_empty() || command == "[]" {
+        return None;
+    }
+    let mut has_arguments = false;
+    for name in ["args", "arguments", "env", "environment", "stdin", "input"] {
+        let is_empty = |value: &&Value| match value {
+            Value::Null => true,
+            Value::String(text) => text.is_empty(),
+            Value::Array(values) => values.is_empty(),
+            Value::Object(members) => members.is_empty(),
+            Value::Bool(_) | Value::Number(_) => false,
+        };
+        if let Some(value) = input.get(name).filter(|value| !is_empty(value)) {
+            let _ = write!(command, " ({name}: {value})");
+            has_arguments = true;
+        }
+    }
+    Some((command, has_arguments))
 }
 
 /// The text of an update: of its content or else of its raw output.

@@ -170,7 +170,7 @@ const KEPT_APPROVAL: &[Field] = &[
         FieldType::Text,
         "What the tool does, such as execute or edit. The approval covers no other kind.",
     ),
-    sometimes("command", FieldType::Text, "The command of the action that was approved."),
+    sometimes("command", FieldType::Text, "The command of the action that was approved. A long one is cut."),
     sometimes(
         "paths",
         FieldType::Texts,

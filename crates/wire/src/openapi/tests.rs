@@ -326,13 +326,14 @@ fn a_list_of_approvals_fits_its_schema() {
     let action = Action {
         tool: Some("bash".to_owned()),
         kind: Some("execute".to_owned()),
-        command: Some("rm x".to_owned()),
-        paths: vec!["x".to_owned()],
+        command: Some("x".repeat(16_000)),
+        paths: vec!["/x".to_owned()],
     };
     let told = Approval { action, ..plain.clone() };
     for approvals in [&[plain, told][..], &[]] {
         let list = v1::extension::approvals(approvals);
         fits(whole(), "ApprovalList", &list).unwrap();
+        assert!(list.len() < 2048, "a long command is cut");
     }
 }
 

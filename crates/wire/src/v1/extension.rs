@@ -1,7 +1,9 @@
 //! Checks that the extensions of the used metadata fields are activated, and encodes the responses of the methods about asks.
 
 use bytes::Bytes;
-use longshore_model::{Action, Approval, Error, ErrorKind, Interrupt, RequestId, Result, SendMessage};
+use longshore_model::{
+    Action, Approval, Error, ErrorKind, Interrupt, RequestId, Result, SendMessage, redact,
+};
 
 use crate::extension::{Activated, Extension, HEADER, listed, naming};
 use crate::json::{ObjectWriter, text_of_list, write_text};
@@ -47,6 +49,9 @@ pub fn answered(request: &RequestId) -> Bytes {
     out.into()
 }
 
+/// The longest command in a list of approvals, in characters. The rest is cut; the ask showed more of it.
+const MAX_COMMAND_CHARS: usize = 1024;
+
 /// The response to a list of approvals.
 pub fn approvals(approvals: &[Approval]) -> Bytes {
     let mut out = Vec::with_capacity(64 + approvals.len() * 256);
@@ -59,7 +64,8 @@ pub fn approvals(approvals: &[Approval]) -> Bytes {
         item.text("permission", &approval.permission);
         item.array("patterns", &approval.patterns, |out, pattern| write_text(out, pattern));
         let Action { tool, kind, command, paths } = &approval.action;
-        for (name, fact) in [("tool", tool), ("kind", kind), ("command", command)] {
+        let command = command.as_deref().map(|command| redact::cut_at(command, MAX_COMMAND_CHARS));
+        for (name, fact) in [("tool", tool), ("kind", kind), ("command", &command)] {
             if let Some(fact) = fact {
                 item.text(name, fact);
             }

@@ -1,0 +1,203 @@
+//! The files that the input of a tool call names, and where these paths lead.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::Value;
+
+/// The members of an input that name files, in lower case and without `_` and `-`. Each agent has other names for these.
+const FILES: [&str; 21] = [
+    "absolutepath",
+    "destination",
+    "destinationpath",
+    "file",
+    "filename",
+    "filepath",
+    "filepaths",
+    "files",
+    "newpath",
+    "notebookpath",
+    "oldpath",
+    "path",
+    "paths",
+    "relativepath",
+    "source",
+    "sourcepath",
+    "target",
+    "targetfile",
+    "targetpath",
+    "uri",
+    "uris",
+];
+
+/// The members that name the directory of a command, or the directory that another tool works on.
+pub(super) const DIRECTORIES: [&str; 5] = ["cwd", "directory", "workdir", "working_directory", "dir_path"];
+
+/// The members that choose the files of a search.
+const GLOBS: [&str; 3] = ["pattern", "glob", "include"];
+
+/// How many names are taken off a path, or links followed, until something is found that exists.
+const MAX_STEPS: usize = 256;
+
+/// The paths in the input of a call of this kind, as the agent wrote them.
+pub(super) fn of_input(input: &Value, kind: Option<&str>, found: &mut Vec<String>) {
+    match input {
+        Value::Array(values) => values.iter().for_each(|value| of_input(value, kind, found)),
+        Value::Object(members) => {
+            for (name, value) in members {
+                if is_file(name) || (kind != Some("execute") && DIRECTORIES.contains(&name.as_str())) {
+                    let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+                    let paths = values.iter().filter_map(Value::as_str).filter(|path| !path.is_empty());
+                    found.extend(paths.map(str::to_owned));
+                }
+                let glob =
+                    value.as_str().filter(|_| kind == Some("search") && GLOBS.contains(&name.as_str()));
+                // Other patterns stay below the directory of the search.
+                found.extend(glob.filter(|glob| leaves(glob)).map(str::to_owned));
+                of_input(value, kind, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_file(name: &str) -> bool {
+    let name = name.replace(['_', '-'], "").to_ascii_lowercase();
+    FILES.contains(&name.as_str())
+}
+
+fn leaves(glob: &str) -> bool {
+    glob.starts_with(['/', '~']) || glob.split('/').any(|part| part == "..")
+}
+
+/// Where a path leads: without links, and from the directory of the session on. Agents disagree about `..` after a link, so that a path
+/// may lead to two places. A place that does not begin with `/` is not known.
+pub(crate) fn places(path: &str, directory: Option<&str>) -> Vec<String> {
+    let is_known = !path.is_empty() && !path.starts_with('~') && !path.contains('$') && !has_scheme(path);
+    let path = match directory {
+        Some(directory) if is_known => Path::new(directory).join(path),
+        None if is_known && path.starts_with('/') => PathBuf::from(path),
+        _ => return vec![path.to_owned()],
+    };
+    let mut places = vec![place(&path)];
+    if path.components().any(|part| part == Component::ParentDir) {
+        let place = place(&without_dots(&path));
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places
+}
+
+fn has_scheme(path: &str) -> bool {
+    let is_scheme = |text: &str| {
+        text.starts_with(|first: char| first.is_ascii_alphabetic())
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'))
+    };
+    path.split_once(':').is_some_and(|(scheme, _)| is_scheme(scheme))
+}
+
+fn without_dots(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(out.pop()),
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+fn place(path: &Path) -> String {
+    let real = real(path).and_then(|real| real.into_os_string().into_string().ok());
+    real.unwrap_or_else(|| format!("unresolved:{}", path.display()))
+}
+
+/// The path without links. Its end need not exist.
+fn real(path: &Path) -> Option<PathBuf> {
+    let mut existing = path.to_owned();
+    let mut missing = Vec::new();
+    for _ in 0..MAX_STEPS {
+        match fs::canonicalize(&existing) {
+            Ok(mut real) => {
+                real.extend(missing.iter().rev());
+                return Some(real);
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(_) => return None,
+        }
+        let parent = existing.parent()?.to_owned();
+        if let Ok(target) = fs::read_link(&existing) {
+            existing = parent.join(target);
+        } else {
+            missing.push(existing.file_name()?.to_owned());
+            existing = parent;
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_input_names_files() {
+        for (kind, input, expected) in [
+            ("read", json!({"filepath": "a", "content": "b"}), &["a"][..]),
+            ("read", json!({"paths": ["/etc/passwd", 1]}), &["/etc/passwd"]),
+            ("edit", json!({"edits": [{"file_path": "a"}, {"filePath": "b"}]}), &["a", "b"]),
+            ("move", json!({"source": "a", "destination": "b"}), &["a", "b"]),
+            ("execute", json!({"command": "ls", "cwd": "/etc"}), &[]),
+            ("search", json!({"dir_path": "/etc"}), &["/etc"]),
+            ("search", json!({"path": "/w", "pattern": "/etc/**"}), &["/etc/**", "/w"]),
+            ("search", json!({"pattern": "../*"}), &["../*"]),
+            ("search", json!({"pattern": "**/*.rs"}), &[]),
+            ("edit", json!({"path": ""}), &[]),
+        ] {
+            let mut found = Vec::new();
+            of_input(&input, Some(kind), &mut found);
+            // Whether JSON keeps the order of members depends on the build.
+            found.sort_unstable();
+            assert_eq!(found, expected, "{kind} {input}");
+        }
+    }
+
+    #[test]
+    fn links_are_followed() {
+        let holder = tempfile::tempdir().unwrap();
+        let root = holder.path().canonicalize().unwrap();
+        let at = |path: &str| root.join(path).to_str().unwrap().to_owned();
+        for directory in ["w", "w/d", "etc", "etc/d"] {
+            fs::create_dir(at(directory)).unwrap();
+        }
+        for (target, link) in
+            [("etc", "w/link"), ("etc/new", "w/nowhere"), ("etc/d", "w/deep"), ("w/x", "w/x")]
+        {
+            symlink(at(target), at(link)).unwrap();
+        }
+        for (path, expected) in [
+            ("a", vec![at("w/a")]),
+            ("d/new/a", vec![at("w/d/new/a")]),
+            ("link/passwd", vec![at("etc/passwd")]),
+            ("link/new/passwd", vec![at("etc/new/passwd")]),
+            ("nowhere", vec![at("etc/new")]),
+            ("nowhere/a", vec![at("etc/new/a")]),
+            ("d/../a", vec![at("w/a")]),
+            ("deep/../a", vec![at("etc/a"), at("w/a")]),
+            ("x", vec![format!("unresolved:{}", at("w/x"))]),
+            ("~/a", vec!["~/a".to_owned()]),
+            ("$HOME/a", vec!["$HOME/a".to_owned()]),
+            ("file:/etc/passwd", vec!["file:/etc/passwd".to_owned()]),
+        ] {
+            assert_eq!(places(path, Some(&at("w"))), expected, "{path}");
+        }
+        assert_eq!(places(&at("w/link/a"), None), [at("etc/a")]);
+        assert_eq!(places("a", None), ["a"], "only the agent knows where it begins");
+    }
+}
