@@ -24,7 +24,7 @@ use longshore_meter::Metrics;
 use longshore_model::{Answer, Ask, Choices, Error, Result, SessionId};
 
 use self::admit::Workspace;
-use self::choose::Defaults;
+use self::choose::{ChosenOptions, Defaults};
 use self::drive::Turns;
 pub use self::facts::{AgentFacts, Capabilities};
 use self::host::{Host, HostConfig, Source};
@@ -101,6 +101,7 @@ pub struct AcpAgent {
     host: Arc<Host>,
     turns: Arc<Turns>,
     defaults: Defaults,
+    chosen: ChosenOptions,
     tasks: Tasks,
 }
 
@@ -134,6 +135,7 @@ impl AcpAgent {
             host: Host::new(host, tasks),
             turns: Arc::default(),
             defaults: Defaults::default(),
+            chosen: ChosenOptions::default(),
             tasks: tasks.clone(),
             config,
         }
