@@ -25,7 +25,7 @@ use longshore_meter::Metrics;
 use longshore_model::{Answer, Ask, Choices, Error, Result, SessionId};
 
 use self::admit::Workspace;
-use self::choose::Defaults;
+use self::choose::{ChosenOptions, Defaults};
 use self::drive::Turns;
 pub use self::facts::{AgentFacts, Capabilities};
 use self::host::{Host, HostConfig, Source};
@@ -106,6 +106,7 @@ pub struct AcpAgent {
     host: Arc<Host>,
     turns: Arc<Turns>,
     defaults: Defaults,
+    chosen: ChosenOptions,
     tasks: Tasks,
 }
 
@@ -139,6 +140,7 @@ impl AcpAgent {
             host: Host::new(host, tasks),
             turns: Arc::default(),
             defaults: Defaults::default(),
+            chosen: ChosenOptions::default(),
             tasks: tasks.clone(),
             config,
         }

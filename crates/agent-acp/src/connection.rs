@@ -140,6 +140,8 @@ enum Pending {
     /// The answer names a new session in this directory.
     NewSession {
         directory: String,
+        /// A copy has a history, and what that used.
+        is_copy: bool,
         reply: Reply<OpenedSession>,
     },
     /// The session is known, and the agent may repeat its history.
@@ -154,8 +156,9 @@ enum Pending {
     /// A session is being opened that nobody waits for any more. `None`: the answer names it.
     Unwanted {
         session: Option<String>,
+        is_copy: bool,
     },
-    /// The connection closes a session that no turn waits for. The close counts against the same bound as the opening.
+    /// The connection closes or deletes a session that no turn waits for. This counts against the same bound as the opening.
     Closing,
 }
 
@@ -487,20 +490,20 @@ impl Drop for Forget<'_> {
     fn drop(&mut self) {
         let mut state = self.connection.lock();
         // Whether the agent opens the session after all is not known yet.
-        let session = match state.pending.remove(&self.id) {
+        let (session, is_copy) = match state.pending.remove(&self.id) {
             Some(Pending::OldSession { session, .. }) => {
                 state.sessions.remove(&session);
-                Some(session)
+                (Some(session), false)
             }
-            Some(Pending::NewSession { .. }) => {
+            Some(Pending::NewSession { is_copy, .. }) => {
                 state.drop_early();
-                None
+                (None, is_copy)
             }
             _ => return,
         };
         let is_unwanted = |pending: &&Pending| matches!(pending, Pending::Unwanted { .. } | Pending::Closing);
         if state.pending.values().filter(is_unwanted).count() < MAX_UNWANTED {
-            state.pending.insert(self.id, Pending::Unwanted { session });
+            state.pending.insert(self.id, Pending::Unwanted { session, is_copy });
         }
     }
 }

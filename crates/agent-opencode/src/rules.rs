@@ -63,16 +63,13 @@ impl PromptRules {
         options
     }
 
-    /// Refuses options that the operator does not let callers choose.
+    /// Refuses options that the operator does not let callers choose. Values of further options are ignored, as they were before any
+    /// agent had some.
     pub(crate) fn check(&self, requested: &PromptOptions, fields: Fields<'_>) -> Result<()> {
         if requested.mode.is_some() {
             let text =
                 "OpenCode has no modes; name one of its agents in metadata.opencode.agent, such as plan.";
             return Err(Error::invalid("metadata.shared.mode", text));
-        }
-        if !requested.config.is_empty() {
-            let text = "OpenCode has no such options; leave this field out.";
-            return Err(Error::invalid("metadata.shared.config", text));
         }
         if requested.model.as_ref().is_some_and(|model| model.provider.is_empty()) {
             let text = "is required together with modelID: a model of OpenCode is named by both";
@@ -202,7 +199,10 @@ mod tests {
             ..open.clone()
         };
         let none = PromptRules { allowed_models: list(&[]), ..PromptRules::default() };
+        let further =
+            PromptOptions { config: [("effort".to_owned(), "max".to_owned())].into(), ..Default::default() };
         for (rules, requested, expected) in [
+            (&closed, further, None),
             (&open, options("q/n", "build", "high", "Be rude."), None),
             (&closed, PromptOptions::default(), None),
             (&closed, options("p/m", "plan", "low", ""), None),

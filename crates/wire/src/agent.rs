@@ -21,6 +21,8 @@ pub struct AgentSurface {
     pub(crate) key: &'static str,
     /// Whether the agent has workspaces, which messages and calls may name.
     pub(crate) has_workspaces: bool,
+    /// Whether the agent may offer options besides the mode and the model, which messages choose by `metadata.shared.config`.
+    pub(crate) has_options: bool,
     /// The methods besides those about asks, in the order of the card. They are served if the agent can be controlled.
     pub(crate) methods: &'static [&'static [Method]],
     /// The items in the results of these methods.
@@ -52,6 +54,7 @@ impl AgentSurface {
     pub const PLAIN: Self = Self {
         key: "agent",
         has_workspaces: false,
+        has_options: true,
         methods: &[&sessions::METHODS],
         items: &[sessions::SESSION],
         description: |_| None,

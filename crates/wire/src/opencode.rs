@@ -37,6 +37,7 @@ pub const DEFAULT_DESCRIPTION: &str = "A coding agent (OpenCode) that works in o
 pub static SURFACE: AgentSurface = AgentSurface {
     key: "opencode",
     has_workspaces: true,
+    has_options: false,
     methods: &[&sessions::METHODS, &providers::METHODS, &workspaces::METHODS],
     items: &items::ALL,
     description,

@@ -194,7 +194,7 @@ fn is_of_name(character: char) -> bool {
 /// The word in `pin` for all options besides the mode and the model.
 const PIN_CONFIG: &str = "config";
 
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 19] = [
     "name",
     "kind",
     "command",
@@ -205,6 +205,7 @@ const FIELDS: [&str; 18] = [
     "mode",
     "model",
     "pin",
+    "pin_config",
     "idle_stop",
     "client_files",
     "client_terminals",
@@ -305,11 +306,19 @@ impl Table<'_, '_> {
         Some(variables)
     }
 
-    /// The mode and the model, and whether callers may choose no other options either.
+    /// The mode and the model, and whether callers may choose no other options either. A pin of anything is one of the other options
+    /// too, unless the file says otherwise: such files are older than the choice of options, and an option may undo a mode.
     fn pinned(&mut self) -> Option<(Vec<Role>, bool)> {
         let roles = [Role::Mode, Role::Model];
         let mut words = self.words("pin")?;
-        let pins_config = words.iter().any(|word| word == PIN_CONFIG);
+        let names_config = words.iter().any(|word| word == PIN_CONFIG);
+        let pins_config = match self.fields.get("pin_config") {
+            None => !words.is_empty(),
+            Some(_) => self.switch("pin_config"),
+        };
+        if names_config && !pins_config {
+            self.wrong("pin_config", "must not be false if pin holds config; leave one of them out");
+        }
         words.retain(|word| word != PIN_CONFIG);
         let pinned: Option<Vec<Role>> =
             words.iter().map(|word| roles.into_iter().find(|role| role.as_str() == word)).collect();

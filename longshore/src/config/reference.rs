@@ -93,7 +93,8 @@ In the file the agent is one `[[agents]]` table. A second table is refused: more
 | `auth_method` | the id of the agent's method to log in with, after each start of the agent |
 | `mode` | the mode of turns whose message names none |
 | `model` | the model of turns whose message names none |
-| `pin` | a list of what callers may not choose: `mode`, `model` |
+| `pin` | a list of what callers may not choose: `mode`, `model`, `config` (all other options of the agent) |
+| `pin_config` | `true`: callers may choose no other options of the agent; `false`: they may, although `pin` names the mode or the model (default: `true` if `pin` names anything) |
 | `idle_stop` | seconds without a turn after which the agent is stopped; the next message starts it again (default: never) |
 | `client_files` | the files that the agent may have Longshore read and write for it: `off` (default), `read` or `read-write`; only in the directory of the session, and none of Longshore's own |
 | `client_terminals` | `true`: the agent may have Longshore run commands. They run as the user of Longshore and are not confined to the workspace (default: `false`) |

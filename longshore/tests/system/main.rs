@@ -5,6 +5,8 @@
 
 #[cfg(target_os = "linux")]
 mod acp_kills;
+#[cfg(target_os = "linux")]
+mod acp_sessions;
 mod bench;
 mod chaos;
 mod cli;

@@ -40,9 +40,9 @@ impl Workspace {
         }
         refuse_absent_options(request.options)?;
         let directory = match (unless_blank(request.directory), request.current) {
-            (Some(requested), _) => self.resolve(requested).await?,
+            (Some(requested), _) => self.resolve(requested, DIRECTORY).await?,
             (None, Some(current)) => current.to_owned(),
-            (None, None) => text(&self.root)?,
+            (None, None) => text(&self.root, DIRECTORY)?,
         };
         Ok(Admitted { directory })
     }
@@ -51,14 +51,14 @@ impl Workspace {
     pub(super) async fn locate(&self, location: &RequestedLocation) -> Result<String> {
         match (&location.workspace, &location.directory) {
             (Some(_), _) => Err(Error::invalid(WORKSPACE, NO_WORKSPACES)),
-            (None, Some(directory)) => self.resolve(&directory.path).await,
-            (None, None) => text(&self.root),
+            (None, Some(directory)) => self.resolve(&directory.path, directory.field).await,
+            (None, None) => text(&self.root, DIRECTORY),
         }
     }
 
     /// Whether callers may work in a directory that the agent names.
     pub(super) async fn is_open(&self, directory: &str) -> bool {
-        self.resolve(directory).await.is_ok_and(|found| found == directory)
+        self.resolve(directory, DIRECTORY).await.is_ok_and(|found| found == directory)
     }
 
     /// Fails if an admitted directory is not there any more, or leads elsewhere by now.
@@ -72,19 +72,20 @@ impl Workspace {
         }
     }
 
-    async fn resolve(&self, requested: &str) -> Result<String> {
-        let found = tokio::fs::canonicalize(self.root.join(requested)).await.map_err(|_| refusal())?;
+    /// `field`: the one that the caller wrote the directory in.
+    async fn resolve(&self, requested: &str, field: &str) -> Result<String> {
+        let found = tokio::fs::canonicalize(self.root.join(requested)).await.map_err(|_| refusal(field))?;
         if !self.allow_override && found != self.root {
             return Err(Error::invalid(
-                DIRECTORY,
+                field,
                 "This gateway works in the root of its workspace only; leave this field out.",
             ));
         }
         let is_directory = tokio::fs::metadata(&found).await.is_ok_and(|found| found.is_dir());
         if !is_directory || !found.starts_with(&self.root) || self.is_protected(&found).await {
-            return Err(refusal());
+            return Err(refusal(field));
         }
-        text(&found)
+        text(&found, field)
     }
 
     /// A directory that could not be checked counts as protected. The operator chose the root.
@@ -115,16 +116,16 @@ fn unless_blank(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
 }
 
-fn text(path: &Path) -> Result<String> {
+fn text(path: &Path, field: &str) -> Result<String> {
     let text = path.to_str().filter(|text| !text.chars().any(char::is_control));
     text.map(str::to_owned).ok_or_else(|| {
         Error::invalid(
-            DIRECTORY,
+            field,
             "A directory's path must be UTF-8 without control characters; choose another, or rename it.",
         )
     })
 }
 
-fn refusal() -> Error {
-    Error::invalid(DIRECTORY, "The directory must exist and be in the gateway's workspace.")
+fn refusal(field: &str) -> Error {
+    Error::invalid(field, "The directory must exist and be in the gateway's workspace.")
 }

@@ -3,8 +3,8 @@
 //!
 //! They are set before each turn, so that a session never keeps the choice of an earlier message.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longshore_model::{Choice, Error, ErrorKind, ModelName, PromptOptions, Result, redact};
 
@@ -39,6 +39,61 @@ impl Defaults {
     }
 }
 
+/// For how many sessions the options are remembered that a message chose. With more, the session whose choice is the oldest keeps it.
+const MAX_CHOSEN: usize = 1024;
+
+/// The options that the last message of a session chose, with their values before, by session. They outlive the closing of a
+/// session and the end of the process, because an agent may open the session again with the values of its last turn.
+#[derive(Debug, Default)]
+pub(super) struct ChosenOptions(Mutex<VecDeque<(String, BTreeMap<String, String>)>>);
+
+impl ChosenOptions {
+    fn of(&self, session: &str) -> BTreeMap<String, String> {
+        let known = self.lock();
+        known.iter().find(|(id, _)| id == session).map(|(_, options)| options.clone()).unwrap_or_default()
+    }
+
+    /// A message is about to choose an option. Its value before the first choice counts.
+    fn note(&self, session: &str, option: &str, before: &str) {
+        self.change(session, |options| {
+            options.entry(option.to_owned()).or_insert_with(|| before.to_owned());
+        });
+    }
+
+    /// The option has its value again.
+    fn forget_option(&self, session: &str, option: &str) {
+        self.change(session, |options| drop(options.remove(option)));
+    }
+
+    pub(super) fn forget(&self, session: &str) {
+        self.change(session, BTreeMap::clear);
+    }
+
+    /// The agent has copied a session, with its options.
+    pub(super) fn copy(&self, from: &str, to: &str) {
+        let copied = self.of(from);
+        self.change(to, |options| *options = copied);
+    }
+
+    fn change(&self, session: &str, change: impl FnOnce(&mut BTreeMap<String, String>)) {
+        let mut known = self.lock();
+        let at = known.iter().position(|(id, _)| id == session);
+        let mut options = at.and_then(|at| known.remove(at)).map(|(_, options)| options).unwrap_or_default();
+        change(&mut options);
+        if options.is_empty() {
+            return;
+        }
+        if known.len() == MAX_CHOSEN {
+            known.pop_front();
+        }
+        known.push_back((session.to_owned(), options));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(String, BTreeMap<String, String>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl AcpAgent {
     /// The default mode and model of a turn: used if its message chooses none.
     pub(super) fn defaults_of(&self, session: &SessionFacts) -> Chosen {
@@ -65,20 +120,22 @@ impl AcpAgent {
         session: &str,
         options: &PromptOptions,
     ) -> Result<()> {
-        let Some(facts) = connection.facts(session) else { return Ok(()) };
-        let defaults = self.defaults_of(&facts).options;
-        for id in facts.chosen_options.iter().filter(|id| !options.config.contains_key(*id)) {
-            // What the agent no longer offers cannot be set back.
-            if let Some(value) = defaults.get(id).filter(|value| facts.check_option(id, value).is_ok()) {
-                set_option(connection, session, id, value).await?;
-            }
-            connection.note_option(session, id, false);
-        }
-        for (id, value) in &options.config {
+        for (id, value) in self.chosen.of(session) {
             // Setting one option may change another.
             let Some(facts) = connection.facts(session) else { return Ok(()) };
+            // What the agent does not offer now, for example because of another model, is set back when it offers it again.
+            if options.config.contains_key(&id) || facts.check_option(&id, &value).is_err() {
+                continue;
+            }
+            set_option(connection, session, &id, &value).await?;
+            self.chosen.forget_option(session, &id);
+        }
+        for (id, value) in &options.config {
+            let Some(facts) = connection.facts(session) else { return Ok(()) };
             facts.check_option(id, value)?;
-            connection.note_option(session, id, true);
+            if let Some(option) = facts.config_options.iter().find(|option| option.id == *id) {
+                self.chosen.note(session, id, &option.current_value);
+            }
             set_option(connection, session, id, value).await?;
         }
         Ok(())

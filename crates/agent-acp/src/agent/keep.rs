@@ -3,12 +3,15 @@
 //!
 //! ACP has no request for one session, so a session that is not open is searched in the agent's list.
 
+use std::collections::HashSet;
+
 use longshore_engine::port::{BoxFuture, Control, KnownSession, Session, SessionFinder};
 use longshore_engine::to_control_error;
 use longshore_model::{
     ControlCommand, ControlQuery, ControlResult, Error, ErrorKind, RequestedLocation, Result, SessionId,
     SessionInfo, SessionQuery,
 };
+use tokio::time::{Instant, timeout_at};
 
 use super::AcpAgent;
 use super::lease::Lease;
@@ -50,13 +53,15 @@ impl Control for AcpAgent {
                     Ok(ControlResult::Sessions(self.listed(&lease, at, query).await?))
                 }
                 (ControlQuery::Session(id), Some(session)) => {
-                    let known = match self.look_up(&lease, id).await {
+                    match self.look_up(&lease, id).await {
+                        Ok(Some(known)) => Ok(ControlResult::Session(known)),
+                        Ok(None) => Err(not_found(id)),
                         // An agent without a list: the gateway knows the session.
-                        Err(error) if error.kind() == ErrorKind::UnsupportedOperation => None,
-                        known => known?,
-                    };
-                    let info = known.unwrap_or_else(|| info(id.clone(), None, Some(&session.directory)));
-                    Ok(ControlResult::Session(info))
+                        Err(error) if error.kind() == ErrorKind::UnsupportedOperation => {
+                            Ok(ControlResult::Session(info(id.clone(), None, Some(&session.directory))))
+                        }
+                        Err(error) => Err(error),
+                    }
                 }
                 _ => Err(absent()),
             }
@@ -78,6 +83,7 @@ impl Control for AcpAgent {
                 (ControlCommand::Delete(id), Some(_)) => {
                     let deleted = lease.connection().delete_session(id.as_str()).await;
                     deleted.map_err(|cause| changed(cause, "delete the session"))?;
+                    self.chosen.forget(id.as_str());
                     Ok(ControlResult::Done { session: id.clone(), ok: true, begun: None })
                 }
                 _ => Err(absent()),
@@ -107,8 +113,9 @@ impl AcpAgent {
         }
         // One agent lists nothing without a directory, and others list only the sessions of the given one.
         let root = self.workspace.root().to_string_lossy().into_owned();
+        let deadline = self.list_deadline();
         for directory in [Some(root.as_str()), None] {
-            let mut pages = Pages::new(lease, directory);
+            let mut pages = Pages::new(lease, directory, deadline);
             while let Some(page) = pages.next().await? {
                 if let Some(found) = page.into_iter().find(|listed| listed.session_id == id.as_str()) {
                     return Ok(described(found, directory));
@@ -120,7 +127,7 @@ impl AcpAgent {
 
     /// The sessions in a directory, in the agent's order.
     async fn listed(&self, lease: &Lease, at: &str, query: &SessionQuery) -> Result<Vec<SessionInfo>> {
-        let mut pages = Pages::new(lease, Some(at));
+        let mut pages = Pages::new(lease, Some(at), self.list_deadline());
         let mut found: Vec<SessionInfo> = Vec::new();
         while let Some(page) = pages.next().await? {
             let listed = page.into_iter().filter_map(|listed| described(listed, Some(at)));
@@ -133,6 +140,11 @@ impl AcpAgent {
         Ok(found)
     }
 
+    /// When the reading of the agent's list ends, however many pages it has.
+    fn list_deadline(&self) -> Instant {
+        Instant::now() + self.config.limits.call * 2
+    }
+
     async fn fork(&self, lease: &Lease, session: &Session) -> Result<SessionInfo> {
         self.workspace.check_unchanged(&session.directory).await?;
         let (connection, servers) = (lease.connection(), lease.servers(&self.config.mcp_servers));
@@ -142,6 +154,8 @@ impl AcpAgent {
             let text = "The agent gave the copy an id that is not valid.";
             Error::new(ErrorKind::UpstreamPayloadError, text).caused_by(cause)
         })?;
+        // The copy has the options of the session.
+        self.chosen.copy(session.id.as_str(), id.as_str());
         lease.note_opened(id.as_str());
         lease.trim_sessions();
         let title = connection.facts(id.as_str()).and_then(|facts| facts.title);
@@ -153,15 +167,17 @@ impl AcpAgent {
 struct Pages<'a> {
     lease: &'a Lease,
     directory: Option<&'a str>,
+    deadline: Instant,
     read: usize,
     /// `None`: the next page is the first one.
     cursor: Option<String>,
+    seen: HashSet<String>,
     is_over: bool,
 }
 
 impl<'a> Pages<'a> {
-    fn new(lease: &'a Lease, directory: Option<&'a str>) -> Self {
-        Self { lease, directory, read: 0, cursor: None, is_over: false }
+    fn new(lease: &'a Lease, directory: Option<&'a str>, deadline: Instant) -> Self {
+        Self { lease, directory, deadline, read: 0, cursor: None, seen: HashSet::new(), is_over: false }
     }
 
     async fn next(&mut self) -> Result<Option<Vec<ListedSession>>> {
@@ -169,12 +185,15 @@ impl<'a> Pages<'a> {
             return Ok(None);
         }
         let cursor = self.cursor.take();
-        let page = self.lease.connection().list_sessions(self.directory, cursor.as_deref()).await;
-        let mut page = page.map_err(|cause| told(cause, "list its sessions"))?;
+        let page = self.lease.connection().list_sessions(self.directory, cursor.as_deref());
+        let mut page = timeout_at(self.deadline, page)
+            .await
+            .map_err(|_| too_slow())?
+            .map_err(|cause| told(cause, "list its sessions"))?;
         page.sessions.truncate(MAX_ON_PAGE);
         self.read += 1;
-        // An agent that names the same page again would be asked for ever.
-        self.cursor = page.next_cursor.filter(|next| Some(next) != cursor.as_ref());
+        // An agent that names a page again would be asked for ever.
+        self.cursor = page.next_cursor.filter(|next| self.seen.insert(next.clone()));
         self.is_over = self.cursor.is_none();
         Ok(Some(page.sessions))
     }
@@ -214,6 +233,15 @@ fn told(cause: CallError, what: &str) -> Error {
     let is_absent = cause.is_method_absent();
     let error = to_control_error(cause.into_error(what));
     if is_absent { error.with_kind(ErrorKind::UnsupportedOperation) } else { error }
+}
+
+fn not_found(id: &SessionId) -> Error {
+    let text = "The agent has no such session, or no longer.";
+    Error::new(ErrorKind::SessionNotFound, text).detail("sessionId", id.as_str())
+}
+
+fn too_slow() -> Error {
+    Error::new(ErrorKind::UpstreamUnreachable, "The agent took too long to list its sessions; try again.")
 }
 
 fn absent() -> Error {

@@ -56,17 +56,6 @@ impl Connection {
         Ok(())
     }
 
-    /// Notes whether a message has chosen the value of an option.
-    pub fn note_option(&self, session: &str, option: &str, is_chosen: bool) {
-        self.change(session, |facts| {
-            if is_chosen {
-                facts.chosen_options.insert(option.to_owned());
-            } else {
-                facts.chosen_options.remove(option);
-            }
-        });
-    }
-
     pub(super) fn change(&self, session: &str, change: impl FnOnce(&mut SessionFacts)) {
         if let Some(route) = self.lock().sessions.get_mut(session) {
             change(&mut route.facts);

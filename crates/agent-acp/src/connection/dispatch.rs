@@ -107,8 +107,13 @@ impl Connection {
                 None => return state.count(WhyIgnored::Unexpected, "answer to no request"),
                 Some(Pending::Call(reply)) => return drop(reply.send(outcome)),
                 Some(Pending::Closing) => return,
-                Some(Pending::NewSession { directory, reply }) => {
-                    let opened = outcome.and_then(|answer| state.open(&answer, directory));
+                Some(Pending::NewSession { directory, is_copy, reply }) => {
+                    let totals = if is_copy {
+                        SessionTotals::of_old_session()
+                    } else {
+                        SessionTotals::of_new_session()
+                    };
+                    let opened = outcome.and_then(|answer| state.open(&answer, directory, totals));
                     state.drop_early();
                     return drop(reply.send(opened));
                 }
@@ -118,9 +123,9 @@ impl Connection {
                         .map(|(id, replay)| OpenedSession { id, replay: is_replayed.then_some(replay) });
                     return drop(reply.send(opened));
                 }
-                Some(Pending::Unwanted { session }) => {
+                Some(Pending::Unwanted { session, is_copy }) => {
                     state.count(WhyIgnored::Unexpected, "answer to no request");
-                    return state.close_unwanted(session, outcome);
+                    return state.close_unwanted(session, is_copy, outcome);
                 }
                 Some(Pending::Prompt { session }) => {
                     self.end_commands(&session);
@@ -323,13 +328,18 @@ impl State {
     }
 
     /// The agent opened a session. Its updates are accepted from now on.
-    fn open(&mut self, answer: &Json, directory: String) -> Result<OpenedSession, CallError> {
+    fn open(
+        &mut self,
+        answer: &Json,
+        directory: String,
+        totals: SessionTotals,
+    ) -> Result<OpenedSession, CallError> {
         let answer: SessionAnswer = schema::read(answer).ok_or(CallError::Unreadable)?;
         let id = answer.session_id.clone().filter(|id| !id.is_empty()).ok_or(CallError::Unreadable)?;
         if self.sessions.contains_key(&id) {
             return Err(CallError::Unreadable);
         }
-        let mut facts = SessionFacts::new(directory, SessionTotals::of_new_session());
+        let mut facts = SessionFacts::new(directory, totals);
         for update in self.early.take(&id) {
             facts.note(&update);
         }
@@ -362,16 +372,20 @@ impl State {
     }
 
     /// The agent has answered a request to open a session that nobody waits for any more. Closes the session, so that the agent does
-    /// not keep it, unless another request has opened it meanwhile.
-    fn close_unwanted(&mut self, session: Option<String>, outcome: Result<Json, CallError>) {
+    /// not keep it, unless another request has opened it meanwhile. A copy holds a conversation and has no owner, so it is deleted
+    /// if the agent can do that.
+    fn close_unwanted(&mut self, session: Option<String>, is_copy: bool, outcome: Result<Json, CallError>) {
         let Ok(answer) = outcome else { return };
         let named = || schema::read::<SessionAnswer>(&answer)?.session_id.filter(|id| !id.is_empty());
         let Some(session) = session.or_else(named) else { return };
-        if self.sessions.contains_key(&session) || !self.offers("session/close") {
+        let methods: &[&str] =
+            if is_copy { &["session/delete", "session/close"] } else { &["session/close"] };
+        let Some(method) = methods.iter().find(|method| self.offers(method)) else { return };
+        if self.sessions.contains_key(&session) {
             return;
         }
         let id = self.register(Pending::Closing);
-        let line = frame::request(id, "session/close", &json!({"sessionId": session}));
+        let line = frame::request(id, method, &json!({"sessionId": session}));
         if let Err(error) = self.send(line) {
             tracing::debug!(session, %error, "a session that nobody waits for could not be closed");
             self.pending.remove(&id);

@@ -1,6 +1,6 @@
 //! What is known about a session beside its turns.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use longshore_model::{Choice, ChoiceList, Choices, Error, Result, SessionOption, redact};
 
@@ -57,8 +57,6 @@ pub struct SessionFacts {
     pub commands: Vec<Command>,
     /// What the session had when it was opened, before anybody chose something else.
     pub initial: Chosen,
-    /// The options whose value a message chose.
-    pub chosen_options: BTreeSet<String>,
     pub title: Option<String>,
     pub totals: SessionTotals,
 }
@@ -72,7 +70,6 @@ impl SessionFacts {
             config_options: Vec::new(),
             commands: Vec::new(),
             initial: Chosen::default(),
-            chosen_options: BTreeSet::new(),
             title: None,
             totals,
         }
@@ -166,11 +163,10 @@ impl SessionFacts {
         }
     }
 
-    /// The config options besides those for the mode and the model.
+    /// The config options besides those for the mode and the model. An agent may have several for one of them, and all are left
+    /// out, because a pin of the mode or the model is one of all of them.
     pub fn other_options(&self) -> impl Iterator<Item = &ConfigOption> {
-        let roles =
-            [Role::Mode, Role::Model].map(|role| self.option_for(role).map(|option| option.id.as_str()));
-        self.config_options.iter().filter(move |option| !roles.contains(&Some(option.id.as_str())))
+        self.config_options.iter().filter(|option| role_of(option).is_none())
     }
 
     /// Refuses a value that the agent does not offer for an option, with a list of what it offers.
@@ -179,8 +175,7 @@ impl SessionFacts {
             let field = format!("metadata.shared.config.{}", redact::cut_at(id, MAX_ID));
             Err(Error::invalid(field, redact::cut(text)))
         };
-        let is_it = |role: &Role| self.option_for(*role).is_some_and(|option| option.id == id);
-        if let Some(role) = [Role::Mode, Role::Model].into_iter().find(is_it) {
+        if let Some(role) = self.config_options.iter().filter(|option| option.id == id).find_map(role_of) {
             let what = role.as_str();
             return refusal(&format!("A message chooses the {what} by metadata.shared.{what}."));
         }
@@ -248,6 +243,12 @@ impl SessionFacts {
             commands: self.commands.iter().map(command).collect(),
         }
     }
+}
+
+/// The role that the category or the id of an option names.
+fn role_of(option: &ConfigOption) -> Option<Role> {
+    let names = [option.category.as_deref(), Some(option.id.as_str())];
+    [Role::Mode, Role::Model].into_iter().find(|role| names.contains(&Some(role.as_str())))
 }
 
 /// A choice that is called by its id if it has no name.

@@ -26,7 +26,7 @@ impl Connection {
     pub async fn new_session(&self, cwd: &str, servers: &[McpServer]) -> Result<OpenedSession, CallError> {
         let (reply, answer) = oneshot::channel();
         let params = json!({"cwd": cwd, "mcpServers": servers});
-        let pending = Pending::NewSession { directory: cwd.to_owned(), reply };
+        let pending = Pending::NewSession { directory: cwd.to_owned(), is_copy: false, reply };
         self.request("session/new", &params, self.0.limits.start, pending, answer).await
     }
 
@@ -116,7 +116,7 @@ impl Connection {
         self.require("session/fork", "copies of sessions")?;
         let (reply, answer) = oneshot::channel();
         let params = json!({"sessionId": session, "cwd": cwd, "mcpServers": servers});
-        let pending = Pending::NewSession { directory: cwd.to_owned(), reply };
+        let pending = Pending::NewSession { directory: cwd.to_owned(), is_copy: true, reply };
         self.request("session/fork", &params, self.0.limits.start, pending, answer).await
     }
 
@@ -161,7 +161,7 @@ impl Connection {
         closed.map(drop)
     }
 
-    /// Deletes a session for good.
+    /// Deletes a session for good. If the agent does not answer, it may have done so, and the session counts as closed.
     pub async fn delete_session(&self, session: &str) -> Result<(), CallError> {
         self.require("session/delete", "a way to delete sessions")?;
         // Forgotten at once: nothing can be prompted in a session that is being deleted.
@@ -176,7 +176,8 @@ impl Connection {
             }
         };
         let deleted = self.call("session/delete", &json!({"sessionId": session}), self.0.limits.call).await;
-        if let (Err(_), Some(route)) = (&deleted, route) {
+        let is_refused = matches!(deleted, Err(CallError::Rpc(_) | CallError::AuthRequired(_)));
+        if let Some(route) = route.filter(|_| is_refused) {
             self.lock().sessions.entry(session.to_owned()).or_insert(route);
         }
         deleted.map(drop)

@@ -6,6 +6,7 @@ use tokio::io::{AsyncWriteExt as _, split};
 use super::*;
 use crate::content::PromptBlock;
 use crate::peer::Peer;
+use crate::translate::SessionTotals;
 use crate::turn::Turn;
 
 fn connect_with(limits: Limits) -> (Connection, Peer, Tasks) {
@@ -633,4 +634,57 @@ async fn two_sessions_on_one_connection_do_not_mix() {
         |letter: &str| (0..50).map(|number| format!("{letter}{number} ")).collect::<Vec<_>>().concat();
     assert_eq!(texts(&rest(&mut second).await), expected("t"));
     assert_eq!(texts(&rest(&mut first).await), expected("s"));
+}
+
+fn forks_and(more: &[&str]) -> Value {
+    let methods: serde_json::Map<_, _> =
+        more.iter().chain(&["fork"]).map(|method| ((*method).to_owned(), json!({}))).collect();
+    json!({"protocolVersion": 1, "agentCapabilities": {"sessionCapabilities": methods}})
+}
+
+async fn start(connection: &Connection, peer: &mut Peer, about: Value) {
+    let (started, _) = tokio::join!(connection.initialize(), peer.answer("initialize", about));
+    started.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_session_used_is_not_counted_again_in_its_copy() {
+    let (connection, mut peer, _tasks) = connect();
+    start(&connection, &mut peer, forks_and(&[])).await;
+    open(&connection, &mut peer, "s", json!({})).await;
+    let (copied, _) = tokio::join!(
+        connection.fork_session("s", "/w", &[]),
+        peer.answer("session/fork", json!({"sessionId": "copy"}))
+    );
+    copied.unwrap();
+    let totals = |session: &str| connection.facts(session).unwrap().totals;
+    assert_eq!(totals("s"), SessionTotals::of_new_session());
+    assert_eq!(totals("copy"), SessionTotals::of_old_session());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_comes_too_late_is_deleted_or_else_closed() {
+    for (methods, expected) in
+        [(&["delete", "close"][..], Some("session/delete")), (&["close"], Some("session/close")), (&[], None)]
+    {
+        let (connection, mut peer, _tasks) = connect();
+        start(&connection, &mut peer, forks_and(methods)).await;
+        open(&connection, &mut peer, "s", json!({})).await;
+        let (copied, asked) = tokio::join!(connection.fork_session("s", "/w", &[]), peer.get());
+        assert!(matches!(copied, Err(CallError::TimedOut { .. })), "{copied:?}");
+        peer.say(&json!({"id": asked["id"], "result": {"sessionId": "copy"}})).await;
+        while connection.ignored().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        // A request after it shows whether there was one before.
+        let prompting = turn(&connection, "s");
+        let next = peer.get().await;
+        match expected {
+            Some(method) => {
+                assert_eq!((&next["method"], &next["params"]["sessionId"]), (&json!(method), &json!("copy")));
+            }
+            None => assert_eq!(next["method"], "session/prompt"),
+        }
+        drop(prompting);
+    }
 }

@@ -61,6 +61,8 @@ pub struct Options {
     pub resume: bool,
     /// Offers `session/close`.
     pub close: bool,
+    /// Offers `session/list`, `session/fork` and `session/delete`.
+    pub keeps: bool,
     /// Advertises `session/resume`, which it does not have, as one real agent does.
     pub false_resume: bool,
     /// Refuses new sessions until `authenticate` names this method.

@@ -113,6 +113,12 @@ impl Agent {
                 });
                 self.answer(id, &json!({}));
             }
+            "session/list" if self.options.keeps => self.list(id, &params["cwd"]),
+            "session/fork" if self.options.keeps => self.fork(id, session),
+            "session/delete" if self.options.keeps => match std::fs::remove_file(self.history(session)) {
+                Ok(()) => self.answer(id, &json!({})),
+                Err(_) => self.refuse(id, -32_002, "Resource not found"),
+            },
             "session/prompt" => self.prompt(id, session, &params["prompt"]),
             "session/cancel" => {
                 self.tell(&json!({"cancel": session}));
@@ -135,6 +141,11 @@ impl Agent {
             },
             "authMethods": [],
         });
+        if options.keeps {
+            for method in ["list", "fork", "delete"] {
+                about["agentCapabilities"]["sessionCapabilities"][method] = json!({});
+            }
+        }
         if options.close {
             about["agentCapabilities"]["sessionCapabilities"]["close"] = json!({});
         }
@@ -164,12 +175,7 @@ impl Agent {
     }
 
     fn new_session(&self, id: &Value) {
-        let session = self.change(|state| {
-            state.last_session += 1;
-            let session = format!("fake-{}-{}", std::process::id(), state.last_session);
-            state.open_sessions.insert(session.clone());
-            session
-        });
+        let session = self.open_next();
         self.remember(&session, None);
         if self.options.early_updates {
             self.update(
@@ -180,6 +186,36 @@ impl Agent {
         let mut opened = self.opened();
         opened["sessionId"] = session.as_str().into();
         self.answer(id, &opened);
+    }
+
+    /// Opens a session with the next id.
+    fn open_next(&self) -> String {
+        self.change(|state| {
+            state.last_session += 1;
+            let session = format!("fake-{}-{}", std::process::id(), state.last_session);
+            state.open_sessions.insert(session.clone());
+            session
+        })
+    }
+
+    /// All sessions, as if they were in the requested directory.
+    fn list(&self, id: &Value, cwd: &Value) {
+        let files = std::fs::read_dir(&self.state_directory).into_iter().flatten().flatten();
+        let names = files.filter_map(|file| file.file_name().into_string().ok());
+        let mut sessions: Vec<_> =
+            names.filter_map(|name| Some(name.strip_suffix(".jsonl")?.to_owned())).collect();
+        sessions.sort();
+        let listed: Vec<Value> =
+            sessions.into_iter().map(|session| json!({"sessionId": session, "cwd": cwd})).collect();
+        self.answer(id, &json!({"sessions": listed}));
+    }
+
+    fn fork(&self, id: &Value, session: &str) {
+        let copy = self.open_next();
+        match std::fs::copy(self.history(session), self.history(&copy)) {
+            Ok(_) => self.answer(id, &json!({"sessionId": copy})),
+            Err(_) => self.refuse(id, -32_002, "Resource not found"),
+        }
     }
 
     fn open_session(&self, id: &Value, session: &str, is_replayed: bool) {

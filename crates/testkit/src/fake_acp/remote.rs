@@ -68,6 +68,11 @@ impl FakeAcp {
         self.shared.lock().scripts.push_back(script);
     }
 
+    /// Adds a session that no client of the agent's processes opened.
+    pub fn add_session(&self, id: &str) {
+        std::fs::write(self.directory.path().join(format!("{id}.jsonl")), "").expect("a file");
+    }
+
     /// Waits at this gate.
     pub fn hold(&self, gate: &Gate) -> Action {
         let mut state = self.shared.lock();

@@ -91,6 +91,7 @@ fn the_documents_of_another_agent_name_nothing_of_opencode() {
         ..full_deployment()
     };
     let mut documents = vec![value(&deployment, Audience::Authenticated).to_string()];
+    assert!(documents[0].contains("Values for other options"), "the options that OpenCode does not have");
     for version in ProtocolVersion::ALL {
         for base in [Base::Root, Base::Versioned] {
             let card = contract::extended_card(&deployment, version, base, &Offers::default());

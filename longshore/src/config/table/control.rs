@@ -43,8 +43,8 @@ pub const SESSION_DELETE: Setting = Setting {
     env: Some("LONGSHORE_SESSION_DELETE"),
     kind: Kind::Switch,
     fallback: Value("false"),
-    help: "Let callers with the capability session_delete delete their sessions from OpenCode, with all messages and the \
-           sessions of sub-agents (opencode.sessions.delete).",
+    help: "Let callers with the capability session_delete delete their sessions from the agent, with all messages \
+           (a2a.sessions.delete; for OpenCode opencode.sessions.delete, also with the sessions of sub-agents).",
 };
 
 pub const SESSION_GUARD: Setting = Setting {

@@ -161,9 +161,29 @@ headers = { Authorization = "Bearer x" }
 }
 
 #[test]
+fn a_pin_is_also_one_of_the_other_options_unless_the_file_says_otherwise() {
+    let modes = &[Role::Mode][..];
+    for (lines, pinned, pins_config) in [
+        ("", &[][..], false),
+        ("pin = []", &[], false),
+        ("pin = [\"mode\"]", modes, true),
+        ("pin = [\"mode\"]\npin_config = true", modes, true),
+        ("pin = [\"mode\"]\npin_config = false", modes, false),
+        ("pin = [\"config\"]", &[], true),
+        ("pin_config = true", &[], true),
+        ("pin_config = false", &[], false),
+    ] {
+        let file = format!("[[agents]]\nname = \"a\"\nkind = \"acp\"\ncommand = \"sh\"\n{lines}\n");
+        let plan = Sources { variables: &[PATH], file: &file, ..Sources::default() }.plan();
+        let agent = agent(&plan);
+        assert_eq!((agent.pinned.as_slice(), agent.pins_config), (pinned, pins_config), "{lines}");
+    }
+}
+
+#[test]
 fn a_wrong_agent_in_the_file_is_refused_with_all_its_problems() {
     let entry = "[[agents]]\nname = \"a\"\nkind = \"acp\"\ncommand = \"sh\"\n";
-    let cases: [(String, &[&str]); 9] = [
+    let cases: [(String, &[&str]); 10] = [
         (
             entry.repeat(2),
             &[
@@ -174,6 +194,12 @@ fn a_wrong_agent_in_the_file_is_refused_with_all_its_problems() {
         (
             format!("{entry}pin = [\"mode\", \"modell\"]\n"),
             &["longshore.toml line 1 (agents[0].pin): must be a list of the words mode, model and config"],
+        ),
+        (
+            format!("{entry}pin = [\"config\"]\npin_config = false\n"),
+            &[
+                "longshore.toml line 1 (agents[0].pin_config): must not be false if pin holds config; leave one of them out",
+            ],
         ),
         ("agents = []\n".to_owned(), &["longshore.toml line 1 (agents): must have one entry"]),
         (

@@ -351,3 +351,105 @@ async fn the_recorded_options_of_claude_agent_are_offered_chosen_and_set_back() 
         assert_eq!(current.current_value, expected);
     }
 }
+
+#[tokio::test]
+async fn an_option_of_a_model_is_set_back_when_the_model_is_used_again() {
+    let mut stage = stage(1);
+    let of = |model: &str, effort: &str| {
+        let mut all = claude_options(model, &["default"]);
+        all[2]["currentValue"] = effort.into();
+        if model == "haiku" {
+            all.as_array_mut().unwrap().pop();
+        }
+        all
+    };
+    let session = stage.open_with(json!({"sessionId": "s", "configOptions": of("haiku", "")})).await;
+    let opus = |config: PromptOptions| PromptOptions { model: Some(ModelName::plain("opus")), ..config };
+    for (options, set_up) in [
+        (opus(config(&[("effort", "max")])), &[("opus", of("opus", "low")), ("max", of("opus", "max"))][..]),
+        (opus(config(&[])), &[("low", of("opus", "low"))]),
+        (opus(config(&[("effort", "max")])), &[("max", of("opus", "max"))]),
+        // Without the model there is nothing to set back.
+        (config(&[]), &[("haiku", of("haiku", ""))]),
+        (opus(config(&[])), &[("opus", of("opus", "max")), ("low", of("opus", "low"))]),
+        (opus(config(&[])), &[]),
+    ] {
+        let request = TurnRequest { options, ..request(&session, "hi") };
+        let playing = async {
+            let peer = &mut stage.peers[0];
+            for (value, answer) in set_up {
+                let set = peer.answer("session/set_config_option", json!({"configOptions": answer})).await;
+                assert_eq!(set["params"]["value"], *value);
+            }
+            let prompt = peer.get().await;
+            assert_eq!(prompt["method"], "session/prompt", "{prompt}");
+            peer.end(&prompt, "end_turn").await;
+        };
+        let (turn, ()) = tokio::join!(stage.agent.start_turn(request), playing);
+        rest(&mut turn.unwrap()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_opened_again_and_a_copy_do_not_keep_the_choice_of_an_earlier_message() {
+    let mut stage = stage(2);
+    let answer = json!({"sessionId": "s", "configOptions": claude_options("opus", &["default"])});
+    let session = stage.open_with(answer).await;
+    let set = "session/set_config_option";
+    stage.run_set_up(&session, config(&[("effort", "max")]), &[(set, "max")]).await;
+    let mut kept = claude_options("opus", &["default"]);
+    kept[2]["currentValue"] = "max".into();
+    stage.die();
+    while stage.agent.check().await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    stage.wait_for_back().await;
+    let about = json!({"protocolVersion": 1, "agentCapabilities": {"loadSession": true, "sessionCapabilities": {"fork": {}}}});
+    let (facts, _) = tokio::join!(stage.agent.start(), stage.peers[0].answer("initialize", about));
+    facts.unwrap();
+    let directory = stage.directory();
+    let fork = longshore_model::ControlCommand::Fork { session: session.id.clone(), before: None };
+    let control: &dyn longshore_engine::port::Control = &*stage.agent;
+    let (copied, _) = tokio::join!(
+        control.run_command(&directory, Some(&session), &fork),
+        stage.peers[0].answer("session/fork", json!({"sessionId": "copy", "configOptions": kept}))
+    );
+    copied.unwrap();
+    let copy = Session { id: SessionId::parse("copy").unwrap(), directory };
+    stage.run_set_up(&copy, config(&[]), &[(set, "low")]).await;
+    let request = request(&session, "hi");
+    let playing = async {
+        let peer = &mut stage.peers[0];
+        peer.answer("session/load", json!({"configOptions": kept})).await;
+        assert_eq!(peer.answer(set, json!({})).await["params"]["value"], "low");
+        let prompt = peer.get().await;
+        peer.end(&prompt, "end_turn").await;
+    };
+    let (turn, ()) = tokio::join!(stage.agent.start_turn(request), playing);
+    rest(&mut turn.unwrap()).await;
+}
+
+#[tokio::test]
+async fn no_option_whose_category_or_id_is_the_mode_or_the_model_is_an_other_one() {
+    let mut stage = stage_with(1, |config| config.pinned = vec![Role::Mode, Role::Model]);
+    let choice = json!([{"value": "yolo"}, {"value": "ask"}]);
+    let option = |id: &str, category: &str| json!({"id": id, "category": category, "currentValue": "ask", "options": choice});
+    let all = [
+        option("first", "mode"),
+        option("second", "mode"),
+        option("mode", "style"),
+        option("big", "model"),
+        option("small", "model"),
+        option("model", "style"),
+        option("tone", "style"),
+    ];
+    stage.open_with(json!({"sessionId": "s", "configOptions": all})).await;
+    let offered = stage.agent.session_choices().unwrap().known().unwrap().options;
+    let offered: Vec<_> = offered.iter().map(|option| option.option.id.as_str()).collect();
+    assert_eq!(offered, ["tone"]);
+    stage.admit(&config(&[("tone", "yolo")])).await.unwrap();
+    for id in ["first", "second", "mode", "big", "small", "model"] {
+        let refused = stage.admit(&config(&[(id, "yolo")])).await.unwrap_err();
+        assert!(refused.message().contains("A message chooses the mo"), "{id}: {refused}");
+    }
+}

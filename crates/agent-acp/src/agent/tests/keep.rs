@@ -161,3 +161,90 @@ async fn a_method_that_the_agent_lacks_is_refused_also_if_it_was_advertised() {
         assert_eq!(finder.find_session(&id("other")).await.unwrap(), None);
     }
 }
+
+#[tokio::test]
+async fn a_session_that_the_agents_list_no_longer_has_is_not_found() {
+    let mut stage = stage(1);
+    stage.begin(offers(&["list"]), "s").await;
+    let here = stage.directory();
+    let (agent, peer) = (Arc::clone(&stage.agent), &mut stage.peers[0]);
+    // The gateway knows it: a task ran there.
+    let gone = Session { id: id("gone"), directory: here.clone() };
+    let query = ControlQuery::Session(gone.id.clone());
+    let (read, ()) = tokio::join!(agent.query(&here, Some(&gone), &query), async {
+        for _ in 0..2 {
+            peer.answer("session/list", json!({"sessions": [{"sessionId": "other", "cwd": here}]})).await;
+        }
+    });
+    assert_eq!(read.unwrap_err().kind(), ErrorKind::SessionNotFound);
+}
+
+#[tokio::test]
+async fn a_session_of_an_agent_without_a_list_is_told_as_the_gateway_knows_it() {
+    let mut stage = stage(1);
+    stage.begin(offers(&[]), "s").await;
+    let here = stage.directory();
+    let old = Session { id: id("old"), directory: here.clone() };
+    let read = stage.agent.query(&here, Some(&old), &ControlQuery::Session(old.id.clone())).await;
+    let Ok(ControlResult::Session(read)) = read else { panic!("{read:?}") };
+    assert_eq!((read.id, read.directory), (old.id, Some(here)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_search_for_a_session_ends_with_pages_in_a_circle_and_at_its_deadline() {
+    let mut stage = stage(1);
+    stage.begin(offers(&["list"]), "s").await;
+    let (agent, peer) = (Arc::clone(&stage.agent), &mut stage.peers[0]);
+    let wanted = id("wanted");
+    let page = |next: &str| json!({"sessions": [], "nextCursor": next});
+    let (found, ()) = tokio::join!(agent.find(&wanted), async {
+        for _ in 0..2 {
+            for next in ["a", "b", "a"] {
+                peer.answer("session/list", page(next)).await;
+            }
+        }
+    });
+    assert_eq!(found.unwrap(), None);
+
+    let call = agent.config.limits.call;
+    let began = Instant::now();
+    let slow = async {
+        for number in 0.. {
+            let request = peer.get().await;
+            tokio::time::sleep(call / 2).await;
+            peer.say(&json!({"id": request["id"], "result": page(&number.to_string())})).await;
+        }
+    };
+    let found = tokio::select! {
+        found = agent.find(&wanted) => found,
+        () = slow => unreachable!("the pages have no end"),
+    };
+    assert_eq!(found.unwrap_err().kind(), ErrorKind::UpstreamUnreachable);
+    assert_eq!(began.elapsed().as_secs(), (call * 2).as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_whose_deletion_was_not_answered_counts_as_closed() {
+    let mut stage = stage(1);
+    let session = stage.begin(offers(&["delete"]), "s").await;
+    let here = stage.directory();
+    let (agent, peer) = (Arc::clone(&stage.agent), &mut stage.peers[0]);
+    let command = ControlCommand::Delete(session.id.clone());
+    let (deleted, asked) = tokio::join!(agent.run_command(&here, Some(&session), &command), peer.get());
+    assert_eq!(asked["method"], "session/delete");
+    assert!(deleted.unwrap_err().is_maybe_applied());
+    let (turn, ()) = tokio::join!(
+        agent.start_turn(request(&session, "hi")),
+        peer.fail("session/load", -32_002, "no such session")
+    );
+    assert_eq!(turn.unwrap_err().kind(), ErrorKind::SessionGone);
+}
+
+#[tokio::test]
+async fn a_wrong_directory_is_refused_by_the_name_of_its_parameter() {
+    let stage = stage(0);
+    let directory = longshore_model::RequestedDirectory { path: "..".to_owned(), field: "directory" };
+    let location = longshore_model::RequestedLocation { directory: Some(directory), ..Default::default() };
+    let refused = stage.agent.resolve_location(&location).await.unwrap_err();
+    assert_eq!(refused.violations()[0].field, "directory");
+}

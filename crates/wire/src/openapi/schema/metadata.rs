@@ -149,12 +149,6 @@ fn request(deployment: &Deployment) -> Value {
             "session": open(json!({"id": reference("Id")})),
             "model": open(json!({"providerID": line, "modelID": line})),
             "mode": line,
-            "config": {
-                "type": "object",
-                "description": "Values for other options that the agent offers, by the id of the option.",
-                "maxProperties": 32,
-                "additionalProperties": line,
-            },
             "delivery": {"enum": Delivery::ALL.map(Delivery::as_str)},
             "push": {
                 "type": "object",
@@ -176,6 +170,14 @@ fn request(deployment: &Deployment) -> Value {
         AGENT_OBJECT: open((deployment.surface.message_fields)()),
         "iac_code": open(json!({"cwd": line})),
     }));
+    if deployment.surface.has_options {
+        metadata["properties"]["shared"]["properties"]["config"] = json!({
+            "type": "object",
+            "description": "Values for other options that the agent offers, by the id of the option.",
+            "maxProperties": 32,
+            "additionalProperties": line,
+        });
+    }
     let gated = if deployment.surface.has_workspaces {
         "a session, a directory, a workspace and a model"
     } else {
