@@ -298,18 +298,19 @@ mod tests {
         };
         let outside = ["/etc/passwd", "x \"/etc/passwd\"", "../x", "~/x", "@/etc/passwd"];
         for (template, inside, outside) in [
-            (Template::default(), &["'a b' docs", ""][..], &outside[..]),
+            // No directory above the workspace, such as /tmp, has files of these names.
+            (Template::default(), &["'no-such-1 no-such-2' no-such-3", ""][..], &outside[..]),
             (
                 "Read @$1".into(),
-                &["docs", "x /etc/passwd", "\"\" /etc/passwd"],
+                &["no-such-1", "no-such-1 /etc/passwd", "\"\" /etc/passwd"],
                 &["/etc/passwd", "../x", "~/x"],
             ),
             // OpenCode's reference ends before the two dots.
-            ("Read @docs/$1".into(), &["x", "../../etc/passwd"], &[]),
+            ("Read @no-such-1/$1".into(), &["x", "../../etc/passwd"], &[]),
             ("Read @/etc/$1".into(), &[""], &["passwd"]),
             (
                 "Review $ARGUMENTS".into(),
-                &["/etc/passwd", "x@/etc/passwd", "@x"],
+                &["/etc/passwd", "x@/etc/passwd", "@no-such-1"],
                 &["@/etc/passwd", "x (@~/x)"],
             ),
             // Template and arguments form the reference together.

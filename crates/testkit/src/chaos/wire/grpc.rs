@@ -118,6 +118,7 @@ mod with_stubs {
 }
 
 #[cfg(not(feature = "grpc"))]
+#[expect(clippy::unused_async, reason = "the signatures are those of the stubs")]
 mod without_stubs {
     use serde_json::Value;
 
