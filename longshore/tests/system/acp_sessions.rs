@@ -89,8 +89,8 @@ async fn ids(client: &RawClient) -> Vec<String> {
 
 /// The reason of an error. Empty: the call succeeded.
 fn reason(answer: &Answer) -> &str {
-    let details = answer.body["error"]["data"].as_array().into_iter().flatten();
-    let reason = details.filter_map(|detail| detail["reason"].as_str()).next();
+    let mut details = answer.body["error"]["data"].as_array().into_iter().flatten();
+    let reason = details.find_map(|detail| detail["reason"].as_str());
     reason.unwrap_or(if answer.body["error"].is_null() { "" } else { "an error without a reason" })
 }
 
