@@ -12,6 +12,7 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{Request, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream};
+use longshore_engine::{Subscription, SubscriptionStart};
 use longshore_model::{
     BlockKind, CancelTask, Delivery, Error, GetTask, Json, Message, OutputModes, Part, PartContent,
     Principal, Result, SendConfig, SendMessage, SendOptions, Task, TaskEvent, TaskId, TaskState,
@@ -165,18 +166,23 @@ impl OwnAgent {
     /// Waits until the task is over or asks something, and returns it as it is then. Returns earlier if the gateway shuts down.
     /// `report` gets a few words about what happens, as far as the caller may know it.
     pub async fn settled(&self, id: &TaskId, mut report: impl FnMut(String) + Send) -> Result<Task> {
-        let mut task = self.get(id).await?;
-        if task.status.state.is_settled() {
-            return Ok(task);
-        }
         let engine = &self.operations.engine;
         let shows_tools =
             self.caller.rights.exposure.unwrap_or(self.operations.deployment.exposure).tool_trace;
-        let mut reader = match engine.subscribe(self.principal(), id, None).await {
-            Ok(subscription) => subscription.reader,
-            // The task has ended meanwhile.
+        // What the reader does not return has happened before.
+        let (mut task, mut reader) = match engine.subscribe(self.principal(), id, None).await {
+            Ok(Subscription {
+                opening: SubscriptionStart::Snapshot(now) | SubscriptionStart::Gap(now, _),
+                reader,
+                ..
+            }) => (now.task, reader),
+            Ok(Subscription { reader, .. }) => (self.get(id).await?, reader),
+            // The task has ended.
             Err(_) => return self.get(id).await,
         };
+        if task.status.state.is_settled() {
+            return Ok(task);
+        }
         loop {
             let entries = tokio::select! {
                 biased;
