@@ -102,12 +102,13 @@ impl ToolName {
         }
     }
 
-    /// What a client may tell its user about the tool.
+    /// What a client may tell its user about the tool. Other agents do what a message says, and an answer may grant a permission, so a
+    /// client should ask its user before.
     fn annotations(self) -> ToolAnnotations {
         let reads = matches!(self, Self::Discover | Self::Status);
         ToolAnnotations::new()
             .read_only(reads)
-            .destructive(self == Self::Cancel)
+            .destructive(!reads)
             .idempotent(reads || self == Self::Cancel)
             .open_world(true)
     }

@@ -2,12 +2,29 @@
 
 use rand::distr::{Alphanumeric, SampleString as _};
 
-/// The words between two lines that their author cannot foresee, and so cannot imitate.
+/// Two lines that the author of the words between them cannot foresee, and so cannot imitate.
+pub(crate) struct Fence {
+    author: String,
+    mark: String,
+}
+
+impl Fence {
+    pub(crate) fn new(author: &str) -> Self {
+        Self { author: author.to_owned(), mark: Alphanumeric.sample_string(&mut rand::rng(), 8) }
+    }
+
+    pub(crate) fn begin(&self) -> String {
+        format!("--- begin of the words of {}, mark {} ---", self.author, self.mark)
+    }
+
+    pub(crate) fn end(&self) -> String {
+        format!("--- end of the words of {}, mark {} ---", self.author, self.mark)
+    }
+}
+
 pub(crate) fn fenced(author: &str, words: &str) -> String {
-    let mark = Alphanumeric.sample_string(&mut rand::rng(), 8);
-    format!(
-        "--- begin of the words of {author}, mark {mark} ---\n{words}\n--- end of the words of {author}, mark {mark} ---"
-    )
+    let fence = Fence::new(author);
+    format!("{}\n{words}\n{}", fence.begin(), fence.end())
 }
 
 /// The beginning of a text, with at most `most` bytes.

@@ -183,8 +183,14 @@ impl Tools for OwnAgentTools {
         call: &'a CallHandle,
     ) -> BoxFuture<'a, Result<CallReport, ToolError>> {
         Box::pin(async move {
-            let task = self.agent.cancel(&id(call)?).await.map_err(refused)?;
-            Ok(self.report(&task))
+            let id = id(call)?;
+            match self.agent.cancel(&id).await {
+                Ok(task) => Ok(self.report(&task)),
+                Err(error) => match self.agent.get(&id).await {
+                    Ok(task) if task.status.state == TaskState::Canceled => Ok(self.report(&task)),
+                    _ => Err(refused(error)),
+                },
+            }
         })
     }
 }

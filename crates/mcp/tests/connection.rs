@@ -81,6 +81,7 @@ async fn refusals_are_results_that_the_model_reads() {
     let mut client = Client::connect(FakeTools::new(DONE)).await;
     let cases = [
         ("a2a_call", json!({"agent": "b"}), "`message` is missing"),
+        ("a2a_call", json!({"agent": "b", "message": "panic"}), "The gateway failed"),
         ("a2a_call", json!({"agent": "b", "message": "refuse"}), "There is no agent `b`."),
         (
             "a2a_call",

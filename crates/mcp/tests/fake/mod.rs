@@ -102,6 +102,7 @@ impl Tools for FakeTools {
             let continues = continues.map(|call| format!(" continues {}", call.0)).unwrap_or_default();
             self.note(format!("call {} {peer} {text} {wait:?}{continues}", key.0));
             match text.as_str() {
+                "panic" => panic!("the test wants it"),
                 "refuse" => return Err(ToolError(format!("There is no agent `{peer}`."))),
                 "hang" | "report progress" => {
                     let mut dropped = NoteDrop(self, false);
