@@ -52,15 +52,20 @@ class Gateway:
         self.process.kill()
         self.process.wait()
         port = self.url.rsplit(':', 1)[1]
-        self.process = subprocess.Popen(
-            [binary(), 'serve', *self.flags, '--port', port],
-            env=self.environment,
-            cwd=self.data.parent,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        listening(self.process)
+        log = self.data.parent / 'gateway-restarted.log'
+        with log.open('ab') as stderr:
+            self.process = subprocess.Popen(
+                [binary(), 'serve', *self.flags, '--port', port],
+                env=self.environment,
+                cwd=self.data.parent,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+            )
+        try:
+            listening(self.process)
+        except Exception as error:
+            raise RuntimeError(f'{error}; it logged:\n{log.read_text()}') from error
 
     def stop(self) -> None:
         """Ends the gateway and the OpenCode that it started, and nothing else."""

@@ -88,7 +88,10 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
             output::reserve_stdout();
             // The gateway's agent starts its MCP server so. A URL names another gateway.
             return match mcp_bridge::from_environment().filter(|_| options.target.url.is_none()) {
-                Some((socket, token)) => serve_bridge(socket, token),
+                Some((socket, token)) => {
+                    mcp_bridge::warn_of_ignored(&options.target);
+                    serve_bridge(socket, token)
+                }
                 None => call(client::Command::Mcp(options)),
             };
         }

@@ -27,9 +27,11 @@ pub(crate) fn start(log: &Log) {
 }
 
 /// The filter of the log. Libraries log warnings and errors only: at lower levels some of them print headers and bodies.
+/// The one of MCP prints them in its warnings.
 fn filter(level: LevelFilter) -> Targets {
     Targets::new()
         .with_default(level.min(LevelFilter::WARN))
+        .with_target("rmcp", level.min(LevelFilter::ERROR))
         .with_target("longshore", level)
         .with_target(AUDIT, LevelFilter::INFO)
 }
@@ -48,6 +50,7 @@ mod tests {
             assert!(!filter.would_enable(AUDIT, &Level::DEBUG), "{level}");
             assert_eq!(filter.would_enable("longshore_edge::reply", &Level::INFO), level >= Level::INFO);
             assert!(!filter.would_enable("hyper", &Level::INFO), "{level}");
+            assert!(!filter.would_enable("rmcp::service", &Level::WARN), "{level}");
         }
     }
 }

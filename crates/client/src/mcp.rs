@@ -10,14 +10,14 @@ use futures_util::StreamExt as _;
 use futures_util::future::{AbortHandle, BoxFuture, abortable};
 use futures_util::stream::FuturesUnordered;
 use rand::distr::{Alphanumeric, SampleString as _};
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue};
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use url::Url;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Retry};
 use crate::settings::Settings;
 use crate::sse::{Broken, Decoder};
 use crate::{Result, http, refusal};
@@ -31,11 +31,18 @@ const MAX_OPEN: usize = 64;
 /// How many messages may wait for the client to read them.
 const WAITING: usize = 64;
 
-/// For how long a message is sent again while the gateway cannot be reached. Then the client gets an error.
+/// For how long a message is sent again after the gateway was lost. Then the client gets an error.
 const RETRY_FOR: Duration = Duration::from_mins(1);
 
 /// The time between two attempts.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
+
+/// For how long a tool call waits if its arguments do not say, and the most that it may.
+const DEFAULT_WAIT: Duration = Duration::from_secs(45);
+const MAX_WAIT: Duration = Duration::from_mins(10);
+
+/// The gateway sends something at least this often while a call waits.
+const MAX_SILENCE: Duration = Duration::from_secs(30);
 
 /// How long answers may take after the end of the input.
 const DRAIN: Duration = Duration::from_secs(5);
@@ -108,10 +115,11 @@ impl<'a> Bridge<'a> {
                     if line.len() as u64 > MAX_LINE {
                         return Err(std::io::Error::other(format!("a message has more than {MAX_LINE} bytes")));
                     }
-                    if line.pop_if(|last| *last == b'\n').is_none() {
+                    let is_last = line.pop_if(|last| *last == b'\n').is_none();
+                    self.begin(&std::mem::take(&mut line));
+                    if is_last {
                         break;
                     }
-                    self.begin(&std::mem::take(&mut line));
                 }
                 Some(ended) = self.open.next() => self.ended(ended),
                 Some(answer) = self.answered.recv() => self.write(answer, &mut output).await?,
@@ -160,7 +168,8 @@ impl<'a> Bridge<'a> {
         let version = meta(VERSION).or_else(|| self.version.clone());
         let name = message.get("params").and_then(|params| params.get("name")).and_then(Value::as_str);
         let name = name.map(str::to_owned);
-        let sent = Message { body: Value::Object(message), method, name, version, id: id.clone() };
+        let wait = wait_of(&method, &message);
+        let sent = Message { body: Value::Object(message), method, name, version, id: id.clone(), wait };
         let (sending, abort) = abortable(sent.deliver(self.gateway, self.answers.clone()));
         if let Some(id) = &id {
             self.aborts.insert(id.clone(), abort);
@@ -205,6 +214,16 @@ fn add_key(message: &mut serde_json::Map<String, Value>) {
     }
 }
 
+/// For how long the gateway may wait before it answers.
+fn wait_of(method: &str, message: &serde_json::Map<String, Value>) -> Duration {
+    if method != "tools/call" {
+        return Duration::ZERO;
+    }
+    let arguments = message.get("params").and_then(|params| params.get("arguments"));
+    let seconds = arguments.and_then(|arguments| arguments.get("wait_seconds")).and_then(Value::as_u64);
+    seconds.map_or(DEFAULT_WAIT, Duration::from_secs).min(MAX_WAIT)
+}
+
 /// A message on its way to the gateway.
 struct Message {
     body: Value,
@@ -213,19 +232,60 @@ struct Message {
     version: Option<String>,
     /// `None`: the message is a notification.
     id: Option<String>,
+    /// For how long the gateway may wait before it answers.
+    wait: Duration,
+}
+
+/// What was heard of the gateway while it handles one message.
+#[derive(Default)]
+struct Heard {
+    /// Since when the gateway is lost.
+    lost_since: Option<Instant>,
+    /// The number of the last progress that the client got. A gateway that gets the message again counts from the start.
+    progress: f64,
+}
+
+impl Heard {
+    fn something(&mut self) {
+        self.lost_since = None;
+    }
+
+    /// When to send the message again. `None`: no more.
+    fn pause_after(&mut self, error: &Error) -> Option<Duration> {
+        let lost_for = self.lost_since.get_or_insert_with(Instant::now).elapsed();
+        let wanted = match error.retry() {
+            Retry::Later(Some(wanted)) => wanted,
+            _ => Duration::ZERO,
+        };
+        let pause = wanted.max(RETRY_EVERY);
+        (is_passing(error.kind()) && lost_for + pause <= RETRY_FOR).then_some(pause)
+    }
+
+    /// Makes the numbers of progress increase.
+    fn number(&mut self, message: &mut Value) {
+        if message["method"] != "notifications/progress" {
+            return;
+        }
+        if let Some(progress) = message.pointer_mut("/params/progress")
+            && let Some(number) = progress.as_f64()
+        {
+            if number <= self.progress {
+                *progress = json!(self.progress + 1.0);
+            }
+            self.progress = number.max(self.progress + 1.0);
+        }
+    }
 }
 
 impl Message {
     /// Sends the message, and passes on what comes back.
     async fn deliver(self, gateway: &Gateway<'_>, answers: mpsc::Sender<Value>) {
-        let give_up = Instant::now() + RETRY_FOR;
+        let mut heard = Heard::default();
         let error = loop {
-            match self.attempt(gateway, &answers).await {
-                Ok(()) => return,
-                Err(error) if is_passing(error.kind()) && Instant::now() < give_up => {
-                    tokio::time::sleep(RETRY_EVERY).await;
-                }
-                Err(error) => break error,
+            let Err(error) = self.attempt(gateway, &answers, &mut heard).await else { return };
+            match heard.pause_after(&error) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => break error,
             }
         };
         if self.id.is_some() {
@@ -235,7 +295,12 @@ impl Message {
         }
     }
 
-    async fn attempt(&self, gateway: &Gateway<'_>, answers: &mpsc::Sender<Value>) -> Result<()> {
+    async fn attempt(
+        &self,
+        gateway: &Gateway<'_>,
+        answers: &mpsc::Sender<Value>,
+        heard: &mut Heard,
+    ) -> Result<()> {
         let Gateway { client, url, settings, credential } = gateway;
         settings.check_guard()?;
         let mut request = client
@@ -254,24 +319,35 @@ impl Message {
                 request = request.header(header, value);
             }
         }
-        let mut response = http::send(request, settings.timeout).await?;
+        // From 2026-07-28 on, the head may come with the first message only, and that after the whole wait.
+        let patience = settings.timeout + self.wait;
+        let mut response = http::send(request, patience).await?;
         if self.id.is_none() && response.status().is_success() {
             return Ok(());
         }
         if !http::is_type(&response, "text/event-stream") {
             let status = response.status().as_u16();
             let length = response.content_length();
+            let later =
+                response.headers().get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+            let later = later.map(Duration::from_secs);
             let body = http::body(response, settings.limits.event, settings.timeout).await?;
             return match serde_json::from_slice::<Value>(&body) {
                 // Also with an error status: some errors of MCP have one.
-                Ok(answer) if answer.get("jsonrpc").is_some() => {
+                Ok(mut answer) if answer.get("jsonrpc").is_some() => {
+                    // A server that could not read the message does not know its id.
+                    if answer["id"].is_null() {
+                        answer["id"] = self.body["id"].clone();
+                    }
                     let _ = answers.send(answer).await;
                     Ok(())
                 }
-                Ok(json) if status >= 400 => {
-                    Err(refusal::of_body(status, &json).unwrap_or_else(|| failed(status)))
+                read if status >= 400 => {
+                    let error = read.ok().and_then(|json| refusal::of_body(status, &json));
+                    let error = error.unwrap_or_else(|| failed(status));
+                    let named = matches!(error.retry(), Retry::Later(Some(_)));
+                    Err(if named { error } else { error.after(later) })
                 }
-                _ if status >= 400 => Err(failed(status)),
                 _ => Err(Error::invalid_response(format!(
                     "The gateway answered with {} bytes that are no message of MCP. Check the URL.",
                     length.unwrap_or(body.len() as u64)
@@ -281,8 +357,9 @@ impl Message {
         let (mut decoder, mut frames) = (Decoder::new(settings.limits.event), VecDeque::new());
         let lost = || Error::new(ErrorKind::Lost, "The connection to the gateway broke.");
         loop {
-            let chunk = tokio::time::timeout(settings.timeout, response.chunk()).await;
+            let chunk = tokio::time::timeout(patience.max(MAX_SILENCE), response.chunk()).await;
             let chunk = chunk.map_err(|_| lost())?.map_err(|_| lost())?.ok_or_else(lost)?;
+            heard.something();
             decoder.push(&chunk, &mut frames).map_err(|broken| match broken {
                 Broken::TooLong => Error::new(ErrorKind::TooLarge, "An answer of the gateway is too long."),
                 Broken::NotText => Error::invalid_response("An answer of the gateway is not UTF-8 text."),
@@ -291,8 +368,9 @@ impl Message {
                 if frame.data.is_empty() {
                     continue;
                 }
-                let message: Value = serde_json::from_str(&frame.data)
+                let mut message: Value = serde_json::from_str(&frame.data)
                     .map_err(|_| Error::invalid_response("An answer of the gateway is no JSON."))?;
+                heard.number(&mut message);
                 let is_answer =
                     message.get("id").map(Value::to_string) == self.id && message.get("method").is_none();
                 let _ = answers.send(message).await;
@@ -316,4 +394,26 @@ fn failed(status: u16) -> Error {
 /// Whether the same message may succeed later.
 fn is_passing(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unreachable | ErrorKind::Timeout | ErrorKind::Lost | ErrorKind::Unavailable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_message_is_sent_again_for_a_minute_after_the_gateway_was_lost() {
+        let lost = Error::new(ErrorKind::Lost, "The connection broke.");
+        let mut heard = Heard::default();
+        // A call that waited for long before the gateway was lost.
+        tokio::time::advance(RETRY_FOR * 2).await;
+        assert_eq!(heard.pause_after(&lost), Some(RETRY_EVERY));
+        tokio::time::advance(RETRY_FOR).await;
+        assert_eq!(heard.pause_after(&lost), None);
+        heard.something();
+        assert_eq!(heard.pause_after(&lost), Some(RETRY_EVERY));
+        let busy = |seconds| failed(429).after(Some(Duration::from_secs(seconds)));
+        assert_eq!(heard.pause_after(&busy(7)), Some(Duration::from_secs(7)));
+        assert_eq!(heard.pause_after(&busy(61)), None);
+        assert_eq!(heard.pause_after(&failed(401)), None);
+    }
 }

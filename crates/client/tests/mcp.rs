@@ -10,7 +10,7 @@ use longshore_testkit::stub_agent::{Reply, Request, StubAgent};
 use serde_json::{Value, json};
 use url::Url;
 
-const PROGRESS: &str = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{}}"#;
+const PROGRESS: &str = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progress":1}}"#;
 
 fn gateway(answer: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static) -> StubAgent {
     let count = AtomicUsize::new(0);
@@ -31,7 +31,8 @@ async fn carried(gateway: &StubAgent, lines: &[&str]) -> Vec<Value> {
         credential: Some(Credential::Bearer("tok".into())),
         ..Settings::default()
     };
-    let (input, mut output) = (format!("{}\n", lines.join("\n")), Vec::new());
+    // The last line has no end.
+    let (input, mut output) = (lines.join("\n"), Vec::new());
     carry_mcp(&url, &settings, input.as_bytes(), &mut output).await.unwrap();
     String::from_utf8(output).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -60,7 +61,7 @@ async fn messages_pass_with_the_credential_and_the_headers_of_mcp() {
 
 #[tokio::test]
 async fn a_call_whose_answer_was_lost_is_sent_again_with_its_key() {
-    // The connection breaks before and in the middle of the answer, and the gateway restarts.
+    // The connection breaks in the middle of the answer, and the gateway restarts.
     let gateway = gateway(|request, count| match count {
         0 => Reply::new(200, "text/event-stream", format!("data: {PROGRESS}\n\n")).broken(),
         1 => Reply::new(503, "text/plain", "restarting"),
@@ -69,6 +70,9 @@ async fn a_call_whose_answer_was_lost_is_sent_again_with_its_key() {
     let call = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a2a_call"}}"#;
     let read = carried(&gateway, &[call]).await;
     assert_eq!(read.last().unwrap()["id"], 7, "{read:?}");
+    let progress: Vec<&Value> =
+        read.iter().filter_map(|message| message.pointer("/params/progress")).collect();
+    assert_eq!(progress, [&json!(1), &json!(2.0)], "the numbers increase");
     let keys: Vec<String> = gateway
         .requests()
         .iter()
@@ -76,6 +80,18 @@ async fn a_call_whose_answer_was_lost_is_sent_again_with_its_key() {
         .collect();
     assert_eq!(keys.len(), 3);
     assert!(keys[0].starts_with("mcp-") && keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+}
+
+#[tokio::test]
+async fn a_call_may_be_silent_as_long_as_it_waits() {
+    // Longer than the timeout of other messages.
+    let gateway = gateway(|request, _| {
+        std::thread::sleep(Duration::from_millis(800));
+        stream(request, &json!({"content": []}))
+    });
+    let call = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a2a_call","arguments":{"wait_seconds":2}}}"#;
+    let read = carried(&gateway, &[call]).await;
+    assert_eq!((read.last().unwrap()["id"].as_i64(), gateway.requests().len()), (Some(7), 1), "{read:?}");
 }
 
 #[tokio::test]
@@ -101,6 +117,13 @@ async fn what_no_gateway_of_mcp_answers_is_an_error_for_the_client() {
     let error = json!({"jsonrpc": "2.0", "id": 3, "error": {"code": -32022, "message": "unsupported"}});
     let (body, expected) = (error.to_string(), error);
     let gateway = gateway(move |_, _| Reply::new(400, "application/json", body.clone()));
+    assert_eq!(
+        carried(&gateway, &[r#"{"jsonrpc":"2.0","id":3,"method":"tools/list"}"#]).await,
+        [expected.clone()]
+    );
+    // One that names no request is the answer to the request.
+    let unnamed = json!({"jsonrpc": "2.0", "id": null, "error": expected["error"]}).to_string();
+    let gateway = self::gateway(move |_, _| Reply::new(400, "application/json", unnamed.clone()));
     assert_eq!(carried(&gateway, &[r#"{"jsonrpc":"2.0","id":3,"method":"tools/list"}"#]).await, [expected]);
 }
 

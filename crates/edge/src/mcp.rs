@@ -12,9 +12,10 @@ use http::header::{CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::{Request, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream};
+use longshore_engine::{Subscription, SubscriptionStart};
 use longshore_model::{
-    BlockKind, CancelTask, Error, GetTask, Message, OutputModes, Principal, Result, SendConfig, SendMessage,
-    SendOptions, Task, TaskEvent, TaskId, TaskState,
+    BlockKind, CancelTask, Delivery, Error, GetTask, Json, Message, OutputModes, Part, PartContent,
+    Principal, Result, SendConfig, SendMessage, SendOptions, Task, TaskEvent, TaskId, TaskState,
 };
 use longshore_wire::contract::{self, Audience, Base};
 use longshore_wire::surface::ProtocolVersion;
@@ -128,19 +129,29 @@ impl OwnAgent {
 
     /// Sends a message, and returns its task as soon as that is durable.
     pub async fn send(&self, message: Message) -> Result<Task> {
+        self.send_with(message, SendOptions::default()).await
+    }
+
+    /// Answers an ask of the task that the message names, and nothing else: if the ask is closed, the agent does not get the text as a
+    /// message. `ask`: `None` if the only open one is meant.
+    pub async fn answer(&self, message: Message, ask: Option<&str>) -> Result<Task> {
+        let Some(ask) = ask else {
+            let options = SendOptions { delivery: Delivery::Reject, ..SendOptions::default() };
+            return self.send_with(message, options).await;
+        };
+        let words: Vec<&str> = message.parts.iter().filter_map(Part::as_text).collect();
+        let answer = serde_json::json!({ "request_id": ask, "words": words.join("\n") });
+        let part = Part::new(PartContent::Data(Json::from_value(&answer)));
+        self.send(Message { parts: vec![part], ..message }).await
+    }
+
+    async fn send_with(&self, message: Message, options: SendOptions) -> Result<Task> {
         let config = SendConfig {
             accepted_output_modes: OutputModes::default(),
             return_immediately: true,
             ..SendConfig::default()
         };
-        let command = SendMessage {
-            message,
-            config,
-            metadata: None,
-            options: SendOptions::default(),
-            may_claim: false,
-            trace: None,
-        };
+        let command = SendMessage { message, config, metadata: None, options, may_claim: false, trace: None };
         self.task(Command::Send(command)).await
     }
 
@@ -155,18 +166,23 @@ impl OwnAgent {
     /// Waits until the task is over or asks something, and returns it as it is then. Returns earlier if the gateway shuts down.
     /// `report` gets a few words about what happens, as far as the caller may know it.
     pub async fn settled(&self, id: &TaskId, mut report: impl FnMut(String) + Send) -> Result<Task> {
-        let mut task = self.get(id).await?;
-        if task.status.state.is_settled() {
-            return Ok(task);
-        }
         let engine = &self.operations.engine;
         let shows_tools =
             self.caller.rights.exposure.unwrap_or(self.operations.deployment.exposure).tool_trace;
-        let mut reader = match engine.subscribe(self.principal(), id, None).await {
-            Ok(subscription) => subscription.reader,
-            // The task has ended meanwhile.
+        // What the reader does not return has happened before.
+        let (mut task, mut reader) = match engine.subscribe(self.principal(), id, None).await {
+            Ok(Subscription {
+                opening: SubscriptionStart::Snapshot(now) | SubscriptionStart::Gap(now, _),
+                reader,
+                ..
+            }) => (now.task, reader),
+            Ok(Subscription { reader, .. }) => (self.get(id).await?, reader),
+            // The task has ended.
             Err(_) => return self.get(id).await,
         };
+        if task.status.state.is_settled() {
+            return Ok(task);
+        }
         loop {
             let entries = tokio::select! {
                 biased;

@@ -2,23 +2,29 @@
 
 use rand::distr::{Alphanumeric, SampleString as _};
 
-/// The words between two lines that their author cannot foresee, and so cannot imitate.
-pub(crate) fn fenced(author: &str, words: &str) -> String {
-    let mark = Alphanumeric.sample_string(&mut rand::rng(), 8);
-    format!(
-        "--- begin of the words of {author}, mark {mark} ---\n{words}\n--- end of the words of {author}, mark {mark} ---"
-    )
+/// Two lines that the author of the words between them cannot foresee, and so cannot imitate.
+pub(crate) struct Fence {
+    author: String,
+    mark: String,
 }
 
-/// A name in a line of the gateway: without characters that could begin a new line or hide something, and not long.
-pub(crate) fn one_line(name: &str) -> String {
-    const MOST: usize = 200;
-    let plain = |c: char| if c.is_control() || c == '`' { ' ' } else { c };
-    let mut short: String = name.chars().take(MOST).map(plain).collect();
-    if name.chars().nth(MOST).is_some() {
-        short.push('…');
+impl Fence {
+    pub(crate) fn new(author: &str) -> Self {
+        Self { author: author.to_owned(), mark: Alphanumeric.sample_string(&mut rand::rng(), 8) }
     }
-    short
+
+    pub(crate) fn begin(&self) -> String {
+        format!("--- begin of the words of {}, mark {} ---", self.author, self.mark)
+    }
+
+    pub(crate) fn end(&self) -> String {
+        format!("--- end of the words of {}, mark {} ---", self.author, self.mark)
+    }
+}
+
+pub(crate) fn fenced(author: &str, words: &str) -> String {
+    let fence = Fence::new(author);
+    format!("{}\n{words}\n{}", fence.begin(), fence.end())
 }
 
 /// The beginning of a text, with at most `most` bytes.

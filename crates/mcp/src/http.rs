@@ -24,8 +24,8 @@ impl McpService for Http {
     fn answer(&self, agent: OwnAgent, request: Request<Bytes>) -> BoxFuture<'static, Response<McpBody>> {
         let callers = Arc::new(ClientCallers::new(agent.principal().clone()));
         let server = Server::new(Arc::new(OwnAgentTools::new(agent)), callers);
-        // The edge has checked host, origin and size. A response in JSON is the exception: with a stream, proxies see bytes while a call
-        // waits.
+        // The edge has checked host, origin and size. Calls are answered with a stream. From 2026-07-28 on, its head comes with the first
+        // message only.
         let config = StreamableHttpServerConfig::default()
             .with_legacy_session_mode(false)
             .with_sse_retry(None)

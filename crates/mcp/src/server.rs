@@ -1,11 +1,14 @@
 //! Answers the requests of one MCP client.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use longshore_peers::{CallKey, CallRequest, ToolCaller, ToolError, Tools};
+use futures_util::FutureExt as _;
+use http::request::Parts;
+use longshore_peers::{CallKey, CallRequest, ToolCaller, ToolError, Tools, one_line};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListToolsResult,
-    PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
+    PaginatedRequestParams, ProtocolVersion, ServerCapabilities, ServerConfig,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use rmcp::{ErrorData, ServerHandler};
@@ -14,7 +17,6 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::arguments::ToolCall;
 use crate::callers::{Callers, IncomingCall};
 use crate::catalog::{INSTRUCTIONS, ToolName};
-use crate::fence::one_line;
 use crate::{progress, results};
 
 /// How many tool calls a client may wait for at once. A further one is refused.
@@ -67,9 +69,7 @@ impl Server {
                 let request = CallRequest { peer: String::new(), text: message, continues: Some(call), wait };
                 tools.call(caller, key, request, progress).await?
             }
-            ToolCall::Answer { call, answer, wait } => {
-                tools.answer(caller, &call, &answer, wait, progress).await?
-            }
+            ToolCall::Answer { call, request } => tools.answer(caller, key, &call, request, progress).await?,
             ToolCall::Status { call, wait } => tools.status(caller, &call, wait, progress).await?,
             ToolCall::Cancel { call } => tools.cancel(caller, &call).await?,
         };
@@ -101,6 +101,7 @@ impl ServerHandler for Server {
             let text = format!("There is no tool `{}`; tools/list names the tools.", one_line(&request.name));
             return Err(ErrorData::invalid_params(text, None));
         };
+        let knows_links = knows_links(&context);
         let token = context.meta.get_progress_token();
         let call = IncomingCall {
             tool: tool.as_str().to_owned(),
@@ -110,11 +111,31 @@ impl ServerHandler for Server {
         };
         let (lines, reported) = mpsc::channel(progress::WAITING_LINES);
         let performed = tokio::select! {
-            performed = self.perform(tool, call, lines) => performed,
+            performed = AssertUnwindSafe(self.perform(tool, call, lines)).catch_unwind() => performed.unwrap_or_else(|_| {
+                // The panic itself is in the log.
+                Err(ToolError("The gateway failed while it made the call. What became of it, a2a_status can tell.".to_owned()))
+            }),
             never = progress::forward(reported, context.peer, token) => match never {},
             // The client has gone or waits no longer. What was begun goes on, and its handle stays valid.
             () = context.ct.cancelled() => Err(ToolError("The client waits no longer; the call goes on.".to_owned())),
         };
-        Ok(performed.unwrap_or_else(|error| results::refusal(&error)).into())
+        let mut result = performed.unwrap_or_else(|error| results::refusal(&error));
+        if !knows_links {
+            // The text has the links too.
+            result.content.retain(|block| !matches!(block, ContentBlock::ResourceLink(_)));
+        }
+        Ok(result.into())
     }
+}
+
+/// Whether the client's version of MCP has links to resources.
+fn knows_links(context: &RequestContext<RoleServer>) -> bool {
+    const FIRST: ProtocolVersion = ProtocolVersion::V_2025_06_18;
+    let Some(parts) = context.extensions.get::<Parts>().filter(|_| context.meta.protocol_version().is_none())
+    else {
+        return context.protocol_version().is_none_or(|version| version >= FIRST);
+    };
+    // Without the header, it is a version that had no such header.
+    let version = parts.headers.get("mcp-protocol-version").and_then(|version| version.to_str().ok());
+    version.is_some_and(|version| version >= FIRST.as_str())
 }

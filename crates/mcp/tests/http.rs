@@ -27,6 +27,13 @@ async fn a_call_is_a_task_of_its_caller_and_returns_what_the_agent_says() {
     let file = &result["content"][1];
     assert_eq!((&file["type"], &file["name"]), (&json!("resource_link"), &json!("a.txt")), "{result}");
     assert!(file["uri"].as_str().unwrap().starts_with("/artifacts/"), "{result}");
+    // A version that does not know links.
+    gateway.version = "2025-03-26";
+    let status = json!({"call": structured["call"]});
+    let old = gateway.call(ADA, "a2a_status", status).await.result().await;
+    assert!(text_of(&old).contains("a.txt: /artifacts/"), "{old}");
+    let kinds = old["content"].as_array().unwrap().iter().map(|block| block["type"].as_str().unwrap());
+    assert!(kinds.into_iter().all(|kind| kind == "text"), "{old}");
     // Over A2A it is the same task.
     let task = gateway.get(ADA, &format!("/tasks/{}", structured["call"].as_str().unwrap())).await;
     assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED");
@@ -69,6 +76,36 @@ async fn an_ask_is_answered_with_a_tool_and_seen_over_a2a() {
 }
 
 #[tokio::test]
+async fn an_answer_that_is_sent_again_or_names_a_closed_ask_does_not_answer_the_next_ask() {
+    let mut gateway = Gateway::start().await;
+    let mut call = gateway.call(ADA, "a2a_call", json!({"agent": "Test agent", "message": "go"})).await;
+    let turn = gateway.turns.recv().await.unwrap();
+    turn.ask("per_1").await;
+    let asked = call.result().await;
+    assert_eq!(asked["structuredContent"]["asks"], json!(["per_1"]), "{asked}");
+    let call = asked["structuredContent"]["call"].clone();
+    let arguments = json!({"call": call, "answer": "once", "wait_seconds": 0});
+    let named = json!({"call": call, "ask": "per_1", "answer": "once", "wait_seconds": 0});
+    gateway.keyed("k-1", "a2a_answer", arguments.clone()).await;
+    gateway.answered("per_1").await;
+    turn.ask("per_2").await;
+    let status = json!({"call": call, "wait_seconds": 0});
+    while gateway.keyed("k-2", "a2a_status", status.clone()).await["structuredContent"]["asks"]
+        != json!(["per_2"])
+    {
+        tokio::task::yield_now().await;
+    }
+    let again = gateway.keyed("k-1", "a2a_answer", arguments).await;
+    assert_eq!(again["structuredContent"]["asks"], json!(["per_2"]), "{again}");
+    let late = gateway.keyed("k-3", "a2a_answer", named).await;
+    assert_eq!(late["isError"], true, "{late}");
+    assert_eq!(gateway.replied(), ["per_1"]);
+    let right = json!({"call": call, "ask": "per_2", "answer": "once", "wait_seconds": 0});
+    gateway.keyed("k-4", "a2a_answer", right).await;
+    gateway.answered("per_2").await;
+}
+
+#[tokio::test]
 async fn a_long_call_returns_its_handle_and_is_continued_or_canceled_by_it() {
     let mut gateway = Gateway::start().await;
     let arguments = json!({"agent": "Test agent", "message": "go", "wait_seconds": 0});
@@ -86,6 +123,8 @@ async fn a_long_call_returns_its_handle_and_is_continued_or_canceled_by_it() {
     assert_eq!(second.request.session.id, context, "the same conversation");
     let canceled = gateway.call(ADA, "a2a_cancel", json!({"call": more["structuredContent"]["call"]})).await;
     assert_eq!({ canceled }.result().await["structuredContent"]["state"], "canceled");
+    let again = gateway.call(ADA, "a2a_cancel", json!({"call": more["structuredContent"]["call"]})).await;
+    assert_eq!({ again }.result().await["structuredContent"]["state"], "canceled");
 }
 
 #[tokio::test]
@@ -185,7 +224,7 @@ async fn requests_that_the_gate_or_the_protocol_refuses_reach_no_agent() {
     let long = "x".repeat(2 * 1024 * 1024);
     let ok = "application/json, text/event-stream";
     let huge = json!({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": long}}).to_string();
-    let cases: [(&str, Headers<'_>, String, u16); 9] = [
+    let cases: [(&str, Headers<'_>, String, u16); 10] = [
         ("POST", &[("accept", ok)], call.to_string(), 401),
         ("POST", &[("authorization", "Bearer wrong"), ("accept", ok)], call.to_string(), 401),
         (
@@ -199,6 +238,13 @@ async fn requests_that_the_gate_or_the_protocol_refuses_reach_no_agent() {
         ("DELETE", &[("authorization", ADA)], String::new(), 405),
         ("POST", &[("authorization", ADA), ("accept", "text/html")], call.to_string(), 406),
         ("POST", &[("authorization", ADA), ("accept", ok)], huge, 413),
+        (
+            "POST",
+            &[("authorization", ADA), ("accept", ok), ("content-type", "text/plain")],
+            call.to_string(),
+            415,
+        ),
+        // The SDK calls JSON that cannot be read an unsupported type.
         ("POST", &[("authorization", ADA), ("accept", ok)], "[{".to_owned(), 415),
     ];
     for (verb, headers, body, status) in cases {
@@ -218,7 +264,9 @@ async fn clients_that_never_end_their_sessions_leave_nothing_behind() {
             "capabilities": {},
             "clientInfo": {"name": "test", "version": "1"},
         });
-        let begun = gateway.request(ADA, "initialize", params).await.result().await;
+        let mut begun = gateway.request(ADA, "initialize", params).await;
+        assert_eq!(begun.header("mcp-session-id"), None);
+        let begun = begun.result().await;
         assert_eq!(begun["serverInfo"]["name"], "longshore");
     }
     gateway.until_alone().await;

@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use url::Url;
 
 use super::problem::Problem;
-use super::read::{Reader, Written};
-use super::setting::LONGEST;
+use super::read::{Reader, Written, parse_list, parse_switch};
+use super::setting::{LONGEST, Setting};
 use super::table::{self, PEERS};
 use super::{ProcessContext, client};
 
@@ -65,8 +65,16 @@ pub(super) fn read(
     client: &Settings,
 ) -> Result<Option<PeersConfig>, HasProblem> {
     let allow_urls = reader.switch(&table::CALLS_URLS);
-    let hosts = hosts(reader);
-    let allow_private = reader.switch(&table::CALLS_PRIVATE_HOSTS);
+    // Other programs have variables of the same names: without peers, what they hold must not keep the gateway from starting.
+    let is_on = allow_urls || reader.written(&PEERS).is_some();
+    let (hosts, allow_private) = if is_on {
+        (hosts(reader), reader.switch(&table::CALLS_PRIVATE_HOSTS))
+    } else {
+        let are_hosts = |words: Vec<String>| words.iter().all(|word| HostRule::parse(word).is_some());
+        warn_unless(reader, &table::CALLS_HOSTS, |text| parse_list(text).is_some_and(are_hosts));
+        warn_unless(reader, &table::CALLS_PRIVATE_HOSTS, |text| parse_switch(text).is_some());
+        (Vec::new(), false)
+    };
     let (at_once, per_task) = (reader.size(&table::CALLS_AT_ONCE), reader.size(&table::CALLS_PER_TASK));
     let (duration, result_bytes) =
         (reader.seconds(&table::CALLS_DURATION), reader.size(&table::CALLS_RESULT_BYTES));
@@ -103,6 +111,13 @@ pub(super) fn read(
 
 fn private_networks() -> Vec<IpNet> {
     PRIVATE.iter().filter_map(|network| network.parse().ok()).collect()
+}
+
+/// Warns of a value that the setting may not have.
+fn warn_unless(reader: &mut Reader<'_>, setting: &Setting, is_good: impl Fn(&str) -> bool) {
+    if let Some(written) = reader.written(setting).filter(|written| !is_good(&written.text)) {
+        reader.warn(Problem::value(&written.source, setting, &written.text).0);
+    }
 }
 
 fn hosts(reader: &mut Reader<'_>) -> Vec<HostRule> {

@@ -253,7 +253,7 @@ fn non_empty(text: &str) -> Option<&str> {
     (!text.trim().is_empty()).then_some(text)
 }
 
-fn parse_switch(text: &str) -> Option<bool> {
+pub(super) fn parse_switch(text: &str) -> Option<bool> {
     match text.trim().to_ascii_lowercase().as_str() {
         "true" | "1" | "yes" | "on" => Some(true),
         "false" | "0" | "no" | "off" => Some(false),
@@ -261,7 +261,7 @@ fn parse_switch(text: &str) -> Option<bool> {
     }
 }
 
-fn parse_list(text: &str) -> Option<Vec<String>> {
+pub(super) fn parse_list(text: &str) -> Option<Vec<String>> {
     let words: Vec<String> = if text.trim_start().starts_with('[') {
         serde_json::from_str(text).ok()?
     } else {

@@ -25,6 +25,8 @@ pub(crate) struct Gateway {
     pub(crate) turns: mpsc::Receiver<StartedTurn>,
     pub(crate) shutdown: CancellationToken,
     metrics: Arc<Metrics>,
+    /// The version of MCP that the client speaks.
+    pub(crate) version: &'static str,
     client: reqwest::Client,
     _tasks: Tasks,
 }
@@ -62,15 +64,17 @@ impl Gateway {
         let listeners = Listeners { tcp: Some(listener), ..Listeners::default() };
         tasks.spawn("edge", Edge::new(engine, config, tasks.clone()).serve(listeners, shutdown.clone()));
         let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build().unwrap();
-        Self { address, agent, turns, shutdown, metrics, client, _tasks: tasks }
+        Self { address, agent, turns, shutdown, metrics, version: "2025-11-25", client, _tasks: tasks }
     }
 
     pub(crate) async fn raw(&self, verb: &str, headers: &[(&str, &str)], body: String) -> Response {
         let verb = Method::from_bytes(verb.as_bytes()).unwrap();
-        let kind = if body.starts_with('[') { "text/plain" } else { "application/json" };
+        // A header of the test's own replaces this one.
+        let own = headers.iter().find(|(name, _)| *name == "content-type");
+        let kind = own.map_or("application/json", |(_, kind)| kind);
         let mut request = self.client.request(verb, format!("http://{}/mcp", self.address));
         request = request.header("content-type", kind);
-        for (name, value) in headers {
+        for (name, value) in headers.iter().filter(|(name, _)| *name != "content-type") {
             request = request.header(*name, *value);
         }
         request.body(body).send().await.unwrap()
@@ -80,7 +84,8 @@ impl Gateway {
     pub(crate) async fn request(&self, credential: &str, method: &str, params: Value) -> Answer {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
         let accept = "application/json, text/event-stream";
-        let headers = [("authorization", credential), ("accept", accept)];
+        let headers =
+            [("authorization", credential), ("accept", accept), ("mcp-protocol-version", self.version)];
         let response = self.raw("POST", &headers, body.to_string()).await;
         assert_eq!(response.status(), 200);
         Answer { response, text: String::new() }
@@ -88,6 +93,12 @@ impl Gateway {
 
     pub(crate) async fn call(&self, credential: &str, tool: &str, arguments: Value) -> Answer {
         self.request(credential, "tools/call", json!({"name": tool, "arguments": arguments})).await
+    }
+
+    /// Calls a tool with a key.
+    pub(crate) async fn keyed(&self, key: &str, tool: &str, arguments: Value) -> Value {
+        let params = json!({"name": tool, "arguments": arguments, "_meta": {"longshore/call-key": key}});
+        self.request(ADA, "tools/call", params).await.result().await
     }
 
     /// Reads over A2A.
@@ -100,6 +111,11 @@ impl Gateway {
     /// Waits until the agent has the answer to an ask.
     pub(crate) async fn answered(&self, request: &str) {
         until(|| self.agent.log().replied.iter().any(|(id, _)| id.as_str() == request)).await;
+    }
+
+    /// The asks that the agent has an answer to.
+    pub(crate) fn replied(&self) -> Vec<String> {
+        self.agent.log().replied.iter().map(|(id, _)| id.to_string()).collect()
     }
 
     /// Waits until no client is connected.
@@ -127,6 +143,10 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
+    }
+
     /// The next message.
     pub(crate) async fn next(&mut self) -> Value {
         loop {

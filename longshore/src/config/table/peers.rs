@@ -28,8 +28,8 @@ pub const CALLS_HOSTS: Setting = Setting {
     env: Some("A2A_CLIENT_ALLOWED_HOSTS"),
     kind: Kind::List,
     fallback: Nothing,
-    help: "The hosts that calls.allow_urls is for; unset: all. A peer without a credential of its own gets client.bearer_token or \
-           client.basic_auth, if its host is listed here. `*.example.com` stands for all subdomains.",
+    help: "The hosts that calls.allow_urls is for; unset: all. A peer without a credential of its own gets client.bearer_token, \
+           client.basic_auth or client.api_key, if its host is listed here. `*.example.com` stands for all subdomains.",
 };
 
 pub const CALLS_PRIVATE_HOSTS: Setting = Setting {

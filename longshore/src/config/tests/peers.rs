@@ -46,6 +46,28 @@ fn the_default_credential_is_only_for_allowed_hosts() {
 }
 
 #[test]
+fn variables_of_other_programs_are_no_problem_without_peers() {
+    for (name, value) in [
+        ("A2A_CLIENT_ALLOWED_HOSTS", "*"),
+        ("A2A_CLIENT_ALLOWED_HOSTS", "localhost:8001"),
+        ("A2A_CLIENT_ALLOWED_HOSTS", "[::1]"),
+        ("A2A_CLIENT_ALLOWED_HOSTS", "http://b.example.com"),
+        ("A2A_CLIENT_ALLOW_PRIVATE_HOSTS", "perhaps"),
+    ] {
+        let given = [(name, value)];
+        let checked = Sources { variables: &given, ..Sources::default() }.load().unwrap();
+        assert!(checked.plan.peers.is_none());
+        assert!(
+            checked.warnings.iter().any(|warning| warning.contains(name)),
+            "{value}: {:?}",
+            checked.warnings
+        );
+        let problems = Sources { file: PEER, variables: &given, ..Sources::default() }.load().unwrap_err();
+        assert!(problems.to_string().contains(name), "{value}: {problems}");
+    }
+}
+
+#[test]
 fn wrong_peers_are_problems_that_show_no_secret() {
     for (entry, expected) in [
         ("[[peers]]\nurl = \"https://b\"\n", "(peers[0].name): is required"),
@@ -58,7 +80,7 @@ fn wrong_peers_are_problems_that_show_no_secret() {
         (&format!("{PEER}api_key_env = \"NOT_SET\"\n"), "names a variable that is not set"),
         (&format!("{PEER}bindings = [\"planes\"]\n"), "must be a list of JSONRPC"),
         (&format!("{PEER}max_result_bytes = 0\n"), "must be a whole number, 1 or more"),
-        ("[calls]\nallowed_hosts = [\"a b\"]\n", "is not a host name"),
+        ("[calls]\nallow_urls = true\nallowed_hosts = [\"a b\"]\n", "is not a host name"),
     ] {
         let problems = Sources { file: entry, ..Sources::default() }.load().unwrap_err().to_string();
         assert!(problems.contains(expected) && !problems.contains("planted"), "{entry}: {problems}");
