@@ -13,6 +13,7 @@ use longshore_calling::{
     Token, merged,
 };
 use longshore_engine::Tasks;
+use longshore_meter::Metrics;
 use longshore_model::SessionId;
 use longshore_peers::Tools;
 use serde_json::Value;
@@ -62,9 +63,9 @@ impl Calling {
     }
 
     /// Serves the processes that the agent has started.
-    pub(crate) fn serve(self, tools: Arc<dyn Tools>, tasks: &Tasks) {
+    pub(crate) fn serve(self, tools: Arc<dyn Tools>, metrics: Arc<Metrics>, tasks: &Tasks) {
         let Self { secret, tickets, listener, .. } = self;
-        let connections = Connections { secret, tickets, tools, tasks: tasks.clone() };
+        let connections = Connections { secret, tickets, tools, metrics, tasks: tasks.clone() };
         tasks.spawn("mcp bridges", listener.serve(connections));
     }
 
@@ -82,8 +83,9 @@ impl Calling {
     }
 
     /// The MCP servers of the sessions of an ACP agent.
-    pub(crate) fn session_servers(&self) -> Arc<dyn SessionServers> {
+    pub(crate) fn session_servers(&self, agent: &AcpPlan) -> Arc<dyn SessionServers> {
         Arc::new(BridgeOfSession {
+            is_confirmed: agent.mcp_per_session,
             program: self.program.clone(),
             socket: self.socket.clone(),
             secret: self.secret.clone(),
@@ -129,6 +131,8 @@ fn configure(
 
 #[derive(Debug)]
 struct BridgeOfSession {
+    /// The operator says that each session has an MCP server of its own.
+    is_confirmed: bool,
     program: PathBuf,
     socket: PathBuf,
     secret: Secret,
@@ -151,16 +155,24 @@ impl BridgeOfSession {
     }
 }
 
-/// OpenCode over ACP uses one bridge for all sessions of a directory, that of the session which was opened last. So the token of its
-/// bridges names no session.
-fn shares_servers(agent: &str) -> bool {
-    agent.eq_ignore_ascii_case("opencode")
+/// The agents that were seen to start an MCP server of its own for each session.
+const TESTED: [&str; 2] = ["@agentclientprotocol/claude-agent-acp", "qwen-code"];
+
+impl BridgeOfSession {
+    /// The token of a bridge that may serve several sessions. `None`: each session of the agent has its own bridge.
+    fn shared(&self, agent: &str) -> Option<Token> {
+        // OpenCode over ACP uses one bridge for all sessions of a directory, that of the session which was opened last.
+        if agent.eq_ignore_ascii_case("opencode") {
+            return Some(Token::OpenCode);
+        }
+        (!self.is_confirmed && !TESTED.contains(&agent)).then_some(Token::Untested)
+    }
 }
 
 impl SessionServers for BridgeOfSession {
     fn of_new_session(&self, agent: &str) -> (McpServer, String) {
-        if shares_servers(agent) {
-            return (self.server(&Token::OpenCode), String::new());
+        if let Some(token) = self.shared(agent) {
+            return (self.server(&token), String::new());
         }
         let ticket = self.tickets.issue();
         (self.server(&Token::Ticket(ticket.clone())), ticket)
@@ -171,7 +183,48 @@ impl SessionServers for BridgeOfSession {
     }
 
     fn of_session(&self, agent: &str, session: &SessionId) -> McpServer {
-        let token = if shares_servers(agent) { Token::OpenCode } else { Token::Session(session.clone()) };
-        self.server(&token)
+        self.server(&self.shared(agent).unwrap_or_else(|| Token::Session(session.clone())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn servers(is_confirmed: bool) -> BridgeOfSession {
+        BridgeOfSession {
+            is_confirmed,
+            program: PathBuf::from("/bin/longshore"),
+            socket: PathBuf::from("/data/mcp.sock"),
+            secret: Secret::new([1; 32]),
+            tickets: Arc::default(),
+        }
+    }
+
+    fn token(server: &McpServer) -> Option<Token> {
+        let McpServer::Stdio { env, .. } = server else { panic!("{server:?}") };
+        let token = env.iter().find(|variable| variable.name == TOKEN_VARIABLE).expect("it has a token");
+        Token::read(&token.value, &Secret::new([1; 32]))
+    }
+
+    #[test]
+    fn only_an_agent_with_a_server_for_each_session_is_known_by_its_token() {
+        let session = SessionId::parse("ses_1").expect("a valid id");
+        let own = || Some(Token::Session(session.clone()));
+        for (agent, is_confirmed, expected) in [
+            ("OpenCode", false, Some(Token::OpenCode)),
+            ("OpenCode", true, Some(Token::OpenCode)),
+            ("qwen-code", false, own()),
+            ("@agentclientprotocol/claude-agent-acp", false, own()),
+            ("fake", false, Some(Token::Untested)),
+            ("", false, Some(Token::Untested)),
+            ("fake", true, own()),
+        ] {
+            let servers = servers(is_confirmed);
+            assert_eq!(token(&servers.of_session(agent, &session)), expected, "{agent}");
+            let (server, ticket) = servers.of_new_session(agent);
+            let is_own = matches!(token(&server), Some(Token::Ticket(_)));
+            assert_eq!((is_own, ticket.is_empty()), (expected == own(), expected != own()), "{agent}");
+        }
     }
 }

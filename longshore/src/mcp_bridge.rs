@@ -8,7 +8,7 @@ use longshore_calling::{SOCKET_VARIABLE, TOKEN_VARIABLE, bridge};
 
 use crate::cli::client::Target;
 
-/// What the gateway put into the environment of its agent's MCP server. `None`: the gateway did not start this process's parent.
+/// What the gateway put into the environment of its agent's MCP server. `None`: this process was not started by the gateway's agent.
 pub(crate) fn from_environment() -> Option<(OsString, String)> {
     Some((std::env::var_os(SOCKET_VARIABLE)?, std::env::var(TOKEN_VARIABLE).ok()?))
 }

@@ -195,7 +195,7 @@ impl PreparedGateway {
                 tracing::info!(calls, "the agent's calls of the last run go on");
             }
             if let Some(calling) = self.calling {
-                calling.serve(Arc::new(peers.clone()), &self.tasks);
+                calling.serve(Arc::new(peers.clone()), Arc::clone(&self.metrics), &self.tasks);
             }
         }
         engine.begin_store_check();

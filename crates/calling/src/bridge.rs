@@ -16,14 +16,19 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
-use self::waiting::{Received, Waiting};
+use self::waiting::{Received, Waiting, id_of};
 use crate::lines::Lines;
 use crate::socket::connect;
 
-/// A longer message ends the bridge: the gateway would not read it. The gateway's results are shorter.
+/// The bound of a message of the agent. A longer one ends the bridge: the gateway would not read it.
 const LONGEST_MESSAGE: usize = 4 * 1024 * 1024;
 
-/// The pause before the gateway is tried again: doubled each time, up to the longest.
+/// The bound of a message of the gateway. A request whose answer is longer is answered with an error, because the gateway would
+/// answer it the same way again.
+const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
+
+/// The pause before the gateway is tried again: doubled each time, up to the longest. A connection over which the agent got a message
+/// begins anew.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
@@ -55,7 +60,8 @@ pub async fn bridge(
     output: impl AsyncWrite + Unpin,
 ) -> Result<(), BridgeError> {
     let mut agent = Lines::new(input, LONGEST_MESSAGE);
-    let mut bridge = Bridge { output, waiting: Waiting::default(), link: Link::down(socket, token) };
+    let link = Link::down(socket, token, Duration::ZERO);
+    let mut bridge = Bridge { output, waiting: Waiting::default(), link, pause: FIRST_PAUSE };
     let mut reports = interval(REPORT_EVERY);
     reports.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -75,6 +81,10 @@ pub async fn bridge(
                     bridge.take_from_gateway(&line).await?;
                     false
                 }
+                Event::TooLong(id) => {
+                    bridge.answer_too_long(id.as_ref()).await?;
+                    true
+                }
                 Event::Lost => true,
             },
             _ = reports.tick() => {
@@ -83,7 +93,8 @@ pub async fn bridge(
             }
         };
         if lost {
-            bridge.link = Link::down(socket, token);
+            bridge.link = Link::down(socket, token, bridge.pause);
+            bridge.pause = (bridge.pause * 2).min(LONGEST_PAUSE);
         }
     }
 }
@@ -92,6 +103,8 @@ struct Bridge<W> {
     output: W,
     waiting: Waiting,
     link: Link,
+    /// Before the next connection after this one.
+    pause: Duration,
 }
 
 /// The connection with the gateway.
@@ -109,13 +122,18 @@ enum Event {
     Connected(Connection),
     Refused(String),
     Message(String),
+    /// The gateway sends a message that is too long. The id in it.
+    TooLong(Option<Value>),
     Lost,
 }
 
 impl Link {
-    fn down(socket: &Path, token: &str) -> Self {
+    fn down(socket: &Path, token: &str, pause: Duration) -> Self {
         let (socket, token) = (socket.to_owned(), token.to_owned());
-        let connecting = Box::pin(async move { connect_again(&socket, &token).await });
+        let connecting = Box::pin(async move {
+            sleep(pause).await;
+            connect_again(&socket, &token).await
+        });
         Self::Down { connecting, since: Instant::now() }
     }
 
@@ -127,6 +145,9 @@ impl Link {
             },
             Self::Up(connection) => match connection.lines.next().await {
                 Ok(Some(line)) => Event::Message(line),
+                Err(_) if connection.lines.is_too_long() => {
+                    Event::TooLong(id_of(connection.lines.beginning()))
+                }
                 Ok(None) | Err(_) => Event::Lost,
             },
         }
@@ -144,7 +165,18 @@ impl<W: AsyncWrite + Unpin> Bridge<W> {
     }
 
     async fn take_from_gateway(&mut self, line: &str) -> io::Result<()> {
-        if self.waiting.take_from_gateway(line) { self.write(line).await } else { Ok(()) }
+        if !self.waiting.take_from_gateway(line) {
+            return Ok(());
+        }
+        self.pause = FIRST_PAUSE;
+        self.write(line).await
+    }
+
+    async fn answer_too_long(&mut self, id: Option<&Value>) -> io::Result<()> {
+        match id.and_then(|id| self.waiting.too_long(id)) {
+            Some(answer) => self.answer(&answer).await,
+            None => Ok(()),
+        }
     }
 
     /// Returns whether the gateway was lost. Without a gateway, requests wait for the next one.
@@ -197,7 +229,7 @@ async fn connect_again(socket: &Path, token: &str) -> Result<Connection, String>
 
 async fn greet(socket: &Path, token: &str) -> io::Result<Result<Connection, String>> {
     let (reader, mut writer) = connect(socket).await?.into_split();
-    let mut lines = Lines::new(reader, LONGEST_MESSAGE);
+    let mut lines = Lines::new(reader, LONGEST_ANSWER);
     writer.write_all(format!("{}\n", json!({"token": token})).as_bytes()).await?;
     let Some(answer) = lines.next().await? else { return Err(io::ErrorKind::UnexpectedEof.into()) };
     let answer: Value = serde_json::from_str(&answer)?;

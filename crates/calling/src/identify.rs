@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use longshore_engine::port::BoxFuture;
 use longshore_mcp::{CALL_KEY, Callers, IncomingCall};
+use longshore_meter::Metrics;
 use longshore_model::{CALLER_ARGUMENT, SessionId};
-use longshore_peers::{CallKey, ToolCaller, ToolError};
+use longshore_peers::{CallKey, ToolCaller, ToolError, refused_unknown};
 use rand::distr::{Alphanumeric, SampleString as _};
 use serde_json::Value;
 
@@ -24,12 +25,17 @@ const WRONG_PROOF: &str = "The call was refused: the argument `_longshore` was n
 const UNBOUND: &str = "The call was refused, because the gateway does not know the session of this MCP server. Tell the user to \
                        open a new session.";
 
+const UNTESTED: &str = "The call was refused: Longshore was not tested with this agent, so the gateway does not know whether each session \
+                        has an MCP server of its own, and which session calls. The operator can say so with `mcp_per_session` in \
+                        `[[agents]]`. Tell the user.";
+
 /// The callers of one connection.
 #[derive(Debug)]
 pub(crate) struct Identify {
     pub(crate) token: Token,
     pub(crate) secret: Secret,
     pub(crate) tickets: Arc<Tickets>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 impl Callers for Identify {
@@ -38,14 +44,9 @@ impl Callers for Identify {
         call: &'a mut IncomingCall,
     ) -> BoxFuture<'a, Result<(ToolCaller, CallKey), ToolError>> {
         Box::pin(async {
-            let (session, tool_call) = match (call.arguments.remove(CALLER_ARGUMENT), &self.token) {
-                (Some(proof), _) => self.proven(&proof).ok_or_else(|| refused(WRONG_PROOF))?,
-                (None, Token::OpenCode) => return Err(refused(NO_PROOF)),
-                (None, Token::Session(session)) => (session.clone(), None),
-                (None, Token::Ticket(name)) => {
-                    (self.tickets.session(name).await.ok_or_else(|| refused(UNBOUND))?, None)
-                }
-            };
+            let proof = call.arguments.remove(CALLER_ARGUMENT);
+            let found = self.session(proof).await;
+            let (session, tool_call) = found.map_err(|why| self.refuse(&call.tool, why))?;
             let key = CallKey(format!("{}:{}", session.as_str(), key(call)));
             Ok((ToolCaller::Session { session, tool_call }, key))
         })
@@ -53,6 +54,27 @@ impl Callers for Identify {
 }
 
 impl Identify {
+    /// The session, and the call if the agent names it. Otherwise why the session is not known.
+    async fn session(&self, proof: Option<Value>) -> Result<(SessionId, Option<String>), &'static str> {
+        match (proof, &self.token) {
+            (_, Token::Untested) => Err(UNTESTED),
+            (Some(proof), _) => self.proven(&proof).ok_or(WRONG_PROOF),
+            (None, Token::OpenCode) => Err(NO_PROOF),
+            (None, Token::Session(session)) => Ok((session.clone(), None)),
+            (None, Token::Ticket(name)) => Ok((self.tickets.session(name).await.ok_or(UNBOUND)?, None)),
+        }
+    }
+
+    /// Records and counts the refusal.
+    fn refuse(&self, tool: &str, why: &str) -> ToolError {
+        let session = match &self.token {
+            Token::Session(session) => Some(session),
+            Token::OpenCode | Token::Ticket(_) | Token::Untested => None,
+        };
+        refused_unknown(&self.metrics, session, tool, why);
+        ToolError(why.to_owned())
+    }
+
     /// The session and the call that the plugin signed.
     fn proven(&self, proof: &Value) -> Option<(SessionId, Option<String>)> {
         let word = |name: &str| proof.get(name).and_then(Value::as_str);
@@ -70,12 +92,9 @@ fn key(call: &IncomingCall) -> String {
     given.map_or_else(|| Alphanumeric.sample_string(&mut rand::rng(), LONGEST_KEY / 2), str::to_owned)
 }
 
-fn refused(why: &str) -> ToolError {
-    ToolError(why.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
+    use longshore_meter::label::PeerCall;
     use serde_json::{Map, json};
 
     use super::*;
@@ -84,7 +103,8 @@ mod tests {
     const SECRET: [u8; 32] = [7; 32];
 
     fn identify(token: Token) -> Identify {
-        Identify { token, secret: Secret::new(SECRET), tickets: Arc::default() }
+        let metrics = Arc::new(Metrics::new("test"));
+        Identify { token, secret: Secret::new(SECRET), tickets: Arc::default(), metrics }
     }
 
     fn call(proof: Option<Value>) -> IncomingCall {
@@ -101,7 +121,10 @@ mod tests {
 
     async fn check(token: Token, proof: Option<Value>, expected: Result<(&str, Option<&str>), &str>) {
         let mut call = call(proof);
-        let found = identify(token).identify(&mut call).await;
+        let identify = identify(token);
+        let found = identify.identify(&mut call).await;
+        let refused = identify.metrics.peer_calls.of(PeerCall::Refused).get();
+        assert_eq!(refused, u64::from(expected.is_err()), "a refusal is counted");
         assert!(!call.arguments.contains_key(CALLER_ARGUMENT), "the tool never sees the proof");
         match (found, expected) {
             (Ok((ToolCaller::Session { session, tool_call }, key)), Ok((expected, expected_call))) => {
@@ -134,5 +157,6 @@ mod tests {
         check(own.clone(), None, Ok(("ses_1", None))).await;
         check(own, Some(json!({"session": "ses_2", "call": "c", "proof": "x"})), Err(WRONG_PROOF)).await;
         check(Token::Ticket("unknown".to_owned()), None, Err(UNBOUND)).await;
+        check(Token::Untested, None, Err(UNTESTED)).await;
     }
 }

@@ -23,21 +23,32 @@ impl<R: AsyncRead + Unpin> Lines<R> {
     /// The next line without its end. `None`: the input has ended. A last line without an end does not count.
     pub(crate) async fn next(&mut self) -> io::Result<Option<String>> {
         loop {
-            let end = self.buffer[self.searched..].iter().position(|byte| *byte == b'\n');
-            if let Some(at) = end {
-                let mut line: Vec<u8> = self.buffer.drain(..=self.searched + at).collect();
+            let rest = &self.buffer[self.searched..];
+            let end = rest.iter().position(|byte| *byte == b'\n');
+            self.searched += end.unwrap_or(rest.len());
+            if self.is_too_long() {
+                return Err(io::Error::other(format!("a line has more than {} bytes", self.longest)));
+            }
+            if end.is_some() {
+                let mut line: Vec<u8> = self.buffer.drain(..=self.searched).collect();
                 line.pop();
                 self.searched = 0;
                 return String::from_utf8(line).map(Some).map_err(io::Error::other);
-            }
-            self.searched = self.buffer.len();
-            if self.searched > self.longest {
-                return Err(io::Error::other(format!("a line has more than {} bytes", self.longest)));
             }
             if self.reader.read_buf(&mut self.buffer).await? == 0 {
                 return Ok(None);
             }
         }
+    }
+
+    /// Whether the line that is being read has more bytes than allowed.
+    pub(crate) fn is_too_long(&self) -> bool {
+        self.searched > self.longest
+    }
+
+    /// What was read of the line.
+    pub(crate) fn beginning(&self) -> &[u8] {
+        &self.buffer
     }
 
     /// The reader, unless more than the lines that were taken was read already.
@@ -61,7 +72,10 @@ mod tests {
             assert_eq!(lines.next().await.unwrap().as_deref(), Some(expected));
         }
         assert_eq!(lines.next().await.unwrap(), None);
-        assert!(Lines::new(&[b'a'; 200][..], 100).next().await.is_err());
+        for long in ["a".repeat(200), format!("{}\n", "a".repeat(101))] {
+            let mut lines = Lines::new(long.as_bytes(), 100);
+            assert!(lines.next().await.is_err() && lines.is_too_long());
+        }
         assert!(Lines::new(&b"\xff\n"[..], 100).next().await.is_err());
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::Tasks;
+use longshore_meter::Metrics;
 use longshore_peers::Tools;
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -38,6 +39,7 @@ pub struct Connections {
     pub secret: Secret,
     pub tickets: Arc<Tickets>,
     pub tools: Arc<dyn Tools>,
+    pub metrics: Arc<Metrics>,
     pub tasks: Tasks,
 }
 
@@ -85,7 +87,7 @@ impl Connections {
             Ok(Err(error)) => return tracing::warn!(%error, "an MCP bridge was refused"),
             Err(_) => return tracing::warn!("an MCP bridge did not say who it is"),
         };
-        let callers = Identify { token, secret: self.secret, tickets: self.tickets };
+        let callers = Identify { token, secret: self.secret, tickets: self.tickets, metrics: self.metrics };
         let stop = self.tasks.stopping().clone();
         if let Err(error) = longshore_mcp::serve(reader, writer, self.tools, Arc::new(callers), stop).await {
             tracing::debug!(%error, "the connection of an MCP bridge failed");

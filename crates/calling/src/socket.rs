@@ -27,7 +27,7 @@ pub(crate) fn bind(data_dir: &Path) -> io::Result<UnixListener> {
     }
     let (_directory, short) = short(&path)?;
     let listener = UnixListener::bind(short)?;
-    // Only the owner can enter the data directory, so nobody else could connect before this either.
+    // Whoever connects before this must show a token too.
     std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
     Ok(listener)
 }

@@ -15,6 +15,8 @@ pub enum Token {
     Session(SessionId),
     /// The bridge of a session that had no id yet when the bridge was started. [`crate::Tickets`] know the session.
     Ticket(String),
+    /// A bridge of an agent that may use one bridge for several sessions and has no plugin. Its calls are refused.
+    Untested,
 }
 
 impl Token {
@@ -36,6 +38,7 @@ impl Token {
             "opencode" => Some(Self::OpenCode),
             "session" => SessionId::parse(&name).ok().map(Self::Session),
             "ticket" => Some(Self::Ticket(name)),
+            "untested" => Some(Self::Untested),
             _ => None,
         }
     }
@@ -45,6 +48,7 @@ impl Token {
             Self::OpenCode => ("opencode", ""),
             Self::Session(session) => ("session", session.as_str()),
             Self::Ticket(name) => ("ticket", name),
+            Self::Untested => ("untested", ""),
         }
     }
 }
@@ -57,7 +61,9 @@ mod tests {
     fn only_a_token_of_the_same_data_directory_is_read() {
         let (own, other) = (Secret::new([1; 32]), Secret::new([2; 32]));
         let session = SessionId::parse("ses_1").unwrap();
-        for token in [Token::OpenCode, Token::Session(session), Token::Ticket("abc".to_owned())] {
+        for token in
+            [Token::OpenCode, Token::Session(session), Token::Ticket("abc".to_owned()), Token::Untested]
+        {
             let text = token.write(&own);
             assert_eq!(Token::read(&text, &own), Some(token.clone()));
             assert_eq!(text, token.write(&own), "the token does not change");

@@ -30,6 +30,8 @@ const MAX_OPEN: usize = 64;
 const MAX_HANDSHAKE: Duration = Duration::from_mins(1);
 
 /// Serves one client until the end of its input, or until `stop`. What its calls began goes on afterwards.
+///
+/// No request is answered after `stop`: the bridge of the client sends it again to the next gateway, which has the result.
 pub async fn serve<R, W>(
     reader: R,
     writer: W,
@@ -42,7 +44,7 @@ where
     W: AsyncWrite + Send + Unpin + 'static,
 {
     let lines = AsyncRwTransport::new_server(reader, writer).with_max_line_length(MAX_LINE);
-    let transport = BoundedTransport { lines, open: Arc::default() };
+    let transport = BoundedTransport { lines, open: Arc::default(), stop: stop.clone() };
     // A token of its own: dropping this future ends the service too.
     let beginning = Server::new(tools, callers).serve_with_ct(transport, stop.child_token());
     let begun = tokio::time::timeout(MAX_HANDSHAKE, beginning).await;
@@ -59,6 +61,7 @@ where
 struct BoundedTransport<R: AsyncRead, W: AsyncWrite> {
     lines: AsyncRwTransport<RoleServer, R, W>,
     open: Arc<OpenRequests>,
+    stop: CancellationToken,
 }
 
 #[derive(Default)]
@@ -102,8 +105,11 @@ where
             JsonRpcMessage::Error(error) => error.id.clone(),
             JsonRpcMessage::Request(_) | JsonRpcMessage::Notification(_) => None,
         };
-        let (sending, open) = (self.lines.send(message), Arc::clone(&self.open));
+        let (sending, open, stop) = (self.lines.send(message), Arc::clone(&self.open), self.stop.clone());
         async move {
+            if answered.is_some() && stop.is_cancelled() {
+                return Err(io::Error::other("the gateway stops"));
+            }
             let sent = sending.await;
             if let Some(id) = answered {
                 open.end(&id);

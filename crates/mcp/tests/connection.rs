@@ -154,6 +154,15 @@ async fn the_end_of_a_client_or_its_cancel_ends_only_the_wait() {
     assert!(!tools.log().iter().any(|line| line.starts_with("cancel")), "{:?}", tools.log());
 }
 
+#[tokio::test]
+async fn a_gateway_that_stops_leaves_the_open_calls_unanswered() {
+    let mut client = Client::connect(FakeTools::new(DONE)).await;
+    client.send("tools/call", hang()).await;
+    client.tools.until("call key-a2a_call b hang 45s").await;
+    client.stop();
+    assert_eq!(client.rest().await, Vec::<serde_json::Value>::new());
+}
+
 fn hang() -> serde_json::Value {
     json!({"name": "a2a_call", "arguments": {"agent": "b", "message": "hang"}})
 }
@@ -185,7 +194,7 @@ async fn hostile_lines_end_nothing_but_their_own_connection() {
     // An id that is in use again.
     client.write(r#"{"jsonrpc":"2.0","id":99,"method":"tools/call","params":{"name":"a2a_call","arguments":{"agent":"b","message":"hang"}}}"#).await;
     client.write(r#"{"jsonrpc":"2.0","id":99,"method":"ping"}"#).await;
-    client.until_closed().await;
+    client.rest().await;
 }
 
 #[tokio::test]

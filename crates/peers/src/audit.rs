@@ -1,5 +1,7 @@
 //! Lines of the audit log: one for each call of a peer, and one for each refusal. A line holds names and ids, never a message.
 
+use longshore_meter::Metrics;
+use longshore_meter::label::PeerCall;
 use longshore_model::{Principal, SessionId, TaskId, redact};
 
 /// The target of these log lines. They are written whatever log level is configured.
@@ -38,5 +40,17 @@ pub(crate) fn loop_refused(owner: Option<&Principal>, reason: &str) {
         principal = owner.map(tracing::field::display),
         reason,
         "a message of another gateway's agent was refused"
+    );
+}
+
+/// A tool call was refused before its session was known. `session`: that of the bridge, if it has one.
+pub fn refused_unknown(metrics: &Metrics, session: Option<&SessionId>, tool: &str, reason: &str) {
+    metrics.peer_calls.of(PeerCall::Refused).increment();
+    tracing::info!(
+        target: TARGET,
+        session = session.map(tracing::field::display),
+        tool,
+        reason,
+        "a tool call was refused, because its session is not known"
     );
 }

@@ -23,6 +23,7 @@ mod tools;
 mod turns;
 
 pub use agent::CallingAgent;
+pub use audit::refused_unknown;
 pub use calls::{PeerCalls, PeerParts};
 pub use config::{CLIENT_LIMITS, CallLimits, Peer, PeersConfig, UrlRules};
 pub use hops::{HopRules, Identity};

@@ -44,6 +44,8 @@ pub struct AcpPlan {
     pub pinned: Vec<Role>,
     /// Callers may choose no other options of the agent either.
     pub pins_config: bool,
+    /// The operator says that the agent runs an MCP server of its own for each session.
+    pub mcp_per_session: bool,
     pub limits: AgentLimits,
 }
 
@@ -179,6 +181,7 @@ impl Command {
             model: None,
             pinned: Vec::new(),
             pins_config: false,
+            mcp_per_session: false,
             limits: AgentLimits::default(),
         }
     }
@@ -214,6 +217,7 @@ const FIELDS: [&str; 19] = [
     "open_sessions",
     "memory_limit",
     "mcp_servers",
+    "mcp_per_session",
 ];
 
 const MCP_FIELDS: [&str; 6] = ["name", "command", "env", "type", "url", "headers"];
@@ -259,6 +263,7 @@ impl Table<'_, '_> {
         let limits = self.limits();
         let (client_files, client_terminals) = (self.client_files(), self.switch("client_terminals"));
         let mcp_servers = self.mcp_servers(&context.directory);
+        let mcp_per_session = self.switch("mcp_per_session");
         let mut plan = command?.plan(&context.environment, &variables?);
         plan.name = name?;
         let (pinned, pins_config) = pinned?;
@@ -272,6 +277,7 @@ impl Table<'_, '_> {
             client_files,
             client_terminals,
             mcp_servers: mcp_servers?,
+            mcp_per_session,
             ..plan
         };
         Some(Configured { source: self.written.source.clone(), plan, workspace })

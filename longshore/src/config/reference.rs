@@ -103,6 +103,7 @@ In the file the agent is one `[[agents]]` table. A second table is refused: more
 | `open_sessions` | the number of sessions that may be open in the agent's process, if the agent can close sessions and open them again; those that were used least recently are closed, and opened again for their next turn. There may be more while that many turns run (default: 16; 0: no limit) |
 | `memory_limit` | the memory in MiB that the agent and everything that it started may use. It is measured every 5 seconds; an agent that uses more is ended, its turns fail with that reason, and the next message starts it again (default: 0, no limit) |
 | `mcp_servers` | tables of MCP servers for every session: `name` and `command` with `env`, or `name` and `url` with `headers` and `type` (`http` or `sse`) |
+| `mcp_per_session` | `true`: the agent runs an MCP server of its own for each session. Say so only of an agent for which you checked that; without it, an agent that Longshore was not tested with cannot call [peers](peers.md) (default: `false`) |
 
 The agent gets no variable of the gateway but these: those that name the user, the home and its XDG directories, the shell, the
 terminal, the language, the time zone, the PATH, a temporary directory and certificates; those of its preset; and those that `env` and

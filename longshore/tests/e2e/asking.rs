@@ -8,7 +8,7 @@ use crate::frames::{explanation, id, is_terminal, state, state_of, task_id};
 use crate::harness::{Harness, Played};
 use crate::upstream::Agreement;
 
-const INTERRUPT: &str = "urn:opencode-a2a:extension:interactive-interrupt:v1";
+pub(crate) const INTERRUPT: &str = "urn:opencode-a2a:extension:interactive-interrupt:v1";
 const RECOVERY: &str = "urn:opencode-a2a:extension:interrupt-recovery:v1";
 
 /// How a client answers.

@@ -6,6 +6,7 @@ use longshore_testkit::gateway::{Gateway, Setup, TOKEN};
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::asking::INTERRUPT;
 use crate::client::{Client, PATIENCE, message, message_on};
 use crate::frames::{explanation, state_of};
 use crate::harness::{Harness, LONGSHORE, scenario};
@@ -22,7 +23,8 @@ async fn opencode_calls_the_agent_behind_another_gateway() {
     scenario("answer", the_answer_comes_back(&a.client, &b, "longshore_a2a_call")).await;
     scenario("refusals", what_a_model_may_not_do_is_refused(&a, &b)).await;
     scenario("cancel", a_cancel_reaches_the_callee(&a.client, &b)).await;
-    scenario("kill", a_call_survives_the_death_of_its_gateway(&mut a, &b)).await;
+    scenario("kill", a_call_survives_the_end_of_its_gateway(&mut a, &b, End::Killed)).await;
+    scenario("stop", a_call_survives_the_end_of_its_gateway(&mut a, &b, End::Stopped)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -101,12 +103,13 @@ async fn long_a_loop_of_agents_ends_with_an_error_that_names_the_chain() {
 
 /// The callee's permission is asked on the caller's task and answered there, and the callee's usage is part of the caller's.
 async fn the_answer_comes_back(a: &Client, b: &Harness, tool: &str) {
-    let a = a.activating(&[USAGE]);
+    let a = a.activating(&[USAGE, INTERRUPT]);
     let before = tasks(&b.client).await.len();
     let prompt = call(tool, "b", "scn:bash cmd=\"touch made\" scn:text n=1 text=\"from b\"");
     let asked = a.send(&message(&prompt)).await;
     assert_eq!(state_of(&asked), "INPUT_REQUIRED", "{asked:#}");
     assert!(explanation(&asked).contains("The agent b"), "{asked:#}");
+    assert!(asked.to_string().contains(r#""type":"permission""#), "the model may not answer it: {asked:#}");
     let done = a.send(&message_on(id(&asked), &json!({"text": "once"}))).await;
     assert_eq!(state_of(&done), "COMPLETED", "{done:#}");
     let shown = done["artifacts"].to_string();
@@ -163,13 +166,24 @@ async fn a_cancel_reaches_the_callee(a: &Client, b: &Harness) {
     assert!(!b.gateway.workspace().join("never").exists());
 }
 
-async fn a_call_survives_the_death_of_its_gateway(a: &mut Harness, b: &Harness) {
+/// How a gateway ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Killed,
+    /// With SIGTERM, while OpenCode goes on.
+    Stopped,
+}
+
+async fn a_call_survives_the_end_of_its_gateway(a: &mut Harness, b: &Harness, end: End) {
     let before = tasks(&b.client).await.len();
     let prompt =
         call("longshore_a2a_call", "b", "scn:bash cmd=\"touch survived\" scn:text n=1 text=\"from b\"");
     let asked = a.client.send(&message(&prompt)).await;
     assert_eq!(state_of(&asked), "INPUT_REQUIRED", "{asked:#}");
-    a.gateway.kill();
+    match end {
+        End::Killed => a.gateway.kill(),
+        End::Stopped => drop(a.gateway.terminate().await),
+    }
     a.restart().await;
     let task = a.client.get(id(&asked)).await;
     assert_eq!(state_of(&task), "INPUT_REQUIRED", "{task:#}");

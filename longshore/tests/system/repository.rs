@@ -44,7 +44,10 @@ const ALLOWED_DEPENDENCIES: &[(&str, &[&str])] = &[
     ),
     // The only crate that knows MCP.
     ("longshore-mcp", &["longshore-edge", "longshore-engine", "longshore-model", "longshore-peers"]),
-    ("longshore-calling", &["longshore-engine", "longshore-mcp", "longshore-model", "longshore-peers"]),
+    (
+        "longshore-calling",
+        &["longshore-engine", "longshore-mcp", "longshore-meter", "longshore-model", "longshore-peers"],
+    ),
     // The demo model needs only the task tracker of the engine.
     ("longshore-demo-model", &["longshore-engine"]),
     ("longshore-otlp", &["longshore-engine", "longshore-meter", "longshore-model"]),

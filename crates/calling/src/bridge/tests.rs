@@ -81,6 +81,41 @@ async fn a_call_goes_on_after_a_restart_of_the_gateway() {
 }
 
 #[tokio::test]
+async fn a_result_that_is_too_long_is_answered_with_an_error() {
+    with_bridge(async |mut agent: Agent, listener, _| {
+        let call = |id: &str| json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": {}});
+        agent.write(&call("long")).await;
+        agent.write(&call("short")).await;
+        let mut gateway = accept(&listener).await;
+        gateway.write(&json!({"ok": true})).await;
+        gateway.read().await;
+        let other = gateway.read().await;
+        let long = json!({"jsonrpc": "2.0", "id": "long", "result": "x".repeat(LONGEST_ANSWER)});
+        // The bridge hangs up before the end of the line.
+        let _ = gateway.writer.write_all(format!("{long}\n").as_bytes()).await;
+        let answer = agent.read().await;
+        assert_eq!((&answer["id"], &answer["result"]["isError"]), (&json!("long"), &json!(true)));
+
+        let mut gateway = accept(&listener).await;
+        gateway.write(&json!({"ok": true})).await;
+        assert_eq!(gateway.read().await, other, "only the other call is sent again");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gateway_that_always_hangs_up_is_left_in_peace() {
+    with_bridge(async |_, listener, _| {
+        let begun = Instant::now();
+        for _ in 0..10 {
+            accept(&listener).await.write(&json!({"ok": true})).await;
+        }
+        assert!(begun.elapsed() > LONGEST_PAUSE, "the pauses become longer");
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn requests_wait_for_a_gateway_that_does_not_run_yet() {
     with_bridge(async |mut agent: Agent, listener, data_dir| {
         drop(listener);

@@ -1,10 +1,13 @@
 //! The requests of the agent that have no answer yet.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::time::Duration;
 
 use longshore_mcp::CALL_KEY;
 use rand::distr::{Alphanumeric, SampleString as _};
+use serde::Deserializer as _;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
 /// More requests at once are answered with an error.
@@ -15,8 +18,11 @@ const KEY_LENGTH: usize = 22;
 /// The id of a handshake that the bridge repeats. The agent's own ids are different.
 const REPEATED_HANDSHAKE: &str = "longshore-handshake";
 
-const GIVEN_UP: &str = "The gateway could not be reached for ten minutes. Whether the other agent got the message, and what came of it, \
-                        is not known. When the gateway is back, a2a_status can tell.";
+const GIVEN_UP: &str = "The gateway could not be reached for ten minutes. If it had the call before that, the other agent may have got \
+                        the message; when the gateway is back, a2a_status can tell. Otherwise nothing was sent.";
+
+const TOO_LONG: &str = "The result is too long to be passed on. The call itself was made, so do not repeat it; ask the other agent for \
+                        less with a2a_continue.";
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -110,14 +116,13 @@ impl Waiting {
 
     /// Answers all requests with an error.
     pub(super) fn give_up(&mut self) -> Vec<Value> {
-        let answer = |(id, request): (Value, Value)| match request["method"].as_str() {
-            Some("tools/call") => json!({"jsonrpc": "2.0", "id": id, "result": {
-                "isError": true,
-                "content": [{"type": "text", "text": GIVEN_UP}],
-            }}),
-            _ => error(&id, -32000, "The gateway cannot be reached."),
-        };
+        let answer = |(id, request): (Value, Value)| failed(&id, &request, GIVEN_UP);
         self.requests.drain(..).map(answer).collect()
+    }
+
+    /// Answers the request whose answer is too long.
+    pub(super) fn too_long(&mut self, id: &Value) -> Option<Value> {
+        self.take(id).map(|request| failed(id, &request, TOO_LONG))
     }
 
     fn take(&mut self, id: &Value) -> Option<Value> {
@@ -135,6 +140,46 @@ fn add_key(message: &mut Map<String, Value>) {
         if let Some(meta) = meta.as_object_mut() {
             meta.insert(CALL_KEY.to_owned(), json!(key));
         }
+    }
+}
+
+/// The id of a message of which only the beginning is known.
+pub(super) fn id_of(beginning: &[u8]) -> Option<Value> {
+    let mut id = None;
+    // Fails at the end of the beginning, if not before.
+    let _ = serde_json::Deserializer::from_slice(beginning).deserialize_map(IdOf(&mut id));
+    id
+}
+
+struct IdOf<'a>(&'a mut Option<Value>);
+
+impl<'de> Visitor<'de> for IdOf<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a message")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut message: A) -> Result<(), A::Error> {
+        while let Some(name) = message.next_key::<String>()? {
+            if name == "id" {
+                *self.0 = Some(message.next_value()?);
+            } else {
+                message.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A model reads the result of a tool call, and nobody an error of the protocol.
+fn failed(id: &Value, request: &Value, why: &str) -> Value {
+    match request["method"].as_str() {
+        Some("tools/call") => json!({"jsonrpc": "2.0", "id": id, "result": {
+            "isError": true,
+            "content": [{"type": "text", "text": why}],
+        }}),
+        _ => error(id, -32000, why),
     }
 }
 

@@ -260,8 +260,13 @@ impl Client {
         self.request("tools/call", json!({"name": tool, "arguments": arguments})).await
     }
 
-    pub(crate) async fn until_closed(mut self) {
-        while self.reader.next_line().await.unwrap().is_some() {}
+    /// What else the server says before it closes the connection.
+    pub(crate) async fn rest(mut self) -> Vec<Value> {
+        let mut messages = Vec::new();
+        while let Some(line) = self.reader.next_line().await.unwrap() {
+            messages.push(serde_json::from_str(&line).unwrap());
+        }
+        messages
     }
 
     /// Writes requests, with a number in place of `$`, as long as they are taken. Reads nothing. Returns how many were.
