@@ -135,15 +135,14 @@ impl Drop for Starting<'_> {
 fn end_turn(calls: &PeerCalls, turn: &Arc<RunningTurn>) -> Vec<Arc<Call>> {
     let ctx = &calls.0;
     ctx.turns.remove(turn);
-    if ctx.tasks.stopping().is_cancelled() {
-        return Vec::new();
-    }
     let (over, running): (Vec<_>, Vec<_>) = turn.end().into_iter().partition(|call| call.is_over());
     for call in over {
         ctx.live().remove(&call.id());
     }
-    for call in &running {
-        call.cancel.cancel();
+    if !ctx.tasks.stopping().is_cancelled() {
+        for call in &running {
+            call.cancel.cancel();
+        }
     }
     running
 }

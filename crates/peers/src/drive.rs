@@ -138,7 +138,7 @@ struct Driver<'a> {
     /// The peer has named an ask: what it does not name may then be one that it named before.
     names_asks: bool,
     /// The message of the status when it was last looked at what the task asks.
-    seen: Option<Option<String>>,
+    seen: Option<String>,
     events: usize,
     noted: Instant,
 }
@@ -450,7 +450,8 @@ impl<'a> Driver<'a> {
             return Ok(None);
         }
         if self.names_asks || lists_interrupts(client) {
-            let message = task.status.message.as_ref().map(|message| message.message_id.clone());
+            let message = task.status.message.as_ref();
+            let message = message.map(|message| message.message_id.clone()).unwrap_or_default();
             let is_seen = self.seen.as_ref() == Some(&message);
             self.seen = Some(message);
             let must_read = match (&asked.id, open.and_then(|open| open.remote)) {
