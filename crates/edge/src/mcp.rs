@@ -13,8 +13,8 @@ use http::{Request, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream};
 use longshore_model::{
-    BlockKind, CancelTask, Error, GetTask, Message, OutputModes, Principal, Result, SendConfig, SendMessage,
-    SendOptions, Task, TaskEvent, TaskId, TaskState,
+    BlockKind, CancelTask, Delivery, Error, GetTask, Json, Message, OutputModes, Part, PartContent,
+    Principal, Result, SendConfig, SendMessage, SendOptions, Task, TaskEvent, TaskId, TaskState,
 };
 use longshore_wire::contract::{self, Audience, Base};
 use longshore_wire::surface::ProtocolVersion;
@@ -128,19 +128,29 @@ impl OwnAgent {
 
     /// Sends a message, and returns its task as soon as that is durable.
     pub async fn send(&self, message: Message) -> Result<Task> {
+        self.send_with(message, SendOptions::default()).await
+    }
+
+    /// Answers an ask of the task that the message names, and nothing else: if the ask is closed, the agent does not get the text as a
+    /// message. `ask`: `None` if the only open one is meant.
+    pub async fn answer(&self, message: Message, ask: Option<&str>) -> Result<Task> {
+        let Some(ask) = ask else {
+            let options = SendOptions { delivery: Delivery::Reject, ..SendOptions::default() };
+            return self.send_with(message, options).await;
+        };
+        let words: Vec<&str> = message.parts.iter().filter_map(Part::as_text).collect();
+        let answer = serde_json::json!({ "request_id": ask, "words": words.join("\n") });
+        let part = Part::new(PartContent::Data(Json::from_value(&answer)));
+        self.send(Message { parts: vec![part], ..message }).await
+    }
+
+    async fn send_with(&self, message: Message, options: SendOptions) -> Result<Task> {
         let config = SendConfig {
             accepted_output_modes: OutputModes::default(),
             return_immediately: true,
             ..SendConfig::default()
         };
-        let command = SendMessage {
-            message,
-            config,
-            metadata: None,
-            options: SendOptions::default(),
-            may_claim: false,
-            trace: None,
-        };
+        let command = SendMessage { message, config, metadata: None, options, may_claim: false, trace: None };
         self.task(Command::Send(command)).await
     }
 

@@ -10,7 +10,7 @@ use crate::config::AlwaysScope;
 
 /// Reads the answer of a client that does not use the extension methods: a data part, or plain text.
 ///
-/// A data part names the ask by `request_id` and holds a `reply`, an `option` or `answers`. Text answers the one ask that is
+/// A data part names the ask by `request_id` and holds a `reply`, an `option`, `answers` or `words`. Text answers the one ask that is
 /// open.
 pub(crate) fn read(message: &Message, open: &[&Ask], scope: AlwaysScope) -> Result<(RequestId, Answer)> {
     for (index, part) in message.parts.iter().enumerate() {
@@ -20,7 +20,11 @@ pub(crate) fn read(message: &Message, open: &[&Ask], scope: AlwaysScope) -> Resu
                 Error::invalid(&field, "must hold request_id and reply (or answers)").caused_by(cause)
             })?;
             let ask = find(open, data.request_id.as_deref(), &field)?;
-            return Ok((ask.request_id.clone(), from_data(ask, data, scope, &field)?));
+            let answer = match &data.words {
+                Some(words) => from_words(ask, words.trim(), scope)?,
+                None => from_data(ask, data, scope, &field)?,
+            };
+            return Ok((ask.request_id.clone(), answer));
         }
     }
     let ask = find(open, None, "message.parts")?;
@@ -110,7 +114,8 @@ pub(crate) enum AnswerForm {
 pub(crate) fn form(message: &Message) -> Option<AnswerForm> {
     let named = |data: &Json| {
         let data: AnswerData = serde_json::from_str(data.get()).ok()?;
-        let answers = data.reply.is_some() || data.option.is_some() || data.answers.is_some();
+        let answers =
+            data.reply.is_some() || data.option.is_some() || data.answers.is_some() || data.words.is_some();
         RequestId::parse(&data.request_id?).ok().filter(|_| answers)
     };
     let mut data = message.parts.iter().filter_map(|part| match &part.content {
@@ -146,6 +151,8 @@ struct AnswerData {
     option: Option<String>,
     message: Option<String>,
     answers: Option<Vec<Vec<String>>>,
+    /// The answer as a text would give it.
+    words: Option<String>,
 }
 
 fn find<'a>(open: &[&'a Ask], request: Option<&str>, field: &str) -> Result<&'a Ask> {

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use longshore_peers::{CallHandle, ToolError};
+use longshore_peers::{AnswerRequest, CallHandle, ToolError, one_line};
 use serde_json::{Map, Value};
 
 use crate::catalog::ToolName;
-use crate::fence::one_line;
 
 /// For how long a call waits if the arguments do not say. The usual time limit of clients is 60 s.
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(45);
@@ -23,7 +22,7 @@ pub(crate) const MAX_ANSWER: usize = 64 * 1024;
 /// The longest name or URL of an agent, in bytes. A longer one is refused.
 pub(crate) const MAX_PEER: usize = 2048;
 
-/// The longest handle of a call, in bytes. A longer one is refused.
+/// The longest handle of a call and the longest id of an ask, in bytes. A longer one is refused.
 pub(crate) const MAX_HANDLE: usize = 256;
 
 /// A tool with its arguments.
@@ -32,7 +31,7 @@ pub(crate) enum ToolCall {
     Discover,
     Call { peer: String, message: String, wait: Duration },
     Continue { call: CallHandle, message: String, wait: Duration },
-    Answer { call: CallHandle, answer: String, wait: Duration },
+    Answer { call: CallHandle, request: AnswerRequest },
     Status { call: CallHandle, wait: Duration },
     Cancel { call: CallHandle },
 }
@@ -55,8 +54,11 @@ impl ToolCall {
             },
             ToolName::Answer => Self::Answer {
                 call: read.call()?,
-                answer: read.text("answer", MAX_ANSWER)?,
-                wait: read.wait()?,
+                request: AnswerRequest {
+                    ask: read.optional_text("ask", MAX_HANDLE)?,
+                    text: read.text("answer", MAX_ANSWER)?,
+                    wait: read.wait()?,
+                },
             },
             ToolName::Status => Self::Status { call: read.call()?, wait: read.wait()? },
             ToolName::Cancel => Self::Cancel { call: read.call()? },
@@ -90,6 +92,13 @@ impl Arguments<'_> {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(_) => Err(self.error(&format!("`{name}` must be a text"))),
             None => Err(self.error(&format!("`{name}` is missing"))),
+        }
+    }
+
+    fn optional_text(&self, name: &str, most: usize) -> Result<Option<String>, ToolError> {
+        match self.given.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(_) => self.text(name, most).map(Some),
         }
     }
 

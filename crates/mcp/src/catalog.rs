@@ -52,6 +52,10 @@ impl ToolName {
         let message = text(MAX_MESSAGE, "What to tell the agent. It sees nothing of this conversation.");
         let answer =
             text(MAX_ANSWER, "The answer to what the agent asks, such as one of the options that it offers.");
+        let ask = text(
+            MAX_HANDLE,
+            "The ask that you answer, as the result of the call names it: the answer reaches no other one.",
+        );
         let wait = json!({
             "type": "integer",
             "minimum": 0,
@@ -70,7 +74,12 @@ impl ToolName {
                 vec![("call", true, call), ("message", true, message), ("wait_seconds", false, wait)]
             }
             Self::Answer => {
-                vec![("call", true, call), ("answer", true, answer), ("wait_seconds", false, wait)]
+                vec![
+                    ("call", true, call),
+                    ("ask", false, ask),
+                    ("answer", true, answer),
+                    ("wait_seconds", false, wait),
+                ]
             }
             Self::Status => vec![("call", true, call), ("wait_seconds", false, wait)],
             Self::Cancel => vec![("call", true, call)],

@@ -10,17 +10,6 @@ pub(crate) fn fenced(author: &str, words: &str) -> String {
     )
 }
 
-/// A name in a line of the gateway: without characters that could begin a new line or hide something, and not long.
-pub(crate) fn one_line(name: &str) -> String {
-    const MOST: usize = 200;
-    let plain = |c: char| if c.is_control() || c == '`' { ' ' } else { c };
-    let mut short: String = name.chars().take(MOST).map(plain).collect();
-    if name.chars().nth(MOST).is_some() {
-        short.push('…');
-    }
-    short
-}
-
 /// The beginning of a text, with at most `most` bytes.
 pub(crate) fn bounded(text: &str, most: usize) -> &str {
     let mut end = most.min(text.len());

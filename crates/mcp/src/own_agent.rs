@@ -7,14 +7,13 @@ use longshore_edge::OwnAgent;
 use longshore_engine::port::BoxFuture;
 use longshore_model::{BlockKind, Error, Message, MessageId, Part, Principal, Role, Task, TaskId, TaskState};
 use longshore_peers::{
-    CallHandle, CallKey, CallReport, CallRequest, CallState, PeerSummary, Progress, ToolCaller, ToolError,
-    Tools,
+    AnswerRequest, CallHandle, CallKey, CallReport, CallRequest, CallState, PeerSummary, Progress,
+    ToolCaller, ToolError, Tools, one_line,
 };
 use rand::distr::{Alphanumeric, SampleString as _};
 use serde_json::Value;
 
 use crate::callers::{CALL_KEY, Callers, IncomingCall};
-use crate::fence::one_line;
 
 /// Takes every call as one of a single principal.
 #[derive(Debug)]
@@ -96,7 +95,10 @@ impl OwnAgentTools {
         let reason = || if said.is_empty() { "The agent gave no reason.".to_owned() } else { said.clone() };
         let state = match task.status.state {
             TaskState::Submitted | TaskState::Working => CallState::Working,
-            TaskState::InputRequired | TaskState::AuthRequired => CallState::Asks { question: reason() },
+            TaskState::InputRequired | TaskState::AuthRequired => CallState::Asks {
+                asks: task.open_asks.iter().map(|ask| ask.request_id.to_string()).collect(),
+                question: reason(),
+            },
             TaskState::Completed => CallState::Completed,
             TaskState::Failed | TaskState::Rejected => CallState::Failed { reason: reason() },
             TaskState::Canceled => CallState::Canceled,
@@ -150,23 +152,28 @@ impl Tools for OwnAgentTools {
     fn answer<'a>(
         &'a self,
         _: &'a ToolCaller,
+        key: &'a CallKey,
         call: &'a CallHandle,
-        answer: &'a str,
-        wait: Duration,
+        request: AnswerRequest,
         progress: Progress,
     ) -> BoxFuture<'a, Result<CallReport, ToolError>> {
         Box::pin(async move {
-            let task = self.agent.get(&id(call)?).await.map_err(refused)?;
-            if !task.status.state.is_interrupted() {
-                let state = task.status.state;
-                return Err(ToolError(format!(
-                    "The call asks nothing: it is {state}. a2a_continue sends a message."
-                )));
+            let AnswerRequest { ask, text, wait } = request;
+            let task = id(call)?;
+            // The id of the message is the key: if the same answer is sent again, the gateway knows which ask it was for.
+            let message = Message { task_id: Some(task.clone()), ..message(&key.0, &text)? };
+            match self.agent.answer(message, ask.as_deref()).await {
+                Ok(task) => self.wait(task, wait, &progress).await,
+                Err(error) => {
+                    let now = self.agent.get(&task).await.map_err(refused)?.status.state;
+                    if now.is_interrupted() {
+                        return Err(refused(error));
+                    }
+                    Err(ToolError(format!(
+                        "The call asks nothing: it is {now}. a2a_continue sends a message."
+                    )))
+                }
             }
-            let message = message(&new_key(), answer)?;
-            let answered = Message { task_id: Some(task.id), context_id: Some(task.context_id), ..message };
-            let task = self.agent.send(answered).await.map_err(refused)?;
-            self.wait(task, wait, &progress).await
         })
     }
 

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use longshore_peers::one_line;
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RoleServer};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
-use crate::fence::{bounded, one_line};
+use crate::fence::bounded;
 
 /// How many lines may wait for the client. Further ones are dropped.
 pub(crate) const WAITING_LINES: usize = 32;

@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use longshore_model::{Artifact, Part, PartContent};
-use longshore_peers::{CallReport, CallState, PeerSummary, ToolError};
+use longshore_peers::{CallReport, CallState, PeerSummary, ToolError, one_line};
 use rmcp::model::{CallToolResult, ContentBlock, Resource, ResourceContents};
 use serde_json::{Value, json};
 
-use crate::fence::{bounded, fenced, one_line};
+use crate::fence::{bounded, fenced};
 
 /// The longest text of an agent in a result, in bytes. The rest is left out, and the result says so.
 const MAX_TEXT: usize = 256 * 1024;
@@ -96,7 +96,11 @@ pub(crate) fn report(report: &CallReport) -> CallToolResult {
         "artifacts": resources.names,
     });
     match &report.state {
-        CallState::Asks { question } => structured["question"] = json!(bounded(question, MAX_TEXT)),
+        CallState::Asks { asks, question } => {
+            structured["asks"] = json!(asks);
+            structured["question"] = json!(bounded(question, MAX_TEXT));
+        }
+        CallState::AsksUser { question } => structured["question"] = json!(bounded(question, MAX_TEXT)),
         CallState::Failed { reason } | CallState::Unknown { reason } => {
             structured["reason"] = json!(bounded(reason, MAX_TEXT));
         }
@@ -117,11 +121,23 @@ fn state<'a>(state: &'a CallState, agent: &str, call: &str) -> (&'static str, St
             ),
             None,
         ),
-        CallState::Asks { question } => (
-            "asks",
-            format!(
-                "Agent `{agent}` asks something and waits. Answer with a2a_answer and the call `{call}`, or end the call with \
+        CallState::Asks { asks, question } => {
+            let asks: Vec<String> = asks.iter().map(|ask| format!("`{}`", one_line(ask))).collect();
+            let which = match asks.as_slice() {
+                [] => String::new(),
+                [one] => format!(" and the ask {one}"),
+                several => format!(" and one of the asks {}", several.join(", ")),
+            };
+            let head = format!(
+                "Agent `{agent}` asks something and waits. Answer with a2a_answer, the call `{call}`{which}, or end the call with \
                  a2a_cancel."
+            );
+            ("asks", head, Some(bounded(question, MAX_TEXT)))
+        }
+        CallState::AsksUser { question } => (
+            "asks_user",
+            format!(
+                "Agent `{agent}` asks something in the call `{call}`. The user of the task is asked, and not you. Wait with a2a_status."
             ),
             Some(bounded(question, MAX_TEXT)),
         ),
@@ -275,9 +291,15 @@ mod tests {
         let cases = [
             (CallState::Working, "working", "Wait for it with a2a_status", false),
             (
-                CallState::Asks { question: "Delete it?".to_owned() },
+                CallState::Asks { asks: vec!["q1".to_owned()], question: "Delete it?".to_owned() },
                 "asks",
-                "Answer with a2a_answer and the call `c1`",
+                "Answer with a2a_answer, the call `c1` and the ask `q1`",
+                false,
+            ),
+            (
+                CallState::AsksUser { question: "Delete it?".to_owned() },
+                "asks_user",
+                "The user of the task is asked, and not you. Wait with a2a_status.",
                 false,
             ),
             (CallState::Completed, "completed", "a2a_continue goes on", false),
@@ -292,7 +314,8 @@ mod tests {
             assert!(text_of(&result).contains(words), "{}", text_of(&result));
             assert_eq!(result.is_error, Some(is_error), "{name}");
         }
-        let asks = report(&call(CallState::Asks { question: "Delete it?".to_owned() }, "", vec![]));
+        let asks = CallState::Asks { asks: Vec::new(), question: "Delete it?".to_owned() };
+        let asks = report(&call(asks, "", vec![]));
         assert_eq!(asks.structured_content.unwrap()["question"], "Delete it?");
     }
 

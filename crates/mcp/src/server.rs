@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore_peers::{CallKey, CallRequest, ToolCaller, ToolError, Tools};
+use longshore_peers::{CallKey, CallRequest, ToolCaller, ToolError, Tools, one_line};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, Implementation, ListToolsResult,
     PaginatedRequestParams, ServerCapabilities, ServerConfig,
@@ -14,7 +14,6 @@ use tokio::sync::{Semaphore, mpsc};
 use crate::arguments::ToolCall;
 use crate::callers::{Callers, IncomingCall};
 use crate::catalog::{INSTRUCTIONS, ToolName};
-use crate::fence::one_line;
 use crate::{progress, results};
 
 /// How many tool calls a client may wait for at once. A further one is refused.
@@ -67,9 +66,7 @@ impl Server {
                 let request = CallRequest { peer: String::new(), text: message, continues: Some(call), wait };
                 tools.call(caller, key, request, progress).await?
             }
-            ToolCall::Answer { call, answer, wait } => {
-                tools.answer(caller, &call, &answer, wait, progress).await?
-            }
+            ToolCall::Answer { call, request } => tools.answer(caller, key, &call, request, progress).await?,
             ToolCall::Status { call, wait } => tools.status(caller, &call, wait, progress).await?,
             ToolCall::Cancel { call } => tools.cancel(caller, &call).await?,
         };

@@ -32,7 +32,7 @@ async fn a_client_lists_the_tools_with_their_schemas() {
             "a2a_discover() needs []",
             r#"a2a_call(agent, message, wait_seconds) needs ["agent","message"]"#,
             r#"a2a_continue(call, message, wait_seconds) needs ["call","message"]"#,
-            r#"a2a_answer(call, answer, wait_seconds) needs ["call","answer"]"#,
+            r#"a2a_answer(call, ask, answer, wait_seconds) needs ["call","answer"]"#,
             r#"a2a_status(call, wait_seconds) needs ["call"]"#,
             r#"a2a_cancel(call) needs ["call"]"#,
         ]
@@ -51,7 +51,12 @@ async fn each_tool_reaches_the_calls_with_its_arguments() {
             json!({"call": "c1", "message": "more", "wait_seconds": 5}),
             "call key-a2a_continue  more 5s continues c1",
         ),
-        ("a2a_answer", json!({"call": "c1", "answer": "yes"}), "answer c1 yes 45s"),
+        ("a2a_answer", json!({"call": "c1", "answer": "yes"}), "answer key-a2a_answer c1 None yes 45s"),
+        (
+            "a2a_answer",
+            json!({"call": "c1", "ask": "q1", "answer": "yes"}),
+            "answer key-a2a_answer c1 Some(\"q1\") yes 45s",
+        ),
         ("a2a_status", json!({"call": "c1", "wait_seconds": 0}), "status c1 0ns"),
         ("a2a_cancel", json!({"call": "c1"}), "cancel c1"),
     ];

@@ -100,7 +100,7 @@ impl CallingAgent {
             Error::new(ErrorKind::InterruptNotFound, "The agent that asked no longer waits for an answer.")
         };
         let Some(call) = self.calls.0.live().get(call).cloned() else { return Err(not_open()) };
-        call.answer(Some(ask.request_id.clone()), answer.clone(), false).await.map_err(|error| match error {
+        call.answer(Some(ask.request_id.clone()), answer.clone(), None).await.map_err(|error| match error {
             AnswerError::NotOpen => not_open(),
             AnswerError::Refused { reason, may_retry } => {
                 let text = format!("The agent {} did not take the answer: {reason}", call.place.name());

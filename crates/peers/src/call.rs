@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::place::Place;
 use crate::record::Record;
+use crate::tools::CallKey;
 
 /// Answers that may wait for the task of a call. One more is refused.
 const MAX_ANSWERS: usize = 4;
@@ -32,7 +33,8 @@ pub(crate) struct GivenAnswer {
     /// `None`: whatever the peer asks now.
     pub(crate) ask: Option<RequestId>,
     pub(crate) answer: Answer,
-    pub(crate) is_from_model: bool,
+    /// That of the model's tool call. `None`: a user answers.
+    pub(crate) key: Option<CallKey>,
     /// Gets whether the peer has accepted the answer.
     pub(crate) done: oneshot::Sender<Result<(), AnswerError>>,
 }
@@ -96,10 +98,10 @@ impl Call {
         &self,
         ask: Option<RequestId>,
         answer: Answer,
-        is_from_model: bool,
+        key: Option<CallKey>,
     ) -> Result<(), AnswerError> {
         let (done, settled) = oneshot::channel();
-        let given = GivenAnswer { ask, answer, is_from_model, done };
+        let given = GivenAnswer { ask, answer, key, done };
         self.answers.try_send(given).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => AnswerError::Refused {
                 reason: "Several answers are on their way already.".to_owned(),

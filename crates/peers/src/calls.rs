@@ -18,10 +18,12 @@ use crate::config::{Peer, PeersConfig};
 use crate::context::Context;
 use crate::drive;
 use crate::hops::Identity;
+use crate::line::quoted;
 use crate::place::{Place, words};
 use crate::record::{Body, End, Ending, Record, call_id};
 use crate::tools::{
-    CallHandle, CallKey, CallReport, CallRequest, PeerSummary, Progress, ToolCaller, ToolError, Tools,
+    AnswerRequest, CallHandle, CallKey, CallReport, CallRequest, CallState, PeerSummary, Progress,
+    ToolCaller, ToolError, Tools,
 };
 use crate::turns::{Full, RunningTurn};
 
@@ -225,6 +227,7 @@ impl PeerCalls {
                 remote_task: None,
                 asks: 0,
                 ask: None,
+                answers: Vec::new(),
                 usage: None,
                 end: None,
             },
@@ -292,11 +295,11 @@ impl PeerCalls {
                 // A full queue drops the line.
                 let _ = progress.try_send(now.line.1.clone());
             }
-            let body = &now.record.body;
-            let asks_model =
-                body.ask.as_ref().is_some_and(|ask| !ask.is_permission && call.place.model_answers());
-            if body.end.is_some() || asks_model {
-                return report_of(&now.record, asks_model);
+            let model_answers = call.place.model_answers();
+            let waits_for_peer_or_user =
+                matches!(now.record.state(model_answers), CallState::Working | CallState::AsksUser { .. });
+            if !waits_for_peer_or_user {
+                return report_of(&now.record, model_answers);
             }
             let changed = async {
                 tokio::select! {
@@ -305,7 +308,7 @@ impl PeerCalls {
                 }
             };
             if !timeout_at(until, changed).await.unwrap_or(false) {
-                return report_of(&call.record(), false);
+                return report_of(&call.record(), model_answers);
             }
         }
     }
@@ -318,12 +321,26 @@ pub(crate) enum Known {
 }
 
 impl Known {
+    fn report(&self) -> CallReport {
+        match self {
+            Self::Live(call) => report_of(&call.record(), call.place.model_answers()),
+            Self::Ended(record) => report_of(record, false),
+        }
+    }
+
     pub(crate) fn record(&self) -> Arc<Record> {
         match self {
             Self::Live(call) => call.record(),
             Self::Ended(record) => Arc::clone(record),
         }
     }
+}
+
+fn check_key(key: &CallKey) -> Result<(), ToolError> {
+    if key.0.is_empty() || key.0.len() > MAX_KEY {
+        return Err(ToolError(format!("The key of the call must have 1 to {MAX_KEY} bytes.")));
+    }
+    Ok(())
 }
 
 /// The peer's context of an earlier call, or why it cannot be continued.
@@ -341,18 +358,12 @@ fn continued(earlier: &Record, place: &Place) -> Result<String, String> {
     })
 }
 
-fn report_of(record: &Record, asks_model: bool) -> CallReport {
-    let mut state = record.state();
-    if let (crate::CallState::Asks { question }, false) = (&mut state, asks_model) {
-        *question = format!(
-            "(The user of the task is asked, and not you. Wait for the answer with a2a_status.) {question}"
-        );
-    }
+fn report_of(record: &Record, model_answers: bool) -> CallReport {
     let end = record.body.end.as_ref();
     CallReport {
         handle: CallHandle(record.id.clone()),
         peer: record.body.peer.clone(),
-        state,
+        state: record.state(model_answers),
         text: end.map(|end| end.text.clone()).unwrap_or_default(),
         artifacts: end.map(|end| end.artifacts.clone()).unwrap_or_default(),
     }
@@ -392,9 +403,7 @@ impl Tools for PeerCalls {
     ) -> BoxFuture<'a, Result<CallReport, ToolError>> {
         Box::pin(async move {
             let using = self.using(caller).await?;
-            if key.0.is_empty() || key.0.len() > MAX_KEY {
-                return Err(ToolError(format!("The key of the call must have 1 to {MAX_KEY} bytes.")));
-            }
+            check_key(key)?;
             let known = self.begin(&using, key, &request).await?;
             Ok(self.report(known, request.wait, &progress).await)
         })
@@ -417,14 +426,20 @@ impl Tools for PeerCalls {
     fn answer<'a>(
         &'a self,
         caller: &'a ToolCaller,
+        key: &'a CallKey,
         call: &'a CallHandle,
-        answer: &'a str,
-        wait: Duration,
+        request: AnswerRequest,
         progress: Progress,
     ) -> BoxFuture<'a, Result<CallReport, ToolError>> {
         Box::pin(async move {
+            let AnswerRequest { ask: named, text: answer, wait } = request;
             let using = self.using(caller).await?;
+            check_key(key)?;
             let known = self.known(&using, call).await?;
+            // The same answer again, because its result was lost.
+            if known.record().was_answered_with(key) {
+                return Ok(self.report(known, wait, &progress).await);
+            }
             let refuse = |reason: &str| self.refuse(&using, &call.0, reason.to_owned());
             let Known::Live(live) = &known else {
                 return Err(refuse("The call is over, so it asks nothing."));
@@ -433,6 +448,11 @@ impl Tools for PeerCalls {
             let Some(ask) = record.body.ask.as_ref().filter(|_| record.body.end.is_none()) else {
                 return Err(refuse("The agent asks nothing now. See what it does with a2a_status."));
             };
+            if named.is_some_and(|named| named != ask.id.as_str()) {
+                return Err(refuse(
+                    "The agent does not wait for an answer to this ask any more. See with a2a_status what it asks now.",
+                ));
+            }
             if ask.is_permission || !live.place.model_answers() {
                 return Err(refuse(
                     "Only the user of the task may answer this, and has been asked. Wait for the answer with a2a_status.",
@@ -441,17 +461,18 @@ impl Tools for PeerCalls {
             if answer.trim().is_empty() || answer.len() > MAX_TEXT {
                 return Err(refuse("The answer must not be empty or very long."));
             }
-            let text = Answer::Question { answers: vec![vec![answer.to_owned()]] };
-            let is_rejection = PermissionReply::parse(answer) == Some(PermissionReply::Reject);
+            let text = Answer::Question { answers: vec![vec![answer.clone()]] };
+            let is_rejection = PermissionReply::parse(&answer) == Some(PermissionReply::Reject);
             let given = if is_rejection { Answer::RejectQuestion } else { text };
-            live.answer(Some(ask.id.clone()), given, true).await.map_err(|error| match error {
-                AnswerError::NotOpen => {
-                    ToolError("The question was answered or withdrawn meanwhile.".to_owned())
+            match live.answer(Some(ask.id.clone()), given, Some(key.clone())).await {
+                Err(AnswerError::NotOpen) if !live.record().was_answered_with(key) => {
+                    return Err(ToolError("The question was answered or withdrawn meanwhile.".to_owned()));
                 }
-                AnswerError::Refused { reason, .. } => {
-                    ToolError(format!("The agent did not take the answer: {reason}"))
+                Err(AnswerError::Refused { reason, .. }) => {
+                    return Err(ToolError(format!("The agent did not take the answer: {}", quoted(&reason))));
                 }
-            })?;
+                Ok(()) | Err(AnswerError::NotOpen) => {}
+            }
             Ok(self.report(known, wait, &progress).await)
         })
     }
@@ -473,7 +494,7 @@ impl Tools for PeerCalls {
                 let over = view.wait_for(|view| view.record.body.end.is_some());
                 let _ = tokio::time::timeout(CANCEL_WAIT, over).await;
             }
-            Ok(report_of(&known.record(), false))
+            Ok(known.report())
         })
     }
 }

@@ -541,13 +541,17 @@ impl<'a> Driver<'a> {
 
     /// Sends an answer to the peer. Returns whether the peer accepted it.
     async fn answer(&mut self, stream: &mut TaskStream, given: GivenAnswer) -> bool {
-        let GivenAnswer { ask, answer, is_from_model, done } = given;
+        let GivenAnswer { ask, answer, key, done } = given;
         let record = self.record();
         let open = record.body.ask.clone().filter(|open| ask.as_ref().is_none_or(|ask| *ask == open.id));
-        let Some(open) = open.filter(|open| !(is_from_model && open.is_permission)) else {
+        let Some(open) = open.filter(|open| !(key.is_some() && open.is_permission)) else {
             let _ = done.send(Err(AnswerError::NotOpen));
             return false;
         };
+        if let Some(key) = &key {
+            self.call.change(|record| record.note_answer(key, &open.id));
+            self.ctx.store(&self.record()).await;
+        }
         let parts = ask::parts(&open, &answer);
         let mut message =
             Outgoing::new(format!("{}-answer-{}", record.message_id(), record.body.asks), parts);
@@ -559,7 +563,7 @@ impl<'a> Driver<'a> {
                 self.answered = Some(open.identity);
                 self.call.change(|record| record.body.ask = None);
                 self.ctx.store(&self.record()).await;
-                if is_from_model {
+                if key.is_some() {
                     self.call.report(closed(open.id, Resolution::Elsewhere)).await;
                 }
                 let _ = done.send(Ok(()));

@@ -14,6 +14,7 @@ mod config;
 mod context;
 mod drive;
 mod hops;
+mod line;
 mod place;
 mod record;
 mod remote;
@@ -25,7 +26,8 @@ pub use agent::CallingAgent;
 pub use calls::{PeerCalls, PeerParts};
 pub use config::{CLIENT_LIMITS, CallLimits, Peer, PeersConfig, UrlRules};
 pub use hops::{HopRules, Identity};
+pub use line::one_line;
 pub use tools::{
-    CallHandle, CallKey, CallReport, CallRequest, CallState, PeerSummary, Progress, ToolCaller, ToolError,
-    Tools,
+    AnswerRequest, CallHandle, CallKey, CallReport, CallRequest, CallState, PeerSummary, Progress,
+    ToolCaller, ToolError, Tools,
 };

@@ -49,6 +49,9 @@ pub(crate) struct Body {
     pub(crate) asks: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ask: Option<OpenAsk>,
+    /// The newest answers of the model, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) answers: Vec<ModelAnswer>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Usage>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,6 +75,17 @@ pub(crate) struct OpenAsk {
     /// As the calling task shows it: shown again if the gateway ended before it was.
     pub(crate) shown: Box<Ask>,
 }
+
+/// An answer that the model gave. It is stored before the peer has it: the gateway may die in between, and the same answer again must
+/// not answer another ask.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(crate) struct ModelAnswer {
+    pub(crate) key: String,
+    pub(crate) ask: RequestId,
+}
+
+/// How many answers of the model are remembered.
+const MAX_MODEL_ANSWERS: usize = 32;
 
 /// How a call ended, and what the model gets.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -128,7 +142,24 @@ impl Record {
         format!("longshore-{}", self.id)
     }
 
-    pub(crate) fn state(&self) -> CallState {
+    /// Keeps the key of an answer of the model.
+    pub(crate) fn note_answer(&mut self, key: &CallKey, ask: &RequestId) {
+        let answers = &mut self.body.answers;
+        if answers.len() >= MAX_MODEL_ANSWERS {
+            answers.remove(0);
+        }
+        answers.push(ModelAnswer { key: key.0.clone(), ask: ask.clone() });
+    }
+
+    /// Whether an answer with this key was for an ask that is closed by now.
+    pub(crate) fn was_answered_with(&self, key: &CallKey) -> bool {
+        let answered = self.body.answers.iter().rfind(|answer| answer.key == key.0);
+        let open = self.body.ask.as_ref().filter(|_| self.body.end.is_none());
+        answered.is_some_and(|answered| open.is_none_or(|open| open.id != answered.ask))
+    }
+
+    /// `model_answers`: whether the model may answer questions of the peer.
+    pub(crate) fn state(&self, model_answers: bool) -> CallState {
         match (&self.body.end, &self.body.ask) {
             (Some(End { how, reason, .. }), _) => {
                 let reason = reason.clone();
@@ -139,7 +170,10 @@ impl Record {
                     Ending::Unknown => CallState::Unknown { reason },
                 }
             }
-            (None, Some(ask)) => CallState::Asks { question: ask.question.clone() },
+            (None, Some(ask)) if model_answers && !ask.is_permission => {
+                CallState::Asks { asks: vec![ask.id.to_string()], question: ask.question.clone() }
+            }
+            (None, Some(ask)) => CallState::AsksUser { question: ask.question.clone() },
             (None, None) => CallState::Working,
         }
     }

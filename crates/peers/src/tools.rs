@@ -31,13 +31,14 @@ pub trait Tools: Send + Sync + Debug {
         progress: Progress,
     ) -> BoxFuture<'a, Result<CallReport, ToolError>>;
 
-    /// Answers the ask that a peer waits for, then waits like [`Tools::call`].
+    /// Answers the ask that a peer waits for, then waits like [`Tools::call`]. An answer with the key of an earlier answer answers
+    /// nothing else: it waits for that call.
     fn answer<'a>(
         &'a self,
         caller: &'a ToolCaller,
+        key: &'a CallKey,
         call: &'a CallHandle,
-        answer: &'a str,
-        wait: std::time::Duration,
+        request: AnswerRequest,
         progress: Progress,
     ) -> BoxFuture<'a, Result<CallReport, ToolError>>;
 
@@ -76,6 +77,15 @@ pub struct CallRequest {
     pub wait: std::time::Duration,
 }
 
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AnswerRequest {
+    /// The ask that the text answers. `None`: the only one that is open.
+    pub ask: Option<String>,
+    pub text: String,
+    /// How long to wait before the call is reported as still working.
+    pub wait: std::time::Duration,
+}
+
 /// An agent that can be called, in short.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PeerSummary {
@@ -102,8 +112,14 @@ pub struct CallReport {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallState {
     Working,
-    /// The peer waits for an answer to this question.
+    /// The peer waits until the caller answers this question.
     Asks {
+        /// The ids of the asks that are open.
+        asks: Vec<String>,
+        question: String,
+    },
+    /// The peer waits until the user of the calling task answers this question. The caller may not.
+    AsksUser {
         question: String,
     },
     Completed,

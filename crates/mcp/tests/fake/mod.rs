@@ -8,8 +8,8 @@ use longshore_engine::port::BoxFuture;
 use longshore_mcp::{Callers, IncomingCall};
 use longshore_model::{Principal, SessionId};
 use longshore_peers::{
-    CallHandle, CallKey, CallReport, CallRequest, CallState, PeerSummary, Progress, ToolCaller, ToolError,
-    Tools,
+    AnswerRequest, CallHandle, CallKey, CallReport, CallRequest, CallState, PeerSummary, Progress,
+    ToolCaller, ToolError, Tools,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, ReadHalf, WriteHalf};
@@ -131,12 +131,12 @@ impl Tools for FakeTools {
     fn answer<'a>(
         &'a self,
         _: &'a ToolCaller,
+        key: &'a CallKey,
         call: &'a CallHandle,
-        answer: &'a str,
-        wait: Duration,
+        AnswerRequest { ask, text, wait }: AnswerRequest,
         _: Progress,
     ) -> BoxFuture<'a, Result<CallReport, ToolError>> {
-        self.note(format!("answer {} {answer} {wait:?}", call.0));
+        self.note(format!("answer {} {} {ask:?} {text} {wait:?}", key.0, call.0));
         Box::pin(async { Ok(self.report()) })
     }
 

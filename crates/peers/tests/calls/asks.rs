@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use longshore_model::{AskKind, Message, MessageId, Part, Role, TaskState};
-use longshore_peers::{CallHandle, CallKey, CallRequest, CallState, Tools as _};
+use longshore_peers::{AnswerRequest, CallHandle, CallKey, CallRequest, CallState, Tools as _};
 use longshore_testkit::scripted_agent::StartedTurn;
 use longshore_testkit::stub_agent::{Reply, Request};
 use serde_json::{Value, json};
 
 use crate::fixture::{
     Gateway, LONG, alice, answer, caller, config, message, peer, progress, remote, requests, start, status,
-    stream, stub,
+    stream, stub, words,
 };
 
 /// A peer that asks this, and completes after the answer.
@@ -41,11 +41,9 @@ async fn a_permission_of_a_peer_is_asked_on_the_calling_task_and_only_its_user_a
     let report = a.call_for(&turn, "k", "Do it.", Duration::ZERO).await.unwrap();
     let task = a.reaches(&sent.task, TaskState::InputRequired).await;
     assert_eq!(task.open_asks[0].kind, AskKind::Permission);
-    let refusal = a
-        .calls
-        .answer(&caller(&turn), &report.handle, "once", Duration::ZERO, progress().0)
-        .await
-        .unwrap_err();
+    let now = a.calls.status(&caller(&turn), &report.handle, Duration::ZERO, progress().0).await.unwrap();
+    assert_eq!(now.state, CallState::AsksUser { question: "May I?".to_owned() });
+    let refusal = a.answer(&turn, "k-answer", &report.handle, words("once")).await.unwrap_err();
     assert!(refusal.0.contains("Only the user"), "{refusal:?}");
     answer_on_task(&a, &sent.task, "answer", "once").await;
     let report = a.calls.status(&caller(&turn), &report.handle, LONG, progress().0).await.unwrap();
@@ -65,15 +63,47 @@ async fn a_question_of_a_peer_may_be_answered_by_the_model() {
     let mut a = start(config(vec![peer(&b)]));
     let (sent, turn) = a.turn().await;
     let report = a.call(&turn, "k", "Do it.").await.unwrap();
-    assert_eq!(report.state, CallState::Asks { question: "May I?".to_owned() });
-    a.reaches(&sent.task, TaskState::InputRequired).await;
-    let answered = a.calls.answer(&caller(&turn), &report.handle, "Yes.", LONG, progress().0).await.unwrap();
+    let task = a.reaches(&sent.task, TaskState::InputRequired).await;
+    let asks = vec![task.open_asks[0].request_id.to_string()];
+    assert_eq!(report.state, CallState::Asks { asks, question: "May I?".to_owned() });
+    let answered = a.answer(&turn, "k-answer", &report.handle, words("Yes.")).await.unwrap();
     assert_eq!(answered.state, CallState::Completed);
     let sends = requests(&b, "SendStreamingMessage");
     assert_eq!(sends[1].body["params"]["message"]["parts"][0]["text"], "Yes.");
     turn.complete().await;
     let task = a.reaches(&sent.task, TaskState::Completed).await;
     assert!(task.open_asks.is_empty());
+}
+
+#[tokio::test]
+async fn an_answer_that_is_sent_again_or_names_a_closed_ask_does_not_answer_the_next_ask() {
+    let b = stub(|_, count| match count {
+        0..2 => stream(&[
+            json!({"task": remote("WORKING", "")}),
+            status("INPUT_REQUIRED", &format!("Question {count}?"), &json!({})),
+        ]),
+        _ => answer("Thanks."),
+    });
+    let mut a = start(config(vec![peer(&b)]));
+    let (_, turn) = a.turn().await;
+    let first = a.call(&turn, "k", "Do it.").await.unwrap();
+    let CallState::Asks { asks, .. } = &first.state else { panic!("{first:?}") };
+    let of_first = AnswerRequest { ask: asks.first().cloned(), ..words("Yes.") };
+    let second = a.answer(&turn, "k-1", &first.handle, of_first.clone()).await.unwrap();
+    assert!(
+        matches!(&second.state, CallState::Asks { question, .. } if question == "Question 1?"),
+        "{second:?}"
+    );
+    for answer in [words("Yes."), of_first.clone()] {
+        assert_eq!(a.answer(&turn, "k-1", &first.handle, answer).await.unwrap(), second);
+    }
+    let refusal = a.answer(&turn, "k-2", &first.handle, of_first).await.unwrap_err();
+    assert!(refusal.0.contains("does not wait for an answer to this ask"), "{refusal:?}");
+    assert_eq!(requests(&b, "SendStreamingMessage").len(), 2);
+    let third = a.answer(&turn, "k-3", &first.handle, words("Yes.")).await.unwrap();
+    assert_eq!(third.state, CallState::Completed);
+    // Also after the end of the call.
+    assert_eq!(a.answer(&turn, "k-3", &first.handle, words("Yes.")).await.unwrap(), third);
 }
 
 #[tokio::test]
@@ -104,9 +134,9 @@ async fn a_peer_that_asks_for_ever_is_canceled() {
     let mut a = start(config(vec![b_peer]));
     let (_, turn) = a.turn().await;
     let mut report = a.call(&turn, "k", "Do it.").await.unwrap();
-    for _ in 0..2 {
+    for number in 0..2 {
         assert!(matches!(report.state, CallState::Asks { .. }), "{report:?}");
-        report = a.calls.answer(&caller(&turn), &report.handle, "Yes.", LONG, progress().0).await.unwrap();
+        report = a.answer(&turn, &format!("k-{number}"), &report.handle, words("Yes.")).await.unwrap();
     }
     let CallState::Failed { reason } = report.state else { panic!("{report:?}") };
     assert!(reason.contains("more often than the 2 times"), "{reason}");
@@ -168,7 +198,7 @@ async fn a_permission_stays_one_when_the_peer_reports_something_else_meanwhile()
     let (sent, turn) = a.turn().await;
     let handle = call_until_last(&a, &turn).await;
     peer_asks(&a, &sent.task, "per_9").await;
-    let once = a.calls.answer(&caller(&turn), &handle, "once", Duration::ZERO, progress().0).await;
+    let once = a.answer(&turn, "k-answer", &handle, words("once")).await;
     assert!(once.unwrap_err().0.contains("Only the user"));
     assert_eq!((requests(&b, "GetTask").len(), requests(&b, "SendStreamingMessage").len()), (0, 1));
 }

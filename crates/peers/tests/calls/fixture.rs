@@ -13,8 +13,8 @@ use longshore_model::{
     SendMessage, SendOptions, Seq, Task, TaskId, TaskState, TraceContext,
 };
 use longshore_peers::{
-    CallKey, CallLimits, CallReport, CallRequest, CallingAgent, HopRules, Identity, Peer, PeerCalls,
-    PeerParts, PeersConfig, ToolCaller, ToolError, Tools as _,
+    AnswerRequest, CallHandle, CallKey, CallLimits, CallReport, CallRequest, CallingAgent, HopRules,
+    Identity, Peer, PeerCalls, PeerParts, PeersConfig, ToolCaller, ToolError, Tools as _,
 };
 use longshore_store::MemoryStore;
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
@@ -94,6 +94,11 @@ pub(crate) fn identity() -> Identity {
     Identity::new("gateway-a", vec![7; 32])
 }
 
+/// An answer to whatever is asked.
+pub(crate) fn words(text: &str) -> AnswerRequest {
+    AnswerRequest { ask: None, text: text.to_owned(), wait: LONG }
+}
+
 pub(crate) fn alice() -> Principal {
     Principal::new("alice")
 }
@@ -130,6 +135,18 @@ impl Gateway {
     pub(crate) async fn stop(self) -> Arc<MemoryStore> {
         self.tasks.stop().await;
         self.store
+    }
+
+    /// Answers for the model of the turn.
+    pub(crate) async fn answer(
+        &self,
+        turn: &StartedTurn,
+        key: &str,
+        call: &CallHandle,
+        request: AnswerRequest,
+    ) -> Result<CallReport, ToolError> {
+        let key = CallKey(key.to_owned());
+        self.calls.answer(&caller(turn), &key, call, request, progress().0).await
     }
 
     /// A call of the turn. It waits for its end.
