@@ -75,13 +75,15 @@ struct Inner {
     retry_after: Option<Duration>,
     code: Option<i64>,
     reason: Option<String>,
+    is_throttled: bool,
 }
 
 impl Error {
     /// `message`: what failed, for which agent, and what to do.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let (retry_after, code, reason) = (None, None, None);
-        Self(Box::new(Inner { kind, message: message.into(), retry_after, code, reason }))
+        let (message, is_throttled) = (message.into(), false);
+        Self(Box::new(Inner { kind, message, retry_after, code, reason, is_throttled }))
     }
 
     pub(crate) fn invalid_response(message: impl Into<String>) -> Self {
@@ -101,6 +103,13 @@ impl Error {
         self
     }
 
+    /// Too many requests: whoever says so did not pass the request on.
+    #[must_use]
+    pub(crate) fn throttled(mut self, is_throttled: bool) -> Self {
+        self.0.is_throttled = is_throttled;
+        self
+    }
+
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -116,6 +125,18 @@ impl Error {
                 Retry::Later(self.0.retry_after)
             }
             _ => Retry::Never,
+        }
+    }
+
+    /// Whether the agent may have received the request, although it did not answer. A server between, such as a proxy, may give up
+    /// on an agent that goes on.
+    pub fn may_have_arrived(&self) -> bool {
+        match self.0.kind {
+            ErrorKind::Lost | ErrorKind::Timeout => true,
+            ErrorKind::Unavailable => {
+                self.0.code.is_none() && self.0.reason.is_none() && !self.0.is_throttled
+            }
+            _ => false,
         }
     }
 

@@ -163,6 +163,7 @@ pub(crate) async fn json(response: Response, limit: usize, timeout: Duration) ->
             let what = if is_html { ", a web page" } else { "" };
             Error::new(kind, format!("{} answered with HTTP status {status}{what}.", shown(&url)))
                 .after(retry_after.map(Duration::from_secs))
+                .throttled(status.as_u16() == refusal::TOO_MANY_REQUESTS)
         }));
     }
     json.ok_or_else(|| {

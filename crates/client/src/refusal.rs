@@ -12,6 +12,8 @@ use crate::plain::is_plain;
 /// The longest text of an agent's error that is kept, in characters.
 const MAX_MESSAGE: usize = 1000;
 
+pub(crate) const TOO_MANY_REQUESTS: u16 = 429;
+
 /// Reads the `error` of a JSON-RPC response.
 pub(crate) fn of_jsonrpc(error: &Value) -> Error {
     let code = error["code"].as_i64();
@@ -30,7 +32,7 @@ pub(crate) fn of_grpc(
     retry_after: Option<Duration>,
 ) -> Error {
     let kind = reason.as_deref().and_then(kind_of_reason).unwrap_or_else(|| kind_of_grpc(code));
-    Error::new(kind, said(message)).with_code(None, reason).after(retry_after)
+    Error::new(kind, said(message)).with_code(None, reason).after(retry_after).throttled(code == 8)
 }
 
 /// By the numbers of gRPC.
@@ -63,7 +65,8 @@ pub(crate) fn of_body(status: u16, body: &Value) -> Option<Error> {
     let kind = reason.as_deref().and_then(kind_of_reason).or(code.and_then(kind_of_code));
     let retry_after = retry_after(&error["details"]).or_else(|| retry_after(&error["data"]));
     let kind = kind.unwrap_or_else(|| kind_of_status(status));
-    Some(Error::new(kind, said(message)).with_code(code, reason).after(retry_after))
+    let error = Error::new(kind, said(message)).with_code(code, reason).after(retry_after);
+    Some(error.throttled(status == TOO_MANY_REQUESTS))
 }
 
 pub(crate) fn kind_of_status(status: u16) -> ErrorKind {
@@ -210,6 +213,25 @@ mod tests {
             (503, ErrorKind::Unavailable),
         ] {
             assert_eq!(kind_of_status(status), kind);
+        }
+    }
+
+    /// Only the agent itself, or a limit before it, says for certain that it did not take the request.
+    #[test]
+    fn a_proxy_that_cannot_reach_the_agent_leaves_it_open_whether_the_request_arrived() {
+        let (proxy, agent) =
+            (json!({"message": "No."}), jsonrpc::error(&Id::Null, &Refused::new(Known::Unavailable, "No.")));
+        let agent: Value = serde_json::from_slice(&agent).unwrap();
+        for (error, may_have_arrived) in [
+            (of_body(504, &proxy).unwrap(), true),
+            (of_body(503, &agent).unwrap(), false),
+            (of_body(429, &proxy).unwrap(), false),
+            (of_grpc(14, "No.", None, None), true),
+            (of_grpc(8, "No.", None, None), false),
+            (of_jsonrpc(&agent["error"]), false),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::Unavailable);
+            assert_eq!(error.may_have_arrived(), may_have_arrived, "{error:?}");
         }
     }
 

@@ -1,6 +1,6 @@
 //! The gateway's agent with its calls: the events of the calls of a turn come with those of the turn.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use longshore_engine::port::{
@@ -12,8 +12,8 @@ use longshore_model::{AgentEvent, Answer, Ask, Error, ErrorKind, RequestId, Reso
 use tokio::sync::mpsc;
 
 use crate::call::{AnswerError, Call, MAX_REPORTS, Report};
-use crate::calls::PeerCalls;
-use crate::record::{Record, call_of_ask};
+use crate::calls::{Known, PeerCalls};
+use crate::record::{End, Ending, Record, call_of_ask};
 use crate::turns::RunningTurn;
 use crate::{audit, show};
 
@@ -66,32 +66,31 @@ impl CallingAgent {
                 else {
                     continue;
                 };
-                resumed.note(&record);
-                if stored.is_open
-                    && let Some(call) = self.calls.go_on(stored)
-                {
-                    resumed.calls.push(call);
-                }
+                let known = if stored.is_open { self.calls.go_on(stored).await? } else { None };
+                resumed.calls.push(known.unwrap_or_else(|| Known::Ended(Arc::new(record))));
             }
         }
         let session = request.session.id.clone();
         // Known before the prompt is sent: the agent may call at once.
         ctx.turns.add(session, &turn);
-        let started = self.agent.start_turn(request).await;
-        let mut started = match started {
-            Ok(started) => started,
-            Err(error) => {
-                ctx.turns.remove(&turn);
-                return Err(error);
-            }
-        };
+        let starting = Starting { calls: &self.calls, turn: Some(turn) };
+        let mut started = self.agent.start_turn(request).await?;
+        let turn = starting.has_started();
         for call in &resumed.calls {
-            turn.adopt(call);
+            if let Known::Live(call) = call {
+                turn.adopt(call);
+            }
         }
         let (events, outer) = queue::channel(MAX_EVENTS);
         let inner = std::mem::replace(&mut started.events, outer);
-        let merging =
-            Merging { calls: self.calls.clone(), turn, events, own: None, of_calls: resumed.usage.clone() };
+        let merging = Merging {
+            calls: self.calls.clone(),
+            turn,
+            events,
+            own: None,
+            of_calls: HashMap::new(),
+            asked: HashSet::new(),
+        };
         ctx.tasks.spawn("peer-calls-of-turn", merging.run(inner, of_calls, resumed));
         Ok(started)
     }
@@ -112,21 +111,48 @@ impl CallingAgent {
     }
 }
 
+/// A turn whose start the agent has not confirmed. If that fails or is given up, the calls that the turn has made are canceled.
+struct Starting<'a> {
+    calls: &'a PeerCalls,
+    turn: Option<Arc<RunningTurn>>,
+}
+
+impl Starting<'_> {
+    fn has_started(mut self) -> Arc<RunningTurn> {
+        self.turn.take().expect("a turn starts once")
+    }
+}
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        if let Some(turn) = self.turn.take() {
+            end_turn(self.calls, &turn);
+        }
+    }
+}
+
+/// Cancels the calls of a turn that is over, and returns those that still ran. If the gateway stops, they go on after the restart.
+fn end_turn(calls: &PeerCalls, turn: &Arc<RunningTurn>) -> Vec<Arc<Call>> {
+    let ctx = &calls.0;
+    ctx.turns.remove(turn);
+    let (over, running): (Vec<_>, Vec<_>) = turn.end().into_iter().partition(|call| call.is_over());
+    for call in over {
+        ctx.live().remove(&call.id());
+    }
+    if !ctx.tasks.stopping().is_cancelled() {
+        for call in &running {
+            call.cancel.cancel();
+        }
+    }
+    running
+}
+
 /// The calls of a turn that an earlier run of the gateway began.
 #[derive(Default)]
 struct Resumed {
-    calls: Vec<Arc<Call>>,
+    calls: Vec<Known>,
     /// The asks of peers that the log says are open.
     asks: Vec<RequestId>,
-    usage: HashMap<String, Usage>,
-}
-
-impl Resumed {
-    fn note(&mut self, record: &Record) {
-        if let Some(usage) = record.body.usage {
-            self.usage.insert(record.id.clone(), usage);
-        }
-    }
 }
 
 impl Agent for CallingAgent {
@@ -206,6 +232,8 @@ struct Merging {
     /// What the agent used itself.
     own: Option<Usage>,
     of_calls: HashMap<String, Usage>,
+    /// The asks that were shown. A call may report one that was shown from its record.
+    asked: HashSet<RequestId>,
 }
 
 /// What a turn waits for.
@@ -231,11 +259,6 @@ impl Merging {
                 report = of_calls.recv() => Next::OfCall(report),
             };
             match next {
-                Next::Dropped if self.calls.0.tasks.stopping().is_cancelled() => {
-                    // The calls go on after the restart.
-                    self.calls.0.turns.remove(&self.turn);
-                    return;
-                }
                 Next::Dropped | Next::OfAgent(None) => {
                     self.end("The turn ended before the call did.");
                     return;
@@ -267,18 +290,22 @@ impl Merging {
         }
     }
 
-    /// Shows what the calls of an earlier run do now.
-    async fn show_resumed(&self, resumed: Resumed) {
+    /// Shows what the calls of an earlier run do now. The log may lack the last that they reported.
+    async fn show_resumed(&mut self, resumed: Resumed) {
+        let mut open = HashSet::new();
         for call in &resumed.calls {
-            if let Report::Event(event) = show::tool(&call.record()) {
-                self.send(event).await;
+            let record = call.record();
+            if let Some(usage) = record.body.usage {
+                self.of_calls.insert(record.id.clone(), usage);
+            }
+            self.take_report(show::tool(&record)).await;
+            if let Some(ask) = &record.body.ask {
+                open.insert(ask.id.clone());
+                let shown = AgentEvent::Asked(ask.shown.clone());
+                self.take_report(Report::Event(shown)).await;
             }
         }
-        let is_open = |ask: &RequestId| {
-            let open = |call: &Arc<Call>| call.record().body.ask.as_ref().is_some_and(|open| open.id == *ask);
-            resumed.calls.iter().any(open)
-        };
-        for request_id in resumed.asks.iter().filter(|ask| !is_open(ask)).cloned() {
+        for request_id in resumed.asks.into_iter().filter(|ask| !open.contains(ask)) {
             self.send(AgentEvent::AskClosed { request_id, resolution: Resolution::Elsewhere }).await;
         }
         if !self.of_calls.is_empty() {
@@ -288,6 +315,7 @@ impl Merging {
 
     async fn take_report(&mut self, report: Report) {
         match report {
+            Report::Event(AgentEvent::Asked(ask)) if !self.asked.insert(ask.request_id.clone()) => {}
             Report::Event(event) => self.send(event).await,
             Report::Usage { call, usage } => {
                 self.of_calls.insert(call, usage);
@@ -310,21 +338,14 @@ impl Merging {
 
     /// Cancels the calls that still run, and returns the last event of each.
     fn end(&self, reason: &str) -> Vec<AgentEvent> {
-        let ctx = &self.calls.0;
-        ctx.turns.remove(&self.turn);
-        let mut events = Vec::new();
-        for call in self.turn.end() {
-            if call.is_over() {
-                ctx.live().remove(&call.id());
-                continue;
-            }
-            call.cancel.cancel();
+        let last = |call: Arc<Call>| {
             let mut record = call.record().as_ref().clone();
-            record.body.end = Some(crate::record::End::new(crate::record::Ending::Canceled, reason));
-            if let Report::Event(event) = show::tool(&record) {
-                events.push(event);
+            record.body.end = Some(End::new(Ending::Canceled, reason));
+            match show::tool(&record) {
+                Report::Event(event) => Some(event),
+                Report::Usage { .. } => None,
             }
-        }
-        events
+        };
+        end_turn(&self.calls, &self.turn).into_iter().filter_map(last).collect()
     }
 }

@@ -78,12 +78,23 @@ mod tests {
     fn an_answer_names_the_ask_if_the_peer_did() {
         let once = Answer::Permission { reply: PermissionReply::Once, message: None };
         let text = Answer::Question { answers: vec![vec!["a".to_owned(), "b".to_owned()]] };
+        let id = RequestId::parse("peer_1").unwrap();
+        let asked = RemoteAsk {
+            question: String::new(),
+            identity: String::new(),
+            id: None,
+            options: None,
+            questions: Vec::new(),
+            is_for_user: false,
+        };
+        let shown = of_task(&id, "b", &asked, &SessionId::parse("ses_1").unwrap(), None);
         let ask = |remote: Option<&str>| OpenAsk {
-            id: RequestId::parse("peer_1").unwrap(),
+            id: id.clone(),
             question: String::new(),
             identity: String::new(),
             is_permission: true,
             remote: remote.map(str::to_owned),
+            shown: Box::new(shown.clone()),
         };
         let cases = [
             (Some("per_1"), &once, Content::Data(json!({"reply": "once", "request_id": "per_1"}))),

@@ -74,33 +74,41 @@ impl PeerCalls {
     /// Goes on with the calls that an earlier run of the gateway left open. Those whose task has ended are canceled. Call it once,
     /// after the engine has resumed its tasks.
     pub async fn recover(&self) -> longshore_model::Result<usize> {
+        self.0.turns.recovered();
         let mut count = 0;
         for stored in self.0.calls.open_calls().await? {
-            if self.go_on(&stored).is_some() {
-                count += 1;
-            } else if let Some(mut record) = Record::read(&stored) {
-                let reason = "The gateway restarted, and the agent is no longer one that it may call.";
-                record.body.end = Some(End::new(Ending::Unknown, reason));
-                self.0.calls.put_call(record.to_stored()).await?;
-            }
+            count += usize::from(matches!(self.go_on(&stored).await?, Some(Known::Live(_))));
         }
         Ok(count)
     }
 
-    /// A call that is stored as open, and goes on from here if it does not already. `None`: its record cannot be read, or its peer is
-    /// no longer configured.
-    pub(crate) fn go_on(&self, stored: &StoredCall) -> Option<Arc<Call>> {
-        let record = Record::read(stored)?;
-        let place = match self.0.places.find(&record.body.peer) {
-            Ok(place) => place,
-            Err(ToolError(reason)) => {
+    /// A call that is stored as open, and goes on from here if it does not already. One that cannot go on ends. `None`: its record
+    /// cannot be read.
+    pub(crate) async fn go_on(&self, stored: &StoredCall) -> longshore_model::Result<Option<Known>> {
+        let Some(mut record) = Record::read(stored) else { return Ok(None) };
+        let restored = self.0.store.restored().await?;
+        let place = if restored.is_some_and(|last| record.body.epoch <= last.0) {
+            Err(
+                "The call comes from a backup, and the gateway that made the backup may have gone on with it.",
+            )
+        } else {
+            self.0.places.find(&record.body.peer).map_err(|ToolError(reason)| {
                 tracing::warn!(call = record.id, reason, "a call of an earlier run cannot go on");
-                return None;
+                "The gateway restarted, and the agent is no longer one that it may call."
+            })
+        };
+        let place = match place {
+            Ok(place) => place,
+            Err(reason) => {
+                record.body.end = Some(End::new(Ending::Unknown, reason));
+                self.0.calls.put_call(record.to_stored()).await?;
+                self.0.metrics.peer_calls.of(PeerCall::Unknown).increment();
+                return Ok(Some(Known::Ended(Arc::new(record))));
             }
         };
         let mut live = self.0.live();
         if let Some(call) = live.get(&record.id) {
-            return Some(Arc::clone(call));
+            return Ok(Some(Known::Live(Arc::clone(call))));
         }
         let id = record.id.clone();
         let (call, answers) = Call::new(record, place);
@@ -108,7 +116,7 @@ impl PeerCalls {
         drop(live);
         self.0.tasks.spawn("peer-call", drive::run(Arc::clone(&self.0), Arc::clone(&call), answers, false));
         self.0.tasks.spawn("peer-call-task", cancel_without_task(Arc::clone(&self.0), Arc::clone(&call)));
-        Some(call)
+        Ok(Some(Known::Live(call)))
     }
 
     async fn using(&self, caller: &ToolCaller) -> Result<Using, ToolError> {
@@ -160,11 +168,11 @@ impl PeerCalls {
 
     /// A call that is not live, by its id. An open one goes on: its tool may ask for it before the start of the gateway does.
     async fn stored(&self, id: &str) -> Result<Option<Known>, ToolError> {
-        let stored = self.0.calls.call(id).await.map_err(|error| {
+        let unreadable = |error: longshore_model::Error| {
             ToolError(format!("The gateway cannot read its calls now: {error} Try again."))
-        })?;
-        Ok(match stored {
-            Some(stored) if stored.is_open => self.go_on(&stored).map(Known::Live),
+        };
+        Ok(match self.0.calls.call(id).await.map_err(unreadable)? {
+            Some(stored) if stored.is_open => self.go_on(&stored).await.map_err(unreadable)?,
             Some(stored) => Record::read(&stored).map(|record| Known::Ended(Arc::new(record))),
             None => None,
         })
@@ -209,6 +217,7 @@ impl PeerCalls {
             body: Body {
                 session: using.session.clone(),
                 turn: using.turn.prompt.clone(),
+                epoch: self.0.store.epoch().0,
                 tool_call: using.tool_call.clone(),
                 peer: place.name().to_owned(),
                 text: request.text.clone(),
@@ -306,7 +315,7 @@ impl PeerCalls {
 }
 
 /// A call that the caller may see.
-enum Known {
+pub(crate) enum Known {
     Live(Arc<Call>),
     Ended(Arc<Record>),
 }
@@ -319,7 +328,7 @@ impl Known {
         }
     }
 
-    fn record(&self) -> Arc<Record> {
+    pub(crate) fn record(&self) -> Arc<Record> {
         match self {
             Self::Live(call) => call.record(),
             Self::Ended(record) => Arc::clone(record),

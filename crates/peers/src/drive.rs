@@ -1,18 +1,21 @@
 //! Carries out one call: sends the message, follows the peer's task to its end, and passes asks and answers on.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use longshore_client::{Client, Error, ErrorKind, Event, Metadata, Outgoing, Part, Task, TaskStream};
 use longshore_model::{AgentEvent, RequestId, Resolution, TaskState, TraceContext};
+use longshore_wire::extension::Extension;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::call::{AnswerError, Call, GivenAnswer, Report};
 use crate::context::Context;
-use crate::place::{ConnectError, words};
+use crate::place::{self, ConnectError, words};
 use crate::record::{End, Ending, OpenAsk, Record, ask_id};
+use crate::remote::RemoteAsk;
 use crate::{ask, audit, remote, show};
 
 /// How often a message is sent again that the peer certainly does not have.
@@ -40,8 +43,9 @@ const MAX_EVENTS: usize = 200_000;
 /// The least time between two lines of progress that only say that the peer works.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// A message that may have arrived is sent again only this soon: a Longshore knows a message again for ten minutes.
-const RESEND_WITHIN: Duration = Duration::from_mins(8);
+/// A message that may have arrived is sent again only this soon. A Longshore knows a message again for ten minutes, but its operator
+/// may have set a shorter time, and its card does not say which.
+const RESEND_WITHIN: Duration = Duration::from_mins(1);
 
 /// Runs a call to its end. `is_new`: its message was never sent. If the gateway stops, the call goes on after the restart.
 pub(crate) async fn run(
@@ -54,8 +58,10 @@ pub(crate) async fn run(
     let limits = ctx.places.limits(&call.place);
     let spent = ctx.clock.now().0.saturating_sub(record.at.0);
     let left = limits.duration.saturating_sub(Duration::from_millis(u64::try_from(spent).unwrap_or(0)));
-    let mut driver = Driver::new(&ctx, &call);
-    let end = {
+    // What an earlier run of the gateway sent may have arrived.
+    let is_sent = AtomicBool::new(!is_new);
+    let mut driver = Driver::new(&ctx, &call, &is_sent);
+    let (mut end, is_stopped) = {
         let mut following = Box::pin(driver.follow(&mut answers, is_new));
         let (end, is_stopped) = tokio::select! {
             biased;
@@ -68,17 +74,21 @@ pub(crate) async fn run(
             )), true),
         };
         // Otherwise the peer would go on with a task that nobody can cancel.
-        if is_stopped && call.record().body.remote_task.is_none() {
+        if is_stopped && is_sent.load(Ordering::SeqCst) && call.record().body.remote_task.is_none() {
             tokio::select! {
                 _ = &mut following => {}
                 () = has_task(&call) => {}
                 () = sleep(LEARN_TASK) => {}
             }
         }
-        end
+        (end, is_stopped)
     };
-    if !driver.is_remote_over {
-        driver.cancel_remote().await;
+    let is_over = driver.is_remote_over || !is_sent.load(Ordering::SeqCst) || driver.cancel_remote().await;
+    if is_stopped && !is_over {
+        end = End::new(
+            Ending::Unknown,
+            format!("{} But the peer could not be told so, and may still work on it.", end.reason),
+        );
     }
     finish(&ctx, &call, end).await;
 }
@@ -118,11 +128,17 @@ async fn has_task(call: &Call) {
 struct Driver<'a> {
     ctx: &'a Context,
     call: &'a Call,
+    /// The message was sent, and it is not certain that it did not arrive.
+    is_sent: &'a AtomicBool,
     client: Option<Client>,
     /// The peer's task has ended, or the peer has none.
     is_remote_over: bool,
     /// The ask that was answered last.
     answered: Option<String>,
+    /// The peer has named an ask: what it does not name may then be one that it named before.
+    names_asks: bool,
+    /// The message of the status when it was last looked at what the task asks.
+    seen: Option<String>,
     events: usize,
     noted: Instant,
 }
@@ -135,9 +151,19 @@ enum Next {
 }
 
 impl<'a> Driver<'a> {
-    fn new(ctx: &'a Context, call: &'a Call) -> Self {
-        let (client, is_remote_over, answered) = (None, false, None);
-        Self { ctx, call, client, is_remote_over, answered, events: 0, noted: Instant::now() }
+    fn new(ctx: &'a Context, call: &'a Call, is_sent: &'a AtomicBool) -> Self {
+        Self {
+            ctx,
+            call,
+            is_sent,
+            client: None,
+            is_remote_over: false,
+            answered: None,
+            names_asks: false,
+            seen: None,
+            events: 0,
+            noted: Instant::now(),
+        }
     }
 
     fn record(&self) -> Arc<Record> {
@@ -226,16 +252,18 @@ impl<'a> Driver<'a> {
             if *may_have_arrived && !self.may_send_again(&client, &record).await? {
                 return Ok(End::new(
                     Ending::Unknown,
-                    "The connection was lost while the message was sent, and the peer does not say that it knows a repeated message \
-                     again. So it was not sent again, and whether the peer works on it is not known.",
+                    "Whether the message reached the peer is not known: the connection was lost, or a server between did not pass on \
+                     an answer. The peer does not say that it knows a repeated message again, so it was not sent again.",
                 ));
             }
+            self.is_sent.store(true, Ordering::SeqCst);
             match client.stream(outgoing(&record)).await {
-                Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::Timeout) => {
-                    *may_have_arrived = true;
+                Err(error) => {
+                    *may_have_arrived |= error.may_have_arrived();
+                    self.is_sent.store(*may_have_arrived, Ordering::SeqCst);
                     return Err(error);
                 }
-                stream => stream?,
+                Ok(stream) => stream,
             }
         };
         *may_have_arrived = true;
@@ -294,7 +322,13 @@ impl<'a> Driver<'a> {
                 Next::Look => {
                     let task = self.record().body.remote_task.clone().unwrap_or_default();
                     let now = client.get(&task).await?;
-                    if now.status.state != Some(TaskState::InputRequired) {
+                    if now.status.state == Some(TaskState::InputRequired) {
+                        // What was answered long ago and is asked still is asked again.
+                        let asked = remote::ask(&now, &Metadata::new());
+                        if let Some(end) = self.show_ask(asked, true).await {
+                            return Ok(end);
+                        }
+                    } else {
                         *stream = client.subscribe(&task).await?;
                         has_stream_ended = false;
                     }
@@ -302,7 +336,7 @@ impl<'a> Driver<'a> {
                 Next::Event(event) => {
                     (*lost_since, *pause) = (None, FIRST_PAUSE);
                     has_stream_ended = event.is_none();
-                    if let Some(end) = self.take(stream.task(), event.as_deref()).await {
+                    if let Some(end) = self.take(client, stream.task(), event.as_deref()).await? {
                         return Ok(end);
                     }
                 }
@@ -311,30 +345,35 @@ impl<'a> Driver<'a> {
     }
 
     /// Handles an event, or the end of the stream. Returns the end of the call.
-    async fn take(&mut self, task: Option<&Task>, event: Option<&Event>) -> Option<End> {
+    async fn take(
+        &mut self,
+        client: &Client,
+        task: Option<&Task>,
+        event: Option<&Event>,
+    ) -> Result<Option<End>, Error> {
         let limit = self.ctx.places.limits(&self.call.place).result_bytes;
         self.events += 1;
         if self.events > MAX_EVENTS {
-            return Some(End::failed(
+            return Ok(Some(End::failed(
                 "The peer sent more events than this gateway reads, and the call was canceled.",
-            ));
+            )));
         }
         if let Some(Event::Message(message)) = event {
             self.is_remote_over = true;
             let said = remote::said_in(message, limit);
             let context = Some(message.context_id.clone()).filter(|context| !context.is_empty());
             self.call.change(|record| record.body.context = context.or(record.body.context.take()));
-            return Some(completed(said));
+            return Ok(Some(completed(said)));
         }
         let Some(task) = task else {
-            return event.is_none().then(|| End::failed("The peer ended its answer without a task."));
+            return Ok(event.is_none().then(|| End::failed("The peer ended its answer without a task.")));
         };
         let is_last = event.is_none();
         if let Some(event) = event {
             self.learn(task, event).await;
         }
         let state = task.status.state;
-        match state {
+        Ok(match state {
             Some(TaskState::Completed) => {
                 self.is_remote_over = true;
                 Some(completed(remote::said(task, limit)))
@@ -348,7 +387,7 @@ impl<'a> Driver<'a> {
             Some(TaskState::AuthRequired) => Some(End::failed(
                 "The peer lacks credentials that it needs for its own work. Its operator must give them to it. The call was canceled.",
             )),
-            Some(TaskState::InputRequired) => self.asked(task, event, is_last).await,
+            Some(TaskState::InputRequired) => return self.asked(client, task, event).await,
             _ if is_last => Some(End::failed(
                 "The peer ended its stream before the task was over, and the task was canceled.",
             )),
@@ -357,7 +396,7 @@ impl<'a> Driver<'a> {
                 self.close_ask().await;
                 None
             }
-        }
+        })
     }
 
     /// Keeps what an event says beside the state of the task.
@@ -393,16 +432,65 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The peer asks: the turn shows the ask, unless it does already.
-    async fn asked(&mut self, task: &Task, event: Option<&Event>, is_last: bool) -> Option<End> {
+    /// The task waits for input. Finds out what is asked now: an event that only changes the title of the task, or reports that one of
+    /// several asks is closed, does not say it.
+    async fn asked(
+        &mut self,
+        client: &Client,
+        task: &Task,
+        event: Option<&Event>,
+    ) -> Result<Option<End>, Error> {
         let none = Metadata::new();
         let metadata = event.and_then(remote::metadata).unwrap_or(&none);
-        let asked = remote::ask(task, metadata);
+        let mut asked = remote::ask(task, metadata);
+        self.names_asks |= asked.id.is_some();
+        let open = self.record().body.ask.clone();
+        let is_last = event.is_none();
+        if is_last && open.is_some() {
+            return Ok(None);
+        }
+        if self.names_asks || lists_interrupts(client) {
+            let message = task.status.message.as_ref();
+            let message = message.map(|message| message.message_id.clone()).unwrap_or_default();
+            let is_seen = self.seen.as_ref() == Some(&message);
+            self.seen = Some(message);
+            let must_read = match (&asked.id, open.and_then(|open| open.remote)) {
+                (Some(id), Some(open)) => *id != open,
+                (Some(_), None) => false,
+                (None, _) => is_last || !is_seen || remote::is_resolved(metadata),
+            };
+            if asked.id.is_none() && !must_read {
+                return Ok(None);
+            }
+            if must_read {
+                // Of several asks, the task names the one that was asked first.
+                let now = client.get(&task.id).await?;
+                if now.status.state != Some(TaskState::InputRequired) {
+                    return Ok(None);
+                }
+                asked = remote::ask(&now, &none);
+            }
+        }
+        // A peer that does not name its asks may ask the same again, and then ends its stream.
+        let may_repeat = is_last && asked.id.is_none();
+        Ok(self.show_ask(asked, may_repeat).await)
+    }
+
+    /// Shows an ask on the calling task, unless it is shown already. `may_repeat`: also if it was just answered.
+    async fn show_ask(&mut self, mut asked: RemoteAsk, may_repeat: bool) -> Option<End> {
         let record = self.record();
-        let is_known = record.body.ask.as_ref().is_some_and(|open| open.identity == asked.identity);
-        // The last event of a stream repeats the task, and so an ask that was just answered.
-        let is_answered = self.answered.as_ref() == Some(&asked.identity) && !is_last;
-        if is_known || is_answered || (is_last && record.body.ask.is_some()) {
+        let open = record.body.ask.as_ref();
+        let names_asks = self.names_asks || self.client.as_ref().is_some_and(lists_interrupts);
+        if asked.id.is_none() && names_asks {
+            if open.is_some() {
+                return None;
+            }
+            // Nothing says that it is no permission.
+            asked.is_for_user = true;
+        }
+        let is_known = open.is_some_and(|open| open.identity == asked.identity);
+        let is_answered = self.answered.as_ref() == Some(&asked.identity);
+        if is_known || (is_answered && !may_repeat) {
             return None;
         }
         self.close_ask().await;
@@ -414,20 +502,21 @@ impl<'a> Driver<'a> {
                 limits.asks
             )));
         }
-        let open = OpenAsk {
-            id: ask_id(&record.id, number),
-            question: asked.question.clone(),
-            identity: asked.identity.clone(),
-            is_permission: asked.options.is_some(),
-            remote: asked.id.clone(),
-        };
         let shown = ask::of_task(
-            &open.id,
+            &ask_id(&record.id, number),
             self.call.place.name(),
             &asked,
             &record.body.session,
             record.body.tool_call.clone(),
         );
+        let open = OpenAsk {
+            id: shown.request_id.clone(),
+            question: asked.question.clone(),
+            identity: asked.identity,
+            is_permission: asked.is_for_user,
+            remote: asked.id,
+            shown: Box::new(shown.clone()),
+        };
         self.call.change(|record| {
             record.body.asks = number;
             record.body.ask = Some(open);
@@ -488,9 +577,9 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Cancels the peer's task, if its id is known. A peer that cannot be reached is left alone.
-    async fn cancel_remote(&self) {
-        let Some(task) = self.record().body.remote_task.clone() else { return };
+    /// Cancels the peer's task, if its id is known. A peer that cannot be reached is left alone. Returns whether the task is over.
+    async fn cancel_remote(&self) -> bool {
+        let Some(task) = self.record().body.remote_task.clone() else { return false };
         let canceling = async {
             let client = match &self.client {
                 Some(client) => client.clone(),
@@ -512,13 +601,15 @@ impl<'a> Driver<'a> {
                 pause *= 2;
             }
         };
-        if timeout(CANCEL_TIMEOUT, canceling).await.ok().flatten().is_none() {
+        let is_over = timeout(CANCEL_TIMEOUT, canceling).await.ok().flatten().is_some();
+        if !is_over {
             tracing::warn!(
                 call = self.call.id(),
                 peer = self.call.place.name(),
                 "a task could not be canceled at its peer"
             );
         }
+        is_over
     }
 }
 
@@ -548,6 +639,11 @@ fn outgoing(record: &Record) -> Outgoing {
 fn metadata(record: &Record) -> Metadata {
     let shared = json!({"hops": record.body.hops});
     Metadata::from_iter([("shared".to_owned(), shared)])
+}
+
+/// Whether the card says that the agent names its asks, with their types.
+fn lists_interrupts(client: &Client) -> bool {
+    client.card().is_some_and(|card| place::lists(card, Extension::InteractiveInterrupt))
 }
 
 /// Looks for the words with which a Longshore says that a repeated message id leads to the same task.

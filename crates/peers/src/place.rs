@@ -7,6 +7,7 @@ use std::sync::Arc;
 use longshore_client::{Binding, Card, Client, Discovered, Discovery, Interface, Settings};
 use longshore_model::{TraceContext, redact};
 use longshore_outbound::Target;
+use longshore_wire::extension::Extension;
 use url::Url;
 
 use crate::config::{CallLimits, Peer, PeersConfig, UrlRules};
@@ -110,7 +111,7 @@ impl Places {
             Place::Peer(peer) => {
                 let Discovered { card, url, .. } = self.card(peer).await.map_err(ConnectError::Client)?;
                 let settings = Settings { trace, extensions: extensions(&card), ..peer.settings.clone() };
-                let usable = on_same_host(&card, &url, &settings)?;
+                let usable = of_same_server(&card, &url, &settings)?;
                 Client::of_card(usable, &url, settings).map_err(ConnectError::Client)
             }
             Place::Url(url) => {
@@ -160,11 +161,14 @@ async fn guarded(rules: &UrlRules, url: &str) -> Result<Settings, ConnectError> 
     Ok(Settings { addresses: Some(addresses), bindings, credential: None, ..rules.settings.clone() })
 }
 
-/// A card must not lead the gateway to another machine, such as to an internal address.
-fn on_same_host(card: &Arc<Card>, url: &Url, settings: &Settings) -> Result<Arc<Card>, ConnectError> {
+/// A card must not lead the gateway to another server, such as to an internal address. gRPC may have a port of its own.
+fn of_same_server(card: &Arc<Card>, url: &Url, settings: &Settings) -> Result<Arc<Card>, ConnectError> {
     // Fails with better words if the card offers nothing that can be used.
     card.choose(settings).map_err(ConnectError::Client)?;
-    filtered(card, |interface| interface.url.host() == url.host())
+    filtered(card, |interface| match interface.binding {
+        Binding::Grpc => interface.url.host() == url.host() && interface.url.scheme() == url.scheme(),
+        Binding::JsonRpc | Binding::Rest => interface.url.origin() == url.origin(),
+    })
 }
 
 fn filtered(card: &Arc<Card>, is_allowed: impl Fn(&Interface) -> bool) -> Result<Arc<Card>, ConnectError> {
@@ -179,16 +183,18 @@ fn filtered(card: &Arc<Card>, is_allowed: impl Fn(&Interface) -> bool) -> Result
 
 /// The extensions of the card that tell what the agent asks and uses.
 fn extensions(card: &Card) -> Vec<String> {
-    const WANTED: [longshore_wire::extension::Extension; 2] = [
-        longshore_wire::extension::Extension::StreamHints,
-        longshore_wire::extension::Extension::InteractiveInterrupt,
-    ];
+    const WANTED: [Extension; 2] = [Extension::StreamHints, Extension::InteractiveInterrupt];
+    let is_wanted = |uri: &&str| Extension::parse(uri).is_some_and(|known| WANTED.contains(&known));
+    listed(card).filter(is_wanted).map(str::to_owned).collect()
+}
+
+pub(crate) fn lists(card: &Card, extension: Extension) -> bool {
+    listed(card).any(|uri| Extension::parse(uri) == Some(extension))
+}
+
+fn listed(card: &Card) -> impl Iterator<Item = &str> {
     let listed = card.json["capabilities"]["extensions"].as_array().into_iter().flatten();
-    let uris = listed.filter_map(|extension| extension["uri"].as_str());
-    let is_wanted = |uri: &&str| {
-        longshore_wire::extension::Extension::parse(uri).is_some_and(|known| WANTED.contains(&known))
-    };
-    uris.filter(is_wanted).map(str::to_owned).collect()
+    listed.filter_map(|extension| extension["uri"].as_str())
 }
 
 /// The error of a peer in words for a model: no path, no secret, not long.

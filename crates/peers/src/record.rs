@@ -2,7 +2,7 @@
 
 use longshore_engine::port::StoredCall;
 use longshore_model::{
-    Artifact, Hops, Json, Principal, PromptId, RequestId, SessionId, TaskId, Timestamp, Usage,
+    Artifact, Ask, Hops, Json, Principal, PromptId, RequestId, SessionId, TaskId, Timestamp, Usage,
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -27,6 +27,8 @@ pub(crate) struct Body {
     pub(crate) session: SessionId,
     /// The turn that calls.
     pub(crate) turn: PromptId,
+    /// The epoch of the store when the call began.
+    pub(crate) epoch: u32,
     /// The agent's own id of the tool call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tool_call: Option<String>,
@@ -70,6 +72,8 @@ pub(crate) struct OpenAsk {
     /// The peer's own id of the ask: then the answer names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) remote: Option<String>,
+    /// As the calling task shows it: shown again if the gateway ended before it was.
+    pub(crate) shown: Box<Ask>,
 }
 
 /// An answer that the model gave. It is stored before the peer has it: the gateway may die in between, and the same answer again must

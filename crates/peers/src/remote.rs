@@ -40,6 +40,8 @@ pub(crate) struct RemoteAsk {
     /// The answers to a permission request. `None`: it is a question.
     pub(crate) options: Option<AskOptions>,
     pub(crate) questions: Vec<Question>,
+    /// Only the user may answer it, and no model.
+    pub(crate) is_for_user: bool,
 }
 
 /// What the task says: its texts, and its other artifacts, together at most `limit` bytes.
@@ -180,11 +182,17 @@ pub(crate) fn ask(task: &Task, metadata: &Metadata) -> RemoteAsk {
         .find(|interrupt| interrupt["phase"] == "asked")
         .unwrap_or(&Value::Null);
     let message = task.status.message.as_ref();
-    let text = message.map(Message::text).unwrap_or_default();
-    let question =
-        if text.trim().is_empty() { "It asks for input without saying which." } else { text.trim() };
     let id = interrupt["request_id"].as_str().map(str::to_owned);
     let message_id = message.map(|message| message.message_id.clone()).filter(|id| !id.is_empty());
+    let text = match (&id, &message_id) {
+        // A Longshore with several open asks shows the newest in its status, and names the oldest.
+        (Some(id), Some(message_id)) if is_of_other_ask(&task.id, id, message_id) => {
+            format!("It asks ({}): {}", interrupt["type"].as_str().unwrap_or("ask"), interrupt["details"])
+        }
+        _ => message.map(Message::text).unwrap_or_default(),
+    };
+    let question =
+        if text.trim().is_empty() { "It asks for input without saying which." } else { text.trim() };
     let is_permission = interrupt["type"] == "permission";
     RemoteAsk {
         question: redact::cut_at(question, MAX_QUESTION),
@@ -192,7 +200,18 @@ pub(crate) fn ask(task: &Task, metadata: &Metadata) -> RemoteAsk {
         id,
         options: is_permission.then(|| options(&interrupt["options"])),
         questions: questions(&interrupt["details"]["questions"], question),
+        is_for_user: !interrupt.is_null() && interrupt["type"] != "question",
     }
+}
+
+/// Whether the id of a message says that it shows another ask of a Longshore's task.
+fn is_of_other_ask(task: &str, ask: &str, message: &str) -> bool {
+    message.strip_prefix(task).and_then(|rest| rest.strip_prefix('.')).is_some_and(|shown| shown != ask)
+}
+
+/// Whether an event says that an ask is closed.
+pub(crate) fn is_resolved(metadata: &Metadata) -> bool {
+    metadata.get("shared").is_some_and(|shared| shared["interrupt"]["phase"] == "resolved")
 }
 
 fn options(listed: &Value) -> AskOptions {

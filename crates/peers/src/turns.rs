@@ -1,7 +1,7 @@
 //! The turns that run now, by their sessions: a tool call belongs to the turn of its session.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use longshore_model::{Hops, Principal, PromptId, SessionId, TaskId, TraceContext};
@@ -106,18 +106,13 @@ impl RunningTurn {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Turns {
     /// By the session of the turn, and by those of its sub-agents.
     running: Mutex<HashMap<SessionId, Arc<RunningTurn>>>,
     changed: Notify,
-    started: Instant,
-}
-
-impl Default for Turns {
-    fn default() -> Self {
-        Self { running: Mutex::default(), changed: Notify::new(), started: Instant::now() }
-    }
+    /// When the turns of the last run of the gateway began to be resumed. Empty: not yet.
+    recovered: OnceLock<Instant>,
 }
 
 impl Turns {
@@ -125,6 +120,11 @@ impl Turns {
     pub(crate) fn add(&self, session: SessionId, turn: &Arc<RunningTurn>) {
         self.running().insert(session, Arc::clone(turn));
         self.changed.notify_waiters();
+    }
+
+    /// From now on the turns of the last run are resumed.
+    pub(crate) fn recovered(&self) {
+        let _ = self.recovered.set(Instant::now());
     }
 
     pub(crate) fn remove(&self, turn: &Arc<RunningTurn>) {
@@ -147,7 +147,8 @@ impl Turns {
                 changed.await;
             }
         };
-        let wait = AFTER_START.saturating_sub(self.started.elapsed()).max(UNKNOWN_SESSION);
+        let elapsed = self.recovered.get().map_or(Duration::ZERO, Instant::elapsed);
+        let wait = AFTER_START.saturating_sub(elapsed).max(UNKNOWN_SESSION);
         timeout(wait, find).await.ok()
     }
 

@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use longshore_model::{AgentEvent, Usage};
-use longshore_peers::{CallRequest, CallState, Tools as _};
+use longshore_peers::{CallKey, CallRequest, CallState, ToolCaller, Tools as _};
 use longshore_testkit::stub_agent::{Reply, StubAgent};
 use serde_json::json;
 
 use crate::fixture::{
-    LONG, answer, caller, config, peer, progress, remote, requests, shown, start, status, stream, stub,
+    LONG, alice, answer, caller, config, message, peer, progress, remote, requests, shown, start, status,
+    stream, stub,
 };
 
 #[tokio::test]
@@ -121,4 +122,74 @@ async fn the_peers_are_listed_with_their_cards_or_with_the_reason_why_not() {
     assert_eq!((b.name.as_str(), b.description.as_str(), b.problem), ("b", "A test agent.", None));
     assert_eq!(b.skills, [("Review".to_owned(), "Reads changes.".to_owned())]);
     assert!(gone.problem.unwrap().contains("Cannot connect"));
+}
+
+#[tokio::test]
+async fn a_call_that_is_canceled_before_its_message_is_sent_sends_nothing() {
+    let (release, held) = std::sync::mpsc::sync_channel::<()>(1);
+    let held = std::sync::Mutex::new(held);
+    let b = StubAgent::start(move |request, url| match request.method.as_str() {
+        "GET" => {
+            let _ = held.lock().unwrap().recv();
+            Reply::json(&StubAgent::card(url))
+        }
+        _ => answer("too late"),
+    });
+    let mut a = start(config(vec![peer(&b)]));
+    let (_, turn) = a.turn().await;
+    let report = a.call_for(&turn, "k", "What?", Duration::ZERO).await.unwrap();
+    while b.requests().is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let caller = caller(&turn);
+    let (canceled, ()) =
+        tokio::join!(a.calls.cancel(&caller, &report.handle), async { release.send(()).unwrap() });
+    assert_eq!(canceled.unwrap().state, CallState::Canceled);
+    assert!(requests(&b, "SendStreamingMessage").is_empty());
+}
+
+#[tokio::test]
+async fn a_call_that_the_peer_did_not_cancel_is_not_said_to_be_canceled() {
+    let b = stub(|request, _| match request.rpc() {
+        "CancelTask" => Reply::error(-32603, "Broken."),
+        _ => stream(&[json!({"task": remote("WORKING", "")})]).endless(),
+    });
+    let mut a = start(config(vec![peer(&b)]));
+    let (sent, turn) = a.turn().await;
+    let report = a.call_for(&turn, "k", "What?", Duration::ZERO).await.unwrap();
+    a.until(&sent.task, |task| shown(task).iter().any(|call| call["meta"]["peer_task_id"] == "t-1")).await;
+    let report = a.calls.cancel(&caller(&turn), &report.handle).await.unwrap();
+    let CallState::Unknown { reason } = report.state else { panic!("{report:?}") };
+    assert!(reason.contains("may still work"), "{reason}");
+}
+
+#[tokio::test]
+async fn the_calls_of_a_turn_that_does_not_start_are_canceled() {
+    let b = stub(|request, _| match request.rpc() {
+        "CancelTask" => Reply::result(&remote("CANCELED", "")),
+        _ => stream(&[json!({"task": remote("WORKING", "")})]).endless(),
+    });
+    let a = start(config(vec![peer(&b)]));
+    a.agent.starts.hold();
+    let sent = a.engine.send(&alice(), message("m1")).await.unwrap();
+    let session = longshore_model::SessionId::parse("ses_1").unwrap();
+    let caller = ToolCaller::Session { session, tool_call: None };
+    let request =
+        CallRequest { peer: "b".to_owned(), text: "What?".to_owned(), continues: None, wait: Duration::ZERO };
+    let report = a.calls.call(&caller, &CallKey("k".to_owned()), request, progress().0).await.unwrap();
+    while requests(&b, "SendStreamingMessage").is_empty() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    a.agent.refuse_next(longshore_model::Error::invalid("model", "is unknown"));
+    a.agent.starts.release(1);
+    a.reaches(&sent.task, longshore_model::TaskState::Failed).await;
+    let canceled = async {
+        while requests(&b, "CancelTask").is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(LONG, canceled).await.expect("the call is canceled");
+    tokio::time::pause();
+    let refusal = a.calls.status(&caller, &report.handle, Duration::ZERO, progress().0).await.unwrap_err();
+    assert!(refusal.0.contains("no task"), "{refusal:?}");
 }

@@ -30,6 +30,8 @@ async fn a_peer_with_any_fault_is_explained_to_the_model() {
     let silent = StubAgent::start(|_, _| Reply::silent());
     let refusing = stub(|_, _| Reply::error(-32603, "Broken at /home/secret/place."));
     let lost = stub(|_, _| Reply::new(200, "text/event-stream", "").broken());
+    let proxy = stub(|_, _| Reply::new(504, "text/plain", "upstream request timeout"));
+    let other_port = StubAgent::start(|_, _| Reply::json(&StubAgent::card("http://127.0.0.1:9/latest")));
     for (name, agent, expected) in [
         ("no agent", &web, "a web page"),
         ("HTML", &html, "a web page"),
@@ -39,9 +41,13 @@ async fn a_peer_with_any_fault_is_explained_to_the_model() {
         ("silent", &silent, "did not send its card"),
         ("refusing", &refusing, "Broken"),
         ("lost", &lost, "was not sent again"),
+        ("a proxy that gave up", &proxy, "was not sent again"),
+        ("another port", &other_port, "another address"),
     ] {
         let mut b = peer(agent);
-        b.settings.card_timeout = Duration::from_millis(300);
+        if name == "silent" {
+            b.settings.card_timeout = Duration::from_millis(300);
+        }
         b.settings.limits.event = 100_000;
         b.settings.limits.task = 500;
         let mut a = start(config(vec![b]));

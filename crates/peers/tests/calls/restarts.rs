@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use longshore_engine::port::CallStore as _;
-use longshore_model::TaskState;
+use longshore_engine::port::{CallStore as _, StoredCall};
+use longshore_model::{AskKind, TaskState};
 use longshore_peers::CallState;
 use longshore_testkit::stub_agent::{Reply, StubAgent};
 use serde_json::{Value, json};
 
+use crate::asks::{answer_on_task, permission};
 use crate::fixture::{
-    Gateway, answer, config, peer, remote, requests, shown, start, start_on, start_plain, stream, stub,
+    Gateway, answer, config, peer, remote, requests, shown, start, start_on, start_plain, status, stream,
+    stub,
 };
 
 /// A peer whose task ends after the restart.
@@ -112,5 +114,54 @@ async fn a_message_that_may_have_arrived_is_sent_again_only_to_a_peer_that_knows
             assert!(matches!(report.state, CallState::Unknown { .. }), "{report:?}");
             assert_eq!(sends.len(), 1);
         }
+    }
+}
+
+/// The peer asks, or ends its task, before the turn is resumed.
+#[tokio::test]
+async fn what_a_peer_did_before_the_turn_was_resumed_is_shown() {
+    for asks in [true, false] {
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        let b = stub(move |request, count| match (request.rpc(), done.load(Ordering::SeqCst)) {
+            ("SendStreamingMessage", true) if count > 0 => answer("Thanks."),
+            (_, true) if asks => stream(&[status("INPUT_REQUIRED", "May I?", &permission())]),
+            (_, true) => {
+                let usage = json!({"shared": {"usage": {"total_tokens": 7}}});
+                stream(&[json!({"task": remote("WORKING", "")}), status("COMPLETED", "Done.", &usage)])
+            }
+            _ => stream(&[json!({"task": remote("WORKING", "")})]).endless(),
+        });
+        let mut a = start(config(vec![peer(&b)]));
+        let (sent, turn) = a.turn().await;
+        a.call_for(&turn, "k", "What?", Duration::ZERO).await.unwrap();
+        is_known(&a, &sent.task).await;
+        let store = a.stop().await;
+        is_done.store(true, Ordering::SeqCst);
+        let mut a = start_on(store, config(vec![peer(&b)]));
+        a.agent.starts.hold();
+        a.engine.recover().await.unwrap();
+        a.calls.recover().await.unwrap();
+        let has_happened = |calls: Vec<StoredCall>| match calls.first() {
+            Some(call) => asks && !call.record.to_value()["ask"].is_null(),
+            None => !asks,
+        };
+        while !has_happened(a.store.open_calls().await.unwrap()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        a.agent.starts.release(1);
+        let turn = a.turns.recv().await.unwrap();
+        turn.catch_up().await;
+        if asks {
+            let task = a.reaches(&sent.task, TaskState::InputRequired).await;
+            assert_eq!(task.open_asks[0].kind, AskKind::Permission);
+            answer_on_task(&a, &sent.task, "answer", "once").await;
+        }
+        let report = a.call(&turn, "k", "What?").await.unwrap();
+        assert_eq!(report.state, CallState::Completed);
+        turn.complete().await;
+        let task = a.reaches(&sent.task, TaskState::Completed).await;
+        assert_eq!(shown(&task)[0]["status"], "completed");
+        assert_eq!(task.usage.map(|usage| usage.total), (!asks).then_some(7));
     }
 }
