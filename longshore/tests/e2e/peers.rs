@@ -72,7 +72,10 @@ async fn long_a_sub_agent_of_opencode_calls_for_the_task_of_its_caller() {
     let prompt = format!("scn:task agent=general desc=errand prompt={errand} scn:text n=1");
     let asked = a.client.send(&message(&prompt)).await;
     assert_eq!(state_of(&asked), "INPUT_REQUIRED", "{asked:#}");
-    assert!(explanation(&asked).contains("The agent b"), "{asked:#}");
+    assert!(
+        explanation(&asked).contains("The agent b, which this task called, asks for a permission"),
+        "{asked:#}"
+    );
     let done = a.client.send(&message_on(id(&asked), &json!({"text": "once"}))).await;
     assert_eq!(state_of(&done), "COMPLETED", "{done:#}");
     assert!(b.gateway.workspace().join("made").exists());
@@ -108,7 +111,8 @@ async fn the_answer_comes_back(a: &Client, b: &Harness, tool: &str) {
     let prompt = call(tool, "b", "scn:bash cmd=\"touch made\" scn:text n=1 text=\"from b\"");
     let asked = a.send(&message(&prompt)).await;
     assert_eq!(state_of(&asked), "INPUT_REQUIRED", "{asked:#}");
-    assert!(explanation(&asked).contains("The agent b"), "{asked:#}");
+    let words = "The agent b, which this task called, asks for a permission";
+    assert!(explanation(&asked).contains(words), "{asked:#}");
     assert!(asked.to_string().contains(r#""type":"permission""#), "the model may not answer it: {asked:#}");
     let done = a.send(&message_on(id(&asked), &json!({"text": "once"}))).await;
     assert_eq!(state_of(&done), "COMPLETED", "{done:#}");
