@@ -60,8 +60,12 @@ pub async fn bridge(
     output: impl AsyncWrite + Unpin,
 ) -> Result<(), BridgeError> {
     let mut agent = Lines::new(input, LONGEST_MESSAGE);
-    let link = Link::down(socket, token, Duration::ZERO);
-    let mut bridge = Bridge { output, waiting: Waiting::default(), link, pause: FIRST_PAUSE };
+    let mut bridge = Bridge {
+        output,
+        waiting: Waiting::default(),
+        link: Link::down(socket, token, Duration::ZERO),
+        pause: FIRST_PAUSE,
+    };
     let mut reports = interval(REPORT_EVERY);
     reports.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
