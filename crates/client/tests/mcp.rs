@@ -25,12 +25,13 @@ fn stream(request: &Request, result: &Value) -> Reply {
 
 /// What the client reads when it writes these lines and then closes its end.
 async fn carried(gateway: &StubAgent, lines: &[&str]) -> Vec<Value> {
+    carried_within(Duration::from_secs(10), gateway, lines).await
+}
+
+async fn carried_within(timeout: Duration, gateway: &StubAgent, lines: &[&str]) -> Vec<Value> {
     let url = Url::parse(&format!("{}/mcp", gateway.url())).unwrap();
-    let settings = Settings {
-        timeout: Duration::from_millis(500),
-        credential: Some(Credential::Bearer("tok".into())),
-        ..Settings::default()
-    };
+    let settings =
+        Settings { timeout, credential: Some(Credential::Bearer("tok".into())), ..Settings::default() };
     // The last line has no end.
     let (input, mut output) = (lines.join("\n"), Vec::new());
     carry_mcp(&url, &settings, input.as_bytes(), &mut output).await.unwrap();
@@ -84,13 +85,17 @@ async fn a_call_whose_answer_was_lost_is_sent_again_with_its_key() {
 
 #[tokio::test]
 async fn a_call_may_be_silent_as_long_as_it_waits() {
-    // Longer than the timeout of other messages.
+    const TIMEOUT: Duration = Duration::from_millis(50);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the stub is silent for longer than other messages may take"
+    )]
     let gateway = gateway(|request, _| {
-        std::thread::sleep(Duration::from_millis(800));
+        std::thread::sleep(4 * TIMEOUT);
         stream(request, &json!({"content": []}))
     });
-    let call = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a2a_call","arguments":{"wait_seconds":2}}}"#;
-    let read = carried(&gateway, &[call]).await;
+    let call = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"a2a_call","arguments":{"wait_seconds":60}}}"#;
+    let read = carried_within(TIMEOUT, &gateway, &[call]).await;
     assert_eq!((read.last().unwrap()["id"].as_i64(), gateway.requests().len()), (Some(7), 1), "{read:?}");
 }
 
@@ -119,7 +124,7 @@ async fn what_no_gateway_of_mcp_answers_is_an_error_for_the_client() {
     let gateway = gateway(move |_, _| Reply::new(400, "application/json", body.clone()));
     assert_eq!(
         carried(&gateway, &[r#"{"jsonrpc":"2.0","id":3,"method":"tools/list"}"#]).await,
-        [expected.clone()]
+        std::slice::from_ref(&expected)
     );
     // One that names no request is the answer to the request.
     let unnamed = json!({"jsonrpc": "2.0", "id": null, "error": expected["error"]}).to_string();

@@ -197,7 +197,7 @@ fn is_of_name(character: char) -> bool {
 /// The word in `pin` for all options besides the mode and the model.
 const PIN_CONFIG: &str = "config";
 
-const FIELDS: [&str; 19] = [
+const FIELDS: [&str; 20] = [
     "name",
     "kind",
     "command",

@@ -227,7 +227,8 @@ fn peers(peers: &[(&str, &str)]) -> String {
 
 /// A prompt that makes the model call an agent, and then say something.
 fn call(tool: &str, agent: &str, text: &str) -> String {
-    let arguments = json!({"agent": agent, "message": text});
+    // Long, because a busy machine needs time between the ask and its answer.
+    let arguments = json!({"agent": agent, "message": text, "wait_seconds": 300});
     format!("scn:tool name={tool} args={arguments} scn:text n=1 text=\"from a\"")
 }
 
