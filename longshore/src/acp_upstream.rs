@@ -30,7 +30,7 @@ pub(crate) async fn start(
     config.metrics = Arc::clone(metrics);
     if let Some(calling) = calling {
         calling.configure_acp(agent, &mut config.process.environment)?;
-        config.session_servers = Some(calling.session_servers(agent));
+        config.session_servers = calling.session_servers(agent);
     }
     let running = AcpAgent::new(config, tasks);
     let facts = running.start().await.map_err(|error| start_failure(agent, &error))?;

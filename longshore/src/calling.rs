@@ -82,18 +82,22 @@ impl Calling {
         Ok(digest.iter().take(8).fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
     }
 
-    /// The MCP servers of the sessions of an ACP agent.
-    pub(crate) fn session_servers(&self, agent: &AcpPlan) -> Arc<dyn SessionServers> {
-        Arc::new(BridgeOfSession {
+    /// The MCP servers of the sessions of an ACP agent. `None`: it has one for all sessions ([`Self::configure_acp`]).
+    pub(crate) fn session_servers(&self, agent: &AcpPlan) -> Option<Arc<dyn SessionServers>> {
+        if is_opencode(agent) {
+            return None;
+        }
+        Some(Arc::new(BridgeOfSession {
             is_confirmed: agent.mcp_per_session,
             program: self.program.clone(),
             socket: self.socket.clone(),
             secret: self.secret.clone(),
             tickets: Arc::clone(&self.tickets),
-        })
+        }))
     }
 
-    /// Adds the plugin to an OpenCode that is started as an ACP agent. Other agents need none.
+    /// Configures an OpenCode that is started as an ACP agent. If its sessions named the MCP server, each new session would start it
+    /// again, and so break the open calls of the other sessions in its directory.
     pub(crate) fn configure_acp(
         &self,
         agent: &AcpPlan,
@@ -102,7 +106,7 @@ impl Calling {
         if !is_opencode(agent) {
             return Ok(());
         }
-        configure(environment, false, &self.files.plugin())
+        configure(environment, false, &self.files.configuration())
     }
 }
 

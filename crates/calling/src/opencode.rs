@@ -56,11 +56,6 @@ impl OpenCodeFiles {
     pub fn configuration(&self) -> Value {
         json!({"$schema": "https://opencode.ai/config.json", "mcp": {SERVER: self.server}, "plugin": [self.plugin]})
     }
-
-    /// Only the plugin, for an OpenCode that learns of the MCP server over ACP.
-    pub fn plugin(&self) -> Value {
-        json!({"plugin": [self.plugin]})
-    }
 }
 
 /// Adds our configuration to the text that `OPENCODE_CONFIG_CONTENT` has already. `None`: the text is no JSON object.
@@ -149,7 +144,6 @@ mod tests {
         let configuration = files.configuration();
         assert!(!configuration.to_string().contains(&key));
         assert_eq!(configuration["mcp"]["longshore"]["command"], json!(["/bin/longshore", "mcp"]));
-        assert!(files.plugin()["mcp"].is_null());
     }
 
     #[test]

@@ -36,8 +36,9 @@ async fn opencode_over_acp_calls_the_agent_behind_another_gateway() {
     let gateway = Gateway::start_in(root, setup).await;
     let client = Client::of(&gateway);
     the_answer_comes_back(&client, &b, "longshore_a2a_call").await;
-    // The sessions share one MCP server: that of the session which was opened last.
+    // The sessions share one MCP server.
     two_sessions_are_told_apart(&client, &b).await;
+    a_cancel_reaches_the_callee(&client, &b).await;
 }
 
 /// The agents that have one MCP server for each session.
