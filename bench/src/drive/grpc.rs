@@ -25,8 +25,9 @@ const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 /// `ROLE_USER`.
 const USER: u8 = 1;
 
-/// The kind of a field whose value is a number, and of one whose value has a length.
+/// Protocol buffers call it wire type 0, a varint: the field holds a number.
 const NUMBER: u64 = 0;
+/// Wire type 2: the field holds bytes, after their length.
 const SIZED: u64 = 2;
 
 /// What a `StreamResponse` says.
@@ -118,7 +119,7 @@ fn send(message: &str, text: &str) -> Vec<u8> {
     [&[0], &length[..], &request].concat()
 }
 
-/// A field whose value has a length.
+/// Encodes a field that holds bytes: its number and wire type, the length of the bytes, the bytes.
 fn sized(number: u8, value: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2];
     let mut left = value.len();

@@ -237,7 +237,7 @@ fn within(long: &Length) -> Option<Row> {
     )
 }
 
-/// The median of some runs, one of which may be off.
+/// The median CPU time per delta of several runs. A median, because a busy machine can spoil one run.
 fn cost(points: &[Streams]) -> f64 {
     median(&points.iter().map(|point| point.cpu_us_per_delta).collect::<Vec<_>>())
 }

@@ -39,7 +39,8 @@ impl Defaults {
     }
 }
 
-/// For how many sessions the options are remembered that a message chose. With more, the session whose choice is the oldest keeps it.
+/// The limit of sessions in [`ChosenOptions`]. Beyond it the session with the oldest choice is forgotten: its agent keeps the values that
+/// were chosen.
 const MAX_CHOSEN: usize = 1024;
 
 /// The options that the last message of a session chose, with their values before, by session. They outlive the closing of a

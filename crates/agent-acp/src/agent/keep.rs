@@ -96,7 +96,7 @@ impl SessionFinder for AcpAgent {
     fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
         Box::pin(async move {
             let found = match self.find(id).await {
-                // Without a list nobody can say which sessions there are.
+                // The agent cannot list its sessions, so the gateway cannot look for one.
                 Err(error) if error.kind() == ErrorKind::UnsupportedOperation => return Ok(None),
                 found => found?,
             };

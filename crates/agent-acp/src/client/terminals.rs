@@ -77,7 +77,7 @@ pub struct Report {
     pub is_last: bool,
 }
 
-/// A terminal whose command has not started yet. If the terminal ends before that, the command never starts.
+/// A terminal before its command starts. If the agent releases the terminal meanwhile, the command is never started.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     terminal: String,
