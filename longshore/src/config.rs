@@ -11,6 +11,7 @@ mod client;
 pub mod command_line;
 pub mod credentials;
 mod declared;
+mod entry;
 pub mod environment;
 pub mod file;
 pub mod limits;

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use longshore_agent_acp::connection::Role;
 use longshore_agent_acp::schema::{McpServer, NamedValue, RemoteKind};
 use longshore_agent_acp::{FileAccess, process};
-use longshore_model::nearest::did_you_mean;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 pub use self::limits::AgentLimits;
+use super::entry::Table;
 use super::environment::Environment;
 use super::presets::{self, Preset};
 use super::problem::{Problem, Source};
@@ -227,7 +227,8 @@ fn from_file(reader: &mut Reader<'_>, context: &ProcessContext, written: &Writte
     let reason = match list.as_slice() {
         [] => "must have one entry",
         [Value::Object(fields)] => {
-            let mut table = Table { reader, written, at: String::new(), fields };
+            let mut table =
+                Table { reader, written, at: format!("{}[0]", AGENTS.key), fields, is_good: true };
             return table.agent(context);
         }
         [_] => "must be a table of fields",
@@ -237,20 +238,11 @@ fn from_file(reader: &mut Reader<'_>, context: &ProcessContext, written: &Writte
     None
 }
 
-/// A table of the file that is being read.
-struct Table<'r, 'a> {
-    reader: &'r mut Reader<'a>,
-    written: &'r Written,
-    /// Where the table is inside the entry: empty, or `mcp_servers[0].`.
-    at: String,
-    fields: &'r Map<String, Value>,
-}
-
 impl Table<'_, '_> {
     /// Reads every field, so that all problems are shown at once.
     fn agent(&mut self, context: &ProcessContext) -> Option<Configured> {
         self.check_names(&FIELDS);
-        let name = self.name();
+        let name = self.agent_name();
         match self.required("kind").as_deref() {
             None | Some("acp") => {}
             Some(_) => self.wrong("kind", "must be acp"),
@@ -283,7 +275,7 @@ impl Table<'_, '_> {
         Some(Configured { source: self.written.source.clone(), plan, workspace })
     }
 
-    fn name(&mut self) -> Option<String> {
+    fn agent_name(&mut self) -> Option<String> {
         let name = self.required("name")?;
         if name.len() > MAX_NAME || !name.chars().all(is_of_name) {
             self.wrong("name", "must be at most 40 letters, digits, dots, hyphens and underscores");
@@ -374,8 +366,8 @@ impl Table<'_, '_> {
                 self.wrong(&at, "must be a table of fields");
                 continue;
             };
-            let mut table =
-                Table { reader: self.reader, written: self.written, at: format!("{at}."), fields };
+            let at = format!("{}.{at}", self.at);
+            let mut table = Table { reader: self.reader, written: self.written, at, fields, is_good: true };
             servers.push(table.mcp_server(here));
         }
         servers.into_iter().collect()
@@ -405,30 +397,6 @@ impl Table<'_, '_> {
         Some(McpServer::Remote { r#type: kind, name: name?, url: url?, headers: listed(headers?) })
     }
 
-    fn check_names(&mut self, known: &[&str]) {
-        for name in self.fields.keys().filter(|name| !known.contains(&name.as_str())) {
-            let hint = did_you_mean(name, known.iter().copied());
-            self.wrong(name, &format!("there is no such field{hint}"));
-        }
-    }
-
-    fn required(&mut self, name: &str) -> Option<String> {
-        if !self.fields.contains_key(name) {
-            self.wrong(name, "is required");
-        }
-        self.text(name)
-    }
-
-    fn text(&mut self, name: &str) -> Option<String> {
-        match self.fields.get(name)? {
-            Value::String(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
-            _ => {
-                self.wrong(name, "must be a text that is not empty");
-                None
-            }
-        }
-    }
-
     /// A list of texts. Empty if it is not given; `None` after a problem.
     fn words(&mut self, name: &str) -> Option<Vec<String>> {
         let Some(value) = self.fields.get(name) else { return Some(Vec::new()) };
@@ -450,12 +418,6 @@ impl Table<'_, '_> {
             self.wrong(name, "must be a table of names and texts");
         }
         values
-    }
-
-    fn wrong(&mut self, name: &str, reason: &str) {
-        let at = &self.at;
-        let problem = format!("{} ({}[0].{at}{name}): {reason}", self.written.source, AGENTS.key);
-        self.reader.problem(Problem(problem));
     }
 }
 

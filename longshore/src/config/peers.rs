@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_client::{Binding, Credential, ProtocolVersion, Settings};
-use longshore_model::nearest::did_you_mean;
 use longshore_outbound::{Guard, HostRule, IpNet, Rules, Scheme, SystemResolver};
 use longshore_peers::{CLIENT_LIMITS, CallLimits, HopRules, Peer, PeersConfig, UrlRules};
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 use url::Url;
 
+use super::entry::Table;
 use super::problem::Problem;
-use super::read::{Reader, Written, parse_list, parse_switch};
-use super::setting::{LONGEST, Setting};
+use super::read::{Reader, parse_list, parse_switch};
+use super::setting::Setting;
 use super::table::{self, PEERS};
 use super::{ProcessContext, client};
 
@@ -159,7 +159,8 @@ fn entries(reader: &mut Reader<'_>, context: &ProcessContext, defaults: &Default
     for (index, value) in list.iter().enumerate() {
         let none = Map::new();
         let fields = value.as_object().unwrap_or(&none);
-        let mut entry = Entry { reader, written: &written, index, fields, is_good: true };
+        let at = format!("{}[{index}]", PEERS.key);
+        let mut entry = Table { reader, written: &written, at, fields, is_good: true };
         if !value.is_object() {
             entry.wrong("", "must be a table of fields");
         }
@@ -174,24 +175,11 @@ fn entries(reader: &mut Reader<'_>, context: &ProcessContext, defaults: &Default
     peers.into_iter().collect()
 }
 
-/// An entry that is being checked.
-struct Entry<'r, 'a> {
-    reader: &'r mut Reader<'a>,
-    written: &'r Written,
-    index: usize,
-    fields: &'r Map<String, Value>,
-    /// Whether no problem was found so far.
-    is_good: bool,
-}
-
-impl Entry<'_, '_> {
+impl Table<'_, '_> {
     /// Reads every field, so that all problems are shown at once.
     fn peer(&mut self, context: &ProcessContext, defaults: &Defaults<'_>) -> Option<Peer> {
-        for name in self.fields.keys().filter(|name| !FIELDS.contains(&name.as_str())) {
-            let hint = did_you_mean(name, FIELDS.iter().copied());
-            self.wrong(name, &format!("there is no such field{hint}"));
-        }
-        let name = self.name();
+        self.check_names(&FIELDS);
+        let name = self.peer_name();
         let url = self.url();
         let description = self.text("description");
         let version = self.version();
@@ -199,13 +187,13 @@ impl Entry<'_, '_> {
         let credential = self.credential(context);
         let fallback = defaults.settings;
         let limits = CallLimits {
-            duration: self.seconds("call_timeout").unwrap_or(defaults.limits.duration),
+            duration: self.timeout("call_timeout").unwrap_or(defaults.limits.duration),
             result_bytes: self.number("max_result_bytes", 1).unwrap_or(defaults.limits.result_bytes),
             asks: self
                 .number("max_asks", 0)
                 .map_or(defaults.limits.asks, |asks| u32::try_from(asks).unwrap_or(u32::MAX)),
         };
-        let (timeout, card_timeout) = (self.seconds("timeout"), self.seconds("card_timeout"));
+        let (timeout, card_timeout) = (self.timeout("timeout"), self.timeout("card_timeout"));
         let model_answers = match self.fields.get("model_answers") {
             None => true,
             Some(Value::Bool(is_on)) => *is_on,
@@ -228,7 +216,7 @@ impl Entry<'_, '_> {
         Some(Peer { name, description, url: url.into(), settings, limits, model_answers })
     }
 
-    fn name(&mut self) -> Option<String> {
+    fn peer_name(&mut self) -> Option<String> {
         let name = self.required("name")?;
         let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         if name.len() > MAX_NAME || !name.chars().all(is_of_name) {
@@ -313,19 +301,8 @@ impl Entry<'_, '_> {
         None
     }
 
-    fn seconds(&mut self, name: &str) -> Option<Duration> {
-        let seconds = match self.fields.get(name)? {
-            Value::Number(seconds) => seconds.as_f64(),
-            // The file's numbers with a fraction come as text.
-            Value::String(text) => text.parse().ok(),
-            _ => None,
-        };
-        let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let duration = duration.filter(|duration| !duration.is_zero() && *duration <= LONGEST);
-        if duration.is_none() {
-            self.wrong(name, "must be a number of seconds above 0, at most 366 days");
-        }
-        duration
+    fn timeout(&mut self, name: &str) -> Option<Duration> {
+        self.seconds(name, "must be a number of seconds above 0, at most 366 days", Duration::from_nanos(1))
     }
 
     fn number(&mut self, name: &str, least: u64) -> Option<usize> {
@@ -335,29 +312,5 @@ impl Entry<'_, '_> {
             self.wrong(name, &format!("must be a whole number, {least} or more"));
         }
         number
-    }
-
-    fn required(&mut self, name: &str) -> Option<String> {
-        if !self.fields.contains_key(name) {
-            self.wrong(name, "is required");
-        }
-        self.text(name)
-    }
-
-    fn text(&mut self, name: &str) -> Option<String> {
-        match self.fields.get(name)? {
-            Value::String(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
-            _ => {
-                self.wrong(name, "must be a text that is not empty");
-                None
-            }
-        }
-    }
-
-    fn wrong(&mut self, name: &str, reason: &str) {
-        self.is_good = false;
-        let dot = if name.is_empty() { "" } else { "." };
-        let (source, index) = (&self.written.source, self.index);
-        self.reader.problem(Problem(format!("{source} ({}[{index}]{dot}{name}): {reason}", PEERS.key)));
     }
 }

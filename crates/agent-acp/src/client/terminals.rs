@@ -77,7 +77,7 @@ pub struct Report {
     pub is_last: bool,
 }
 
-/// A terminal before its command starts. If the agent releases the terminal meanwhile, the command is never started.
+/// A terminal before its command starts. If the terminal is stopped meanwhile, the command is never started.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     terminal: String,

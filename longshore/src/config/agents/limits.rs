@@ -2,10 +2,7 @@
 
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::Table;
-use crate::config::setting::LONGEST;
 
 /// How much an agent may use, and how long it may take.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -54,22 +51,6 @@ impl Table<'_, '_> {
             start_timeout: start_timeout.unwrap_or(defaults.start_timeout),
             cancel_timeout: cancel_timeout.unwrap_or(defaults.cancel_timeout),
         }
-    }
-
-    /// `None`: not given, or a problem.
-    fn seconds(&mut self, name: &str, reason: &str, shortest: Duration) -> Option<Duration> {
-        let seconds = match self.fields.get(name)? {
-            Value::Number(seconds) => seconds.as_f64(),
-            // The file's numbers with a fraction come as text.
-            Value::String(text) => text.parse().ok(),
-            _ => None,
-        };
-        let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let duration = duration.filter(|duration| (shortest..=LONGEST).contains(duration));
-        if duration.is_none() {
-            self.wrong(name, reason);
-        }
-        duration
     }
 
     fn count(&mut self, name: &str, reason: &str) -> Option<usize> {
