@@ -160,9 +160,9 @@ pub enum Subcommands {
     Token(DataDirOptions),
     /// Copy the tasks of a directory to a new directory, also while they are served.
     ///
-    /// TARGET becomes a directory with the token and a checked copy of the store as of one moment: it contains everything that a
-    /// client received before the command began. `longshore serve --data-dir TARGET` serves the copy. The sessions of
-    /// OpenCode are not in it, because OpenCode keeps them itself.
+    /// TARGET becomes a data directory with the token, the keys and a verified copy of the store as it was at one moment. The copy
+    /// contains everything that a client received before the command began. `longshore serve --data-dir TARGET` serves the
+    /// copy. It has no sessions of OpenCode, because OpenCode keeps them itself.
     Backup(Backup),
     /// Check whether the stored tasks of a directory are what was written. The gateway must not run.
     ///

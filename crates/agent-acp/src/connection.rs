@@ -48,8 +48,8 @@ use crate::schema::{
 };
 use crate::translate::{Replay, TurnEnd};
 
-/// How many lines may wait to be written. Then requests wait, within their time limits, and prompts, answers and cancels fail: an
-/// agent with so many unread lines does not read.
+/// How many lines may wait to be written to the agent. If the queue is full, most requests wait for room, within their time limits.
+/// Prompts, cancels and answers to permission requests fail at once, because the agent seems to have stopped reading.
 const OUTBOX: usize = 1024;
 
 /// How much text that is no message is kept to explain a failure, in bytes. Later text is dropped.

@@ -283,8 +283,8 @@ pub(crate) async fn missed_asks(
     Ok(missed)
 }
 
-/// Starts an actor for an unfinished task of a sub-agent, and returns the sender for its reports. The turn
-/// works in `directory`.
+/// Starts an actor for an unfinished task of a sub-agent that works in `directory`. Returns the sender for reports to the actor.
+/// `None`: the task has no parent, so it is not that of a sub-agent.
 pub(crate) fn start_actor(
     ctx: &EngineContext,
     directory: &str,

@@ -107,8 +107,8 @@ impl TaskReader {
         }
     }
 
-    /// The events after the cursor in the store. `None`: there are none, and the reader has found a live log or knows that
-    /// the task is over.
+    /// Reads the next events from the store. `None`: the store has none. Then either the task is over, or the reader now follows
+    /// the newest events in memory (`self.live`).
     async fn read(&mut self) -> Result<Option<Entries>> {
         let stored = self.store.read(&self.caller, &self.task, self.cursor, BATCH).await?;
         let Some(first) = stored.first() else {

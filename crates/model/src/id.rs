@@ -111,8 +111,8 @@ id!(
     SessionId
 );
 id!(
-    /// One prompt. The engine makes the id and stores it before the prompt is sent, so that its outcome can be looked up. A
-    /// prompt that the gateway did not send has the agent's own id.
+    /// One prompt. The engine makes the id and stores it before the prompt is sent, so that the agent can find the prompt again
+    /// after a restart. A prompt that the gateway did not send has the agent's own id.
     PromptId
 );
 

@@ -39,8 +39,8 @@ impl InFlight {
         Registration { in_flight: Arc::clone(self), key, running }
     }
 
-    /// Runs a change of a configuration. If it has voided the leases, ends the delivery of the configuration, and waits until it has
-    /// ended.
+    /// Runs a change of a configuration. If the change made the leases of the configuration invalid, cancels its running delivery
+    /// and waits for the end of that delivery.
     pub(crate) async fn change<T>(
         &self,
         key: &Key,

@@ -17,8 +17,8 @@ const SIGNED: &str = "StandardWebhooks";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Unusable(pub(crate) &'static str);
 
-/// The id of an event for one configuration: the same in each attempt, and different for each event and configuration. It includes the
-/// event's epoch, because a power failure can lose the last events of a log, and new events then get their numbers.
+/// The value of `webhook-id`: the same in each attempt, and different for each event and configuration. The hash includes the
+/// event's epoch, because new events can reuse the numbers of events that a power failure lost.
 pub(crate) fn webhook_id(config: &PushConfig, entry: &Entry) -> String {
     let mut hash = Sha256::new();
     for part in [config.task.as_str(), config.id.as_str(), &entry.id().to_string()] {

@@ -71,9 +71,10 @@ impl<'de> Deserialize<'de> for First<'de> {
     }
 }
 
-/// How many entries of a list of choices or commands are kept, and how many bytes of its JSON. The rest is left out, and cannot be
-/// chosen. Real agents send up to 30 entries with 12 KiB.
+/// How many entries of a list of choices or commands are kept. Callers cannot choose the others. Real agents send up to 30 entries.
 const MAX_CHOICES: usize = 512;
+
+/// How many bytes of JSON these entries may have together. Real agents send up to 12 KiB.
 const MAX_CHOICES_BYTES: usize = 128 * 1024;
 
 /// The first entries of a list that can be read.

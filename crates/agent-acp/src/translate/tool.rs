@@ -363,8 +363,8 @@ fn status_of(word: &str) -> Option<ToolStatus> {
     })
 }
 
-/// The copy of the call that is stored, to compare the call's next state with it. A finished call has no next state, so its copy has
-/// no texts: they can be large.
+/// What is kept of a call, to find out what its next update changes. A finished call gets no update, so its texts, which can be
+/// large, are not kept.
 fn kept(call: &ToolCall) -> ToolCall {
     if is_final(call.status) {
         ToolCall { title: None, input: None, output: None, meta: None, ..call.clone() }

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::reader::{Readers, WatchQueue};
 
-/// Maximum number of remembered sessions of all evicted directories together. Beyond it, the directories that were evicted first
-/// are forgotten.
+/// Maximum number of sessions that are remembered for all evicted directories together. With more, the directories that were
+/// evicted first are forgotten.
 const MAX_EVICTED_SESSIONS: usize = 10_000;
 
 #[derive(Debug)]

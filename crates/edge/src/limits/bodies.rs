@@ -10,8 +10,8 @@ use longshore_model::{Error, ErrorKind, Principal, Result};
 
 use super::Limits;
 
-/// Each unfinished body counts as this many bytes more than have arrived, because its first bytes keep a buffer of hyper in memory.
-/// This also bounds the number of unfinished bodies.
+/// Added to the arrived bytes of each unfinished body, because its first bytes keep a buffer of hyper in memory. The addition also
+/// bounds the number of unfinished bodies.
 const OVERHEAD: usize = 16 * 1024;
 
 /// Most bodies arrive within this time.

@@ -25,12 +25,12 @@ use crate::reply;
 /// The number of checks within the write timeout, the time for which a client may take no byte.
 const CHECKS: u32 = 4;
 
-/// A connection is closed when this many checks in a row find that no byte was taken. One more than `CHECKS`, because the bytes may
-/// have begun to wait just before the first check.
+/// A connection is closed when this many checks in a row find waiting bytes of which the client took none. One more than `CHECKS`,
+/// because the first check may come just after the bytes began to wait.
 const CONNECTION_CHECKS: u32 = CHECKS + 1;
 
-/// A request is reset when this many checks in a row find that no byte was taken. More than for a connection, so that a request is
-/// reset only if other requests of its connection make progress.
+/// A request is reset when this many checks in a row find that the client took none of its bytes. More than for a connection, so
+/// that a request is reset only if other requests of its connection make progress.
 const REQUEST_CHECKS: u32 = CONNECTION_CHECKS + 2;
 
 tokio::task_local! {

@@ -52,8 +52,8 @@ pub trait PushConfigs: Send + Sync + Debug {
         id: &'a PushConfigId,
     ) -> BoxFuture<'a, Result<bool>>;
 
-    /// The ids of the configurations of a task of this owner, ascending. At most [`MAX_PUSH_PAGE`]. Opens no secrets, so it works without
-    /// their key.
+    /// The ids of the configurations of a task of this owner, ascending. At most [`MAX_PUSH_PAGE`]. No secret is decrypted, so the
+    /// key of the secrets may be missing.
     fn ids<'a>(&'a self, owner: &'a Principal, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<PushConfigId>>>;
 
     /// How many configurations are stored. Those whose task has ended and whose events are all delivered do not count.

@@ -21,8 +21,8 @@ const NEW: u32 = 0o666;
 const MAX_TRIES: usize = 100;
 
 impl AllowedDirectories {
-    /// Replaces a regular file, or makes a new one in a directory that exists. Links are followed as long as they lead to a
-    /// file below one of the allowed directories. A file that the gateway may not write is not replaced.
+    /// Replaces a regular file, or creates one in an existing directory. A link is followed if its target is below an allowed
+    /// directory. Fails for a file that is read-only for the gateway, and for a file of `protected`.
     pub fn replace(&self, path: &Path, content: &[u8], protected: &ProtectedPaths) -> io::Result<()> {
         let path = match path.canonicalize() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {

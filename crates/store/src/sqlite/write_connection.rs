@@ -29,8 +29,8 @@ use super::row_cache::RowCache;
 use super::schema::BUSY_TIMEOUT;
 use super::writer::{Job, JobKind};
 
-/// Inline appends (on the calling thread) may take at most one part in so many of the elapsed time, because the calling
-/// threads have other work. Under more load the writer thread does the appends, and many of them share a commit.
+/// Inline appends, those on the calling thread, may take at most 1 / `INLINE_SHARE` of the elapsed time, because that thread has
+/// other work. Under more load the writer thread does the appends, and many of them share a commit.
 const INLINE_SHARE: u32 = 20;
 
 /// How far `inline_paid_until` may lie in the future, so that a burst of a few inline appends is possible: half a millisecond

@@ -50,8 +50,8 @@ impl Tally {
     }
 }
 
-/// Sends the planned message, reconnects after every break, answers asks, cancels when it is time, and stops at the end of the
-/// task. `begun` is signaled when the agent works on the task.
+/// Sends the planned message, reconnects after every break, answers the asks of the agent, cancels at the planned moment, and stops
+/// at the end of the task. `begun` is signaled when the task is no longer SUBMITTED.
 pub async fn run(
     planned: PlannedMessage,
     target: &ClientTarget,

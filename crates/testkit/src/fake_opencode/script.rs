@@ -161,8 +161,8 @@ impl Play {
         }
     }
 
-    /// For each prompt, the id of the message with its text. When two prompts come close together, the events of the first may
-    /// follow the second.
+    /// For each prompt, the id of its user message. The message is found by the prompt's text, because the events of a prompt may
+    /// come only after the next prompt.
     fn user_messages(&self) -> Vec<Option<String>> {
         let lines = &self.recording.lines;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -36,8 +36,8 @@ fn named(method: &Method) -> (String, Value) {
     (method.key.to_owned(), json!(method.name))
 }
 
-/// The methods of the extension that a setting can enable. Each maps to an entry with exactly the fields `enabled_by_default` and
-/// `config_key`: some clients refuse an entry with any other field.
+/// An entry for each method of an extension that is off until a setting enables it. An entry has only the fields
+/// `enabled_by_default` and `config_key`, because some clients refuse any other field.
 pub(crate) fn flags(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
     let flag = |switch: Switch| json!({"enabled_by_default": false, "config_key": switch.toggle()});
     switched(deployment, extension).map(|(name, switch)| (name.to_owned(), flag(switch))).collect()

@@ -26,8 +26,8 @@ const PARAMETERS: &[&str] =
 /// The member of a response that holds the id of its event, and everything up to the end of the response.
 const EVENT_ID: &str = ",\"eventId\":\"";
 
-/// Whether only a connection with several requests has this method. JSON-RPC reserves no names for this, and others use the prefix
-/// too.
+/// Whether a method controls the connection and is no A2A method. JSON-RPC reserves no names for such methods. The prefix is that
+/// of the Language Server Protocol.
 pub fn is_connection_method(method: &str) -> bool {
     method.starts_with("$/")
 }
