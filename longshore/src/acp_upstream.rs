@@ -71,6 +71,7 @@ pub(crate) fn config(plan: &Plan, agent: &AcpPlan) -> AcpConfig {
         pins_config: agent.pins_config,
         model: agent.model.clone(),
         idle_stop: agent.limits.idle_stop,
+        silence: plan.turns.silence,
         cancel_patience: agent.limits.cancel_timeout,
         ..AcpConfig::new(&agent.name, process, &plan.workspace)
     }

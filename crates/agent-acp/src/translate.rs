@@ -155,7 +155,7 @@ impl Translator {
 
     /// Whether a tool runs or the agent waits for an answer, so that it has a reason to be silent.
     pub fn may_be_silent(&self) -> bool {
-        !self.asks.is_empty() || self.calls.any_open()
+        !self.asks.is_empty() || self.calls.any_runs()
     }
 
     pub fn update(&mut self, update: &Update) {

@@ -85,8 +85,9 @@ impl Calls {
         !self.by_id.contains_key(id)
     }
 
-    pub(super) fn any_open(&self) -> bool {
-        self.open > 0
+    /// Whether a call runs. One agent never tells the end of a call whose permission was refused.
+    pub(super) fn any_runs(&self) -> bool {
+        self.open > 0 && self.all.iter().any(|call| !is_final(call.shown.status) && !call.is_rejected)
     }
 
     pub(super) fn sub_agents(&self) -> impl Iterator<Item = &SubAgent> {
