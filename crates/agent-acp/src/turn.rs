@@ -49,7 +49,8 @@ impl Turn {
             Settings::new(facts.current(Role::Mode), facts.current(Role::Model), &facts.config_options);
         let translator = Translator::new(session.clone(), prompt, facts.totals)
             .with_settings(settings)
-            .in_directory(facts.directory);
+            .in_directory(facts.directory)
+            .with_auth_methods(connection.auth_methods());
         let (connection, asks) = (connection.clone(), HashMap::new());
         Ok(Self {
             connection,

@@ -382,12 +382,15 @@ async fn a_missing_login_is_told_with_the_agents_methods_and_the_next_turn_start
     let refused = refused.unwrap_err();
     assert!(refused.needs_credentials() && refused.message().contains("Method `key`: API key."), "{refused}");
 
-    stage.die();
-    let session = stage.begin(about, "s").await;
-    let (mut turn, prompt) = stage.prompt(&session, "hi").await;
-    let error = json!({"code": -32000, "message": "Authentication required"});
-    stage.peers[0].say(&json!({"id": prompt["id"], "error": error})).await;
-    let Outcome::AuthRequired(why) = rest(&mut turn).await.1 else { panic!("no login required") };
-    assert!(why.message.contains("Method `key`: API key."), "{}", why.message);
-    stage.peers[0].closed().await;
+    let error = json!({"error": {"code": -32000, "message": "Authentication required"}});
+    for mut answer in [error, json!({"result": {"stopReason": "auth_required"}})] {
+        stage.die();
+        let session = stage.begin(about.clone(), "s").await;
+        let (mut turn, prompt) = stage.prompt(&session, "hi").await;
+        answer["id"] = prompt["id"].clone();
+        stage.peers[0].say(&answer).await;
+        let Outcome::AuthRequired(why) = rest(&mut turn).await.1 else { panic!("no login required") };
+        assert!(why.message.contains("Method `key`: API key."), "{}", why.message);
+        stage.peers[0].closed().await;
+    }
 }
