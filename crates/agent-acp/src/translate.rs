@@ -321,6 +321,9 @@ impl Translator {
         if let Err((why, name)) = merged {
             self.count(why, &name);
         }
+        for content in update.content.iter().flatten().filter(|content| !tool::is_known(content)) {
+            self.count(WhyIgnored::Unknown, &format!("tool content {}", content.kind));
+        }
         let images = update.content.iter().flatten().map(|content| &content.content);
         for image in images.filter(|content| !matches!(content.kind.as_str(), "" | "text" | "resource_link"))
         {

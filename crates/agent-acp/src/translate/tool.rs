@@ -427,6 +427,11 @@ fn command(input: &Value) -> Option<(String, bool)> {
     Some((command, has_arguments))
 }
 
+/// Whether a piece of content has a kind that callers are shown.
+pub(super) fn is_known(content: &ToolContent) -> bool {
+    matches!(content.kind.as_str(), "content" | "diff" | "terminal")
+}
+
 /// The text of an update: of its content or else of its raw output.
 pub(super) fn text_of(update: &ToolUpdate) -> Option<String> {
     let mut text = String::new();
