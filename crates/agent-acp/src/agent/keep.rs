@@ -147,13 +147,14 @@ impl AcpAgent {
 
     async fn fork(&self, lease: &Lease, session: &Session) -> Result<SessionInfo> {
         self.workspace.check_unchanged(&session.directory).await?;
-        let (connection, servers) = (lease.connection(), lease.servers(&self.config.mcp_servers));
+        let (connection, (servers, ticket)) = (lease.connection(), self.servers_of_new_session(lease));
         let forked = connection.fork_session(session.id.as_str(), &session.directory, &servers).await;
         let forked = forked.map_err(|cause| changed(cause, "copy the session"))?;
         let id = SessionId::parse(&forked.id).map_err(|cause| {
             let text = "The agent gave the copy an id that is not valid.";
             Error::new(ErrorKind::UpstreamPayloadError, text).caused_by(cause)
         })?;
+        self.bind(ticket, &id);
         // The copy has the options of the session.
         self.chosen.copy(session.id.as_str(), id.as_str());
         lease.note_opened(id.as_str());
