@@ -1,5 +1,7 @@
 //! Starts the ACP agent of the plan, and describes it.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::sync::Arc;
 
 use longshore_agent_acp::connection::Limits;
@@ -7,6 +9,7 @@ use longshore_agent_acp::process::ProcessConfig;
 use longshore_agent_acp::{AcpAgent, AcpConfig, AgentFacts};
 use longshore_engine::Tasks;
 use longshore_meter::Metrics;
+use rand::distr::{Alphanumeric, SampleString as _};
 
 use crate::calling::Calling;
 use crate::config::Plan;
@@ -15,6 +18,12 @@ use crate::output;
 
 /// The directory in the data directory that names the agent's processes while they run.
 pub(crate) const RECORDS: &str = "agents";
+
+/// The password of the HTTP server that OpenCode opens even for ACP.
+const OPENCODE_PASSWORD: &str = "OPENCODE_SERVER_PASSWORD";
+
+/// More than 190 random bits.
+const PASSWORD_LENGTH: usize = 32;
 
 /// Starts the agent. A mistake in its command shows at once, not with the first message.
 pub(crate) async fn start(
@@ -40,7 +49,7 @@ pub(crate) async fn start(
 pub(crate) fn config(plan: &Plan, agent: &AcpPlan) -> AcpConfig {
     let process = ProcessConfig {
         arguments: agent.arguments.iter().map(Into::into).collect(),
-        environment: agent.environment.clone(),
+        environment: environment(agent),
         memory_bytes: agent.limits.memory_bytes,
         ..ProcessConfig::new(&agent.program, &plan.workspace)
     };
@@ -62,9 +71,23 @@ pub(crate) fn config(plan: &Plan, agent: &AcpPlan) -> AcpConfig {
         pins_config: agent.pins_config,
         model: agent.model.clone(),
         idle_stop: agent.limits.idle_stop,
+        silence: plan.turns.silence,
         cancel_patience: agent.limits.cancel_timeout,
         ..AcpConfig::new(&agent.name, process, &plan.workspace)
     }
+}
+
+/// The environment of the agent. Without a password, every program on this machine could prompt OpenCode and so pass by the
+/// gateway.
+fn environment(agent: &AcpPlan) -> BTreeMap<OsString, OsString> {
+    let mut environment = agent.environment.clone();
+    if agent.is_opencode() {
+        let password = environment.entry(OPENCODE_PASSWORD.into()).or_default();
+        if password.is_empty() {
+            *password = Alphanumeric.sample_string(&mut rand::rng(), PASSWORD_LENGTH).into();
+        }
+    }
+    environment
 }
 
 /// What the agent says about itself: its name and version.
@@ -78,4 +101,36 @@ pub(crate) fn start_failure(agent: &AcpPlan, error: &longshore_model::Error) -> 
     let install = agent.preset.and_then(|preset| preset.install);
     let install = install.map(|command| format!("\nTo install it, run `{command}`")).unwrap_or_default();
     anyhow::anyhow!("{error}{cause}{install}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::*;
+    use crate::config::ProcessContext;
+    use crate::config::agents::named;
+
+    #[test]
+    fn the_http_server_of_opencode_has_a_password() {
+        let password = |command: &str, own: Option<&str>| {
+            let own = own.map(|password| (OPENCODE_PASSWORD, password));
+            let context = ProcessContext {
+                directory: "/".into(),
+                environment: own.into_iter().chain([("PATH", "/usr/bin:/bin")]).collect(),
+            };
+            let agent = named(command, &context).unwrap_or_else(|reason| panic!("{command}: {reason}"));
+            let password = environment(&agent).get(OsStr::new(OPENCODE_PASSWORD)).cloned();
+            password.map(|password| password.into_string().expect("UTF-8"))
+        };
+        for command in ["opencode-acp", "/opt/opencode acp --print-logs"] {
+            assert_eq!(password(command, Some("own")).as_deref(), Some("own"), "{command}");
+            for own in [None, Some("")] {
+                let random = password(command, own).expect("a password");
+                assert_eq!(random.len(), PASSWORD_LENGTH, "{command}");
+                assert_ne!(password(command, own).expect("a password"), random, "{command}");
+            }
+        }
+        assert_eq!(password("qwen", Some("own")), None, "another agent gets no credential");
+    }
 }

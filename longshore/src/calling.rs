@@ -84,7 +84,7 @@ impl Calling {
 
     /// The MCP servers of the sessions of an ACP agent. `None`: it has one for all sessions ([`Self::configure_acp`]).
     pub(crate) fn session_servers(&self, agent: &AcpPlan) -> Option<Arc<dyn SessionServers>> {
-        if is_opencode(agent) {
+        if agent.is_opencode() {
             return None;
         }
         Some(Arc::new(BridgeOfSession {
@@ -103,16 +103,11 @@ impl Calling {
         agent: &AcpPlan,
         environment: &mut BTreeMap<OsString, OsString>,
     ) -> anyhow::Result<()> {
-        if !is_opencode(agent) {
+        if !agent.is_opencode() {
             return Ok(());
         }
         configure(environment, false, &self.files.configuration())
     }
-}
-
-fn is_opencode(agent: &AcpPlan) -> bool {
-    let preset = agent.preset.map(|preset| preset.command[0]);
-    preset == Some("opencode") || agent.program.file_stem() == Some(OsStr::new("opencode"))
 }
 
 fn configure(

@@ -67,6 +67,9 @@ pub struct AcpConfig {
     pub pins_config: bool,
     /// How long the agent may be idle before its process is stopped. `None`: it runs on.
     pub idle_stop: Option<Duration>,
+    /// How long the agent may be silent during a turn while it waits for no answer and runs no tool. Then the turn is stopped.
+    /// `None`: it is never too long.
+    pub silence: Option<Duration>,
     /// How long the agent may take to end a turn that was canceled. Then the process is ended.
     pub cancel_patience: Duration,
     pub metrics: Arc<Metrics>,
@@ -92,6 +95,7 @@ impl AcpConfig {
             pinned: Vec::new(),
             pins_config: false,
             idle_stop: None,
+            silence: None,
             cancel_patience: Duration::from_secs(30),
             metrics: Arc::default(),
         }

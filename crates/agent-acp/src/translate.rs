@@ -37,7 +37,7 @@ use self::usage::TurnUsage;
 use crate::connection::Loss;
 use crate::ignored::Ignored;
 use crate::permission;
-use crate::schema::{Chunk, ContentBlock, PermissionRequest, Plan, Update};
+use crate::schema::{AuthMethod, Chunk, ContentBlock, PermissionRequest, Plan, Update};
 
 /// How many files of a turn are reported, and the size of one. Others are counted by name and dropped.
 const MAX_FILES: usize = 64;
@@ -62,6 +62,7 @@ pub struct Translator {
     title: Option<String>,
     settings: Settings,
     directory: Option<String>,
+    auth_methods: Vec<AuthMethod>,
     files: usize,
     ignored: Ignored,
     /// Why updates are missing.
@@ -117,6 +118,7 @@ impl Translator {
             title: None,
             settings: Settings::default(),
             directory: None,
+            auth_methods: Vec::new(),
             files: 0,
             ignored: Ignored::default(),
             losses: BTreeSet::new(),
@@ -138,6 +140,12 @@ impl Translator {
         Self { directory: Some(directory), ..self }
     }
 
+    /// Sets the agent's methods to log in with.
+    #[must_use]
+    pub fn with_auth_methods(self, auth_methods: Vec<AuthMethod>) -> Self {
+        Self { auth_methods, ..self }
+    }
+
     /// The events since the last call.
     pub fn take(&mut self) -> Vec<AgentEvent> {
         std::mem::take(&mut self.out)
@@ -155,7 +163,7 @@ impl Translator {
 
     /// Whether a tool runs or the agent waits for an answer, so that it has a reason to be silent.
     pub fn may_be_silent(&self) -> bool {
-        !self.asks.is_empty() || self.calls.any_open()
+        !self.asks.is_empty() || self.calls.any_runs()
     }
 
     pub fn update(&mut self, update: &Update) {
@@ -239,13 +247,13 @@ impl Translator {
         }
         self.end_text();
         self.drop_asks();
-        let outcome = outcome::outcome(end, self.is_stopped);
+        let outcome = outcome::outcome(end, self.is_stopped, &self.auth_methods);
         let is_canceled = matches!(outcome, Outcome::Canceled { .. });
         let outcome = outcome::incomplete(outcome, &self.losses);
         self.calls.close(is_canceled, &mut self.ids, &mut self.out);
         self.report_usage(match end {
             TurnEnd::Answered(answer) => answer.usage.as_ref(),
-            TurnEnd::Refused(_) | TurnEnd::AuthRequired(_) | TurnEnd::Lost(_) => None,
+            TurnEnd::Refused(_) | TurnEnd::AuthRequired | TurnEnd::Lost(_) => None,
         });
         self.out.push(AgentEvent::Ended(outcome));
     }
@@ -312,6 +320,9 @@ impl Translator {
         let merged = self.calls.merge(update, source, &self.session, &mut self.ids, &mut self.out);
         if let Err((why, name)) = merged {
             self.count(why, &name);
+        }
+        for content in update.content.iter().flatten().filter(|content| !tool::is_known(content)) {
+            self.count(WhyIgnored::Unknown, &format!("tool content {}", content.kind));
         }
         let images = update.content.iter().flatten().map(|content| &content.content);
         for image in images.filter(|content| !matches!(content.kind.as_str(), "" | "text" | "resource_link"))

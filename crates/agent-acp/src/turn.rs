@@ -9,7 +9,7 @@ use longshore_model::{
 };
 use serde::Serialize;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::connection::{CallError, Connection, Queued, Role, TurnEvent};
 use crate::frame::AgentRequestId;
@@ -26,6 +26,8 @@ pub struct Turn {
     asks: HashMap<RequestId, (AgentRequestId, AskOptions)>,
     /// How the process ended, once that is known.
     epitaph: Option<watch::Receiver<Option<String>>>,
+    /// See [`Self::silent_since`].
+    silent_since: Instant,
     is_over: bool,
     /// The agent refused the prompt because it works on another one of the session.
     found_busy: bool,
@@ -47,7 +49,8 @@ impl Turn {
             Settings::new(facts.current(Role::Mode), facts.current(Role::Model), &facts.config_options);
         let translator = Translator::new(session.clone(), prompt, facts.totals)
             .with_settings(settings)
-            .in_directory(facts.directory);
+            .in_directory(facts.directory)
+            .with_auth_methods(connection.auth_methods());
         let (connection, asks) = (connection.clone(), HashMap::new());
         Ok(Self {
             connection,
@@ -56,6 +59,7 @@ impl Turn {
             events,
             asks,
             epitaph: None,
+            silent_since: Instant::now(),
             is_over: false,
             found_busy: false,
         })
@@ -105,6 +109,7 @@ impl Turn {
     }
 
     fn take(&mut self, event: TurnEvent) {
+        self.silent_since = Instant::now();
         match event {
             TurnEvent::Update(update) => self.translator.update(&update),
             TurnEvent::LostUpdate(loss) => self.translator.lost_update(loss),
@@ -129,6 +134,21 @@ impl Turn {
         }
     }
 
+    /// Since when the agent has sent nothing for the turn. An answer to it, or an excuse, begins a new silence.
+    pub fn silent_since(&self) -> Instant {
+        self.silent_since
+    }
+
+    /// Excuses the silence so far if the agent waits for an answer, or runs a tool. Returns whether it does.
+    pub fn excuse_silence(&mut self) -> bool {
+        let has_reason =
+            self.translator.may_be_silent() || self.connection.runs_command(self.session.as_str());
+        if has_reason {
+            self.silent_since = Instant::now();
+        }
+        has_reason
+    }
+
     /// Whether the agent refused the prompt because it works on another one of the session, which no turn of the gateway is.
     pub fn found_busy(&self) -> bool {
         self.found_busy
@@ -148,6 +168,7 @@ impl Turn {
         let answered = self.connection.answer(id, choice);
         let was_open = answered.map_err(|cause| cause.into_error("take the answer"))?;
         self.asks.remove(ask);
+        self.silent_since = Instant::now();
         if !was_open {
             return Err(gone());
         }

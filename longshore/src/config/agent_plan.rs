@@ -105,7 +105,8 @@ fn refuse_opencode(reader: &mut Reader<'_>, configured: &Configured, demo: bool)
     let others =
         [&table::PROGRAM, &table::MODEL, &table::AGENT, &table::SYSTEM, &table::VARIANT, &table::PIN];
     let lists = [&table::ALLOWED_MODELS, &table::ALLOWED_AGENTS, &table::ALLOWED_ROOTS];
-    for setting in others.into_iter().chain(lists) {
+    let of_turns = [&table::MAX_STEPS, &table::WRITTEN_FILES];
+    for setting in others.into_iter().chain(lists).chain(of_turns) {
         if let Some(written) = reader.written(setting) {
             reader.warn(format!(
                 "{} ({}) has no effect: it is for OpenCode over HTTP, and {other} is set",

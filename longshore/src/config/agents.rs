@@ -3,7 +3,7 @@
 mod limits;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -53,6 +53,12 @@ impl AcpPlan {
     /// What people call the agent.
     pub fn title(&self) -> &str {
         self.preset.filter(|preset| preset.name == self.name).map_or(&self.name, |preset| preset.title)
+    }
+
+    /// Whether the agent is OpenCode, also with a command line that is no preset.
+    pub fn is_opencode(&self) -> bool {
+        let preset = self.preset.map(|preset| preset.command[0]);
+        preset == Some("opencode") || self.program.file_stem() == Some(OsStr::new("opencode"))
     }
 }
 

@@ -69,6 +69,9 @@ pub const ALL: &[Preset] = &[
             "OPENCODE_EXPERIMENTAL*",
             "OPENCODE_MODELS_*",
             "OPENCODE_PERMISSION",
+            // Of the HTTP server that it opens beside ACP.
+            "OPENCODE_SERVER_PASSWORD",
+            "OPENCODE_SERVER_USERNAME",
             "ANTHROPIC_*",
             "GEMINI_*",
             "GOOGLE_*",

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use longshore_engine::{Tasks, queue};
 use longshore_model::{
-    AgentEvent, Answer, BlockKind, Error, ErrorKind, Outcome, PromptId, RequestId, Result, SessionId,
+    AgentEvent, Answer, BlockKind, Error, ErrorKind, Failure, Outcome, PromptId, RequestId, Result, SessionId,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
+use super::host::at;
 use super::lease::Lease;
 use super::open_sessions::SessionUse;
 use crate::turn::Turn;
@@ -95,7 +96,7 @@ impl Turns {
     /// The driver of a turn that has just been prompted.
     pub(super) fn driver(self: &Arc<Self>, started: Started, events: queue::Sender<AgentEvent>) -> Driver {
         let (sender, orders) = queue::channel(MAX_ORDERS);
-        let Started { turn, session, prompt, lease, using, remark, patience } = started;
+        let Started { turn, session, prompt, lease, using, remark, silence, patience } = started;
         self.lock().running.insert(session.clone(), RunningTurn { prompt, orders: sender });
         Driver {
             turns: Arc::clone(self),
@@ -104,12 +105,14 @@ impl Turns {
             lease,
             using,
             remark,
+            silence,
             patience,
             orders,
             events: Some(events),
             waiting: VecDeque::new(),
             heard: String::new(),
             give_up_at: None,
+            was_silent: None,
             ended: None,
         }
     }
@@ -129,6 +132,8 @@ pub(super) struct Started {
     pub(super) using: SessionUse,
     /// What the caller should know when the turn is completed.
     pub(super) remark: Option<&'static str>,
+    /// How long the agent may be silent without a reason. `None`: it is never too long.
+    pub(super) silence: Option<Duration>,
     /// How long the agent may take to stop.
     pub(super) patience: Duration,
 }
@@ -143,6 +148,7 @@ pub(super) struct Driver {
     /// Keeps the session open.
     using: SessionUse,
     remark: Option<&'static str>,
+    silence: Option<Duration>,
     patience: Duration,
     orders: queue::Receiver<Order>,
     /// `None`: the engine no longer reads the events.
@@ -150,8 +156,10 @@ pub(super) struct Driver {
     waiting: VecDeque<AgentEvent>,
     /// The agent's text so far.
     heard: String,
-    /// Set by a cancel.
+    /// Set when the agent is asked to stop.
     give_up_at: Option<Instant>,
+    /// The agent was asked to stop after this silence.
+    was_silent: Option<Duration>,
     ended: Option<Ended>,
 }
 
@@ -183,13 +191,7 @@ impl Driver {
 
     async fn drive(&mut self) {
         loop {
-            let give_up_at = self.give_up_at;
-            let patience_ends = async {
-                match give_up_at {
-                    Some(at) => sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let (give_up_at, silent_until) = (self.give_up_at, self.silent_until());
             tokio::select! {
                 biased;
                 order = self.orders.recv() => match order {
@@ -197,13 +199,15 @@ impl Driver {
                     // The registry holds a sender.
                     None => return,
                 },
-                () = patience_ends, if self.ended.is_none() => self.give_up(),
+                () = at(give_up_at), if self.ended.is_none() => self.give_up(),
                 () = pass_on(&mut self.events, &mut self.waiting), if !self.waiting.is_empty() => {}
                 // Only then: when the engine is behind, the agent waits.
                 more = self.turn.next(), if self.waiting.is_empty() => match more {
                     Some(events) => self.take(events),
                     None => return,
                 },
+                // After the agent's events, so that none waits.
+                () = at(silent_until), if self.waiting.is_empty() => self.end_silence(),
             }
         }
     }
@@ -214,13 +218,33 @@ impl Driver {
                 // The engine may no longer wait for the answer.
                 let _ = done.send(self.turn.reply(&ask, &answer));
             }
-            Order::Cancel if self.give_up_at.is_none() => {
-                self.give_up_at = Some(Instant::now() + self.patience);
-                if let Err(error) = self.turn.cancel() {
-                    tracing::debug!(session = %self.session, %error, "a cancel could not be sent");
-                }
+            Order::Cancel => self.stop(),
+        }
+    }
+
+    /// Asks the agent to stop, once.
+    fn stop(&mut self) {
+        if self.give_up_at.is_none() {
+            self.give_up_at = Some(Instant::now() + self.patience);
+            if let Err(error) = self.turn.cancel() {
+                tracing::debug!(session = %self.session, %error, "a cancel could not be sent");
             }
-            Order::Cancel => {}
+        }
+    }
+
+    /// When the agent has been silent for too long. `None`: never, or the turn is being stopped.
+    fn silent_until(&self) -> Option<Instant> {
+        let limit = self.silence.filter(|_| self.give_up_at.is_none() && self.ended.is_none())?;
+        self.turn.silent_since().checked_add(limit)
+    }
+
+    fn end_silence(&mut self) {
+        // A message that callers are not told of may have come meanwhile.
+        let is_due = self.silent_until().is_some_and(|until| until <= Instant::now());
+        if is_due && !self.turn.excuse_silence() {
+            tracing::warn!(session = %self.session, "an agent was silent for too long");
+            self.was_silent = self.silence;
+            self.stop();
         }
     }
 
@@ -255,6 +279,9 @@ impl Driver {
             Outcome::Incomplete(outcome) => &mut **outcome,
             outcome => outcome,
         };
+        if let Some(silence) = self.was_silent.filter(|_| !matches!(outcome, Outcome::AuthRequired(_))) {
+            *outcome = silent(silence);
+        }
         if let Outcome::Completed { remark } = outcome {
             self.ended = Some(Ended::Completed);
             let remarks = [self.remark, remark.as_deref()];
@@ -294,6 +321,15 @@ async fn pass_on(to: &mut Option<queue::Sender<AgentEvent>>, waiting: &mut VecDe
     if is_gone {
         *to = None;
     }
+}
+
+/// The outcome of a turn that was stopped after this silence.
+fn silent(silence: Duration) -> Outcome {
+    Outcome::Failed(Failure::new(format!(
+        "Nothing came from the agent for {} s, so the turn was stopped. What it had done by then is done. The provider of its \
+         model may be at fault; send the message again to try once more.",
+        silence.as_secs()
+    )))
 }
 
 pub(super) fn gone() -> Error {

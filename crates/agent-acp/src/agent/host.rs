@@ -460,7 +460,8 @@ impl State {
     }
 }
 
-async fn at(until: Option<Instant>) {
+/// Waits until this time. `None`: for ever.
+pub(super) async fn at(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,
         None => std::future::pending().await,

@@ -52,16 +52,8 @@ impl Control for AcpAgent {
                 (ControlQuery::Sessions(query), _) => {
                     Ok(ControlResult::Sessions(self.listed(&lease, at, query).await?))
                 }
-                (ControlQuery::Session(id), Some(session)) => {
-                    match self.look_up(&lease, id).await {
-                        Ok(Some(known)) => Ok(ControlResult::Session(known)),
-                        Ok(None) => Err(not_found(id)),
-                        // An agent without a list: the gateway knows the session.
-                        Err(error) if error.kind() == ErrorKind::UnsupportedOperation => {
-                            Ok(ControlResult::Session(info(id.clone(), None, Some(&session.directory))))
-                        }
-                        Err(error) => Err(error),
-                    }
+                (ControlQuery::Session(_), Some(session)) => {
+                    Ok(ControlResult::Session(self.read(&lease, session).await?))
                 }
                 _ => Err(absent()),
             }
@@ -111,6 +103,33 @@ impl AcpAgent {
         if let Some(facts) = lease.connection().facts(id.as_str()) {
             return Ok(Some(info(id.clone(), facts.title.as_deref(), Some(&facts.directory))));
         }
+        self.search(lease, id).await
+    }
+
+    /// The facts of a session that the gateway knows.
+    async fn read(&self, lease: &Lease, session: &Session) -> Result<SessionInfo> {
+        let id = &session.id;
+        let open = lease.connection().facts(id.as_str());
+        let told = open.as_ref().map(|open| info(id.clone(), open.title.as_deref(), Some(&open.directory)));
+        if let Some(told) = told.clone().filter(|told| !told.title.is_empty()) {
+            return Ok(told);
+        }
+        // Some agents tell a title only in their list.
+        match (self.search(lease, id).await, told) {
+            (Ok(Some(found)), _) => Ok(found),
+            // Some agents list a session only after its first turn.
+            (Ok(None) | Err(_), Some(told)) => Ok(told),
+            (Ok(None), None) => Err(not_found(id)),
+            // An agent without a list: the gateway knows the session.
+            (Err(error), None) if error.kind() == ErrorKind::UnsupportedOperation => {
+                Ok(info(id.clone(), None, Some(&session.directory)))
+            }
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Searches a session in the agent's list.
+    async fn search(&self, lease: &Lease, id: &SessionId) -> Result<Option<SessionInfo>> {
         // One agent lists nothing without a directory, and others list only the sessions of the given one.
         let root = self.workspace.root().to_string_lossy().into_owned();
         let deadline = self.list_deadline();
@@ -147,13 +166,14 @@ impl AcpAgent {
 
     async fn fork(&self, lease: &Lease, session: &Session) -> Result<SessionInfo> {
         self.workspace.check_unchanged(&session.directory).await?;
-        let (connection, servers) = (lease.connection(), lease.servers(&self.config.mcp_servers));
+        let (connection, (servers, ticket)) = (lease.connection(), self.servers_of_new_session(lease));
         let forked = connection.fork_session(session.id.as_str(), &session.directory, &servers).await;
         let forked = forked.map_err(|cause| changed(cause, "copy the session"))?;
         let id = SessionId::parse(&forked.id).map_err(|cause| {
             let text = "The agent gave the copy an id that is not valid.";
             Error::new(ErrorKind::UpstreamPayloadError, text).caused_by(cause)
         })?;
+        self.bind(ticket, &id);
         // The copy has the options of the session.
         self.chosen.copy(session.id.as_str(), id.as_str());
         lease.note_opened(id.as_str());

@@ -29,24 +29,37 @@ impl AcpAgent {
         self.workspace.check_unchanged(&directory).await?;
         let lease = self.host.lease().await?;
         let connection = lease.connection();
-        let mut servers = lease.servers(&self.config.mcp_servers);
-        let own =
-            self.config.session_servers.as_ref().map(|own| (own, own.of_new_session(lease.agent_name())));
-        servers.extend(own.iter().map(|(_, (server, _))| server.clone()));
+        let (servers, ticket) = self.servers_of_new_session(&lease);
         let opened = connection.new_session(&directory, &servers).await;
         let opened = opened.map_err(|cause| told(&lease, cause).into_error("open a session"))?;
         let id = SessionId::parse(&opened.id).map_err(|cause| {
             let text = "The agent gave the new session an id that is not valid.";
             Error::new(ErrorKind::InvalidAgentResponse, text).caused_by(cause)
         })?;
-        if let Some((own, (_, ticket))) = own {
-            own.bind(&ticket, &id);
-        }
+        self.bind(ticket, &id);
         lease.note_session(&opened.id);
         self.defaults.note_new(connection, id.as_str());
         lease.note_opened(id.as_str());
         lease.trim_sessions();
         Ok(Session { id, directory })
+    }
+
+    /// The MCP servers of a session that is about to be opened, and the ticket of its own one.
+    pub(super) fn servers_of_new_session(&self, lease: &Lease) -> (Vec<McpServer>, Option<String>) {
+        let mut servers = lease.servers(&self.config.mcp_servers);
+        let own = self.config.session_servers.as_ref().map(|own| own.of_new_session(lease.agent_name()));
+        let ticket = own.map(|(server, ticket)| {
+            servers.push(server);
+            ticket
+        });
+        (servers, ticket)
+    }
+
+    /// The agent has opened the session of a ticket.
+    pub(super) fn bind(&self, ticket: Option<String>, session: &SessionId) {
+        if let Some((own, ticket)) = self.config.session_servers.as_ref().zip(ticket) {
+            own.bind(&ticket, session);
+        }
     }
 
     /// Opens a session of an earlier process again. Returns what the caller should know.

@@ -49,8 +49,8 @@ impl AcpAgent {
             cause.into_error("take the prompt")
         })?;
         let turn = turn.with_epitaph(lease.epitaph());
-        let patience = self.config.cancel_patience;
-        let started = Started { turn, session: session.id, prompt, lease, using, remark, patience };
+        let (silence, patience) = (self.config.silence, self.config.cancel_patience);
+        let started = Started { turn, session: session.id, prompt, lease, using, remark, silence, patience };
         let (sender, events) = queue::channel(MAX_WAITING);
         let driver = self.turns.driver(started, sender);
         self.tasks.spawn("acp-turn", driver.run(self.tasks.clone()));

@@ -177,6 +177,12 @@ impl Terminals {
         Ok(())
     }
 
+    /// Whether a command of the session runs.
+    pub(crate) fn runs_in(&self, session: &str) -> bool {
+        let runs = |terminal: &Terminal| terminal.session == session && terminal.ended.borrow().is_none();
+        self.lock().all.values().any(runs)
+    }
+
     /// Kills the commands of a session, and forgets its terminals.
     pub(crate) fn end_session(&self, session: &str) {
         self.lock().all.retain(|_, terminal| terminal.session != session);

@@ -141,9 +141,7 @@ impl Connection {
         };
         let end = match outcome {
             Ok(answer) => TurnEnd::Answered(schema::read(&answer).unwrap_or_default()),
-            Err(CallError::Rpc(error)) if error.code == RpcError::AUTH_REQUIRED => {
-                TurnEnd::AuthRequired(self.auth_methods())
-            }
+            Err(CallError::Rpc(error)) if error.code == RpcError::AUTH_REQUIRED => TurnEnd::AuthRequired,
             Err(CallError::Rpc(error)) => TurnEnd::Refused(error),
             Err(other) => TurnEnd::Lost(format!("The end of the turn could not be read: {other}")),
         };

@@ -46,6 +46,11 @@ impl Connection {
         }
     }
 
+    /// Whether a command runs that the gateway started for the session.
+    pub(crate) fn runs_command(&self, session: &str) -> bool {
+        self.0.client.get().is_some_and(|client| client.terminals.runs_in(session))
+    }
+
     /// Kills the commands of all sessions.
     pub(super) fn end_all_commands(&self) {
         if let Some(client) = self.0.client.get() {

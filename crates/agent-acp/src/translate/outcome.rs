@@ -16,8 +16,8 @@ pub enum TurnEnd {
     Answered(PromptAnswer),
     /// The agent answered the prompt with an error.
     Refused(RpcError),
-    /// The agent wants a login first: its methods.
-    AuthRequired(Vec<AuthMethod>),
+    /// The agent wants a login first.
+    AuthRequired,
     /// The connection to the agent ended before the answer: why, in a sentence for callers.
     Lost(String),
 }
@@ -62,11 +62,11 @@ const CUT_OFF: &str = "The reply ends here because it reached the model's length
 
 const TRY_AGAIN: &str = "The agent has no valid credentials for its model. Log in to the agent, then send a message to this task.";
 
-/// `is_stopped`: the gateway asked the agent to stop.
-pub(super) fn outcome(end: &TurnEnd, is_stopped: bool) -> Outcome {
+/// `is_stopped`: the gateway asked the agent to stop. `methods`: the agent's, to log in with.
+pub(super) fn outcome(end: &TurnEnd, is_stopped: bool, methods: &[AuthMethod]) -> Outcome {
     match end {
-        TurnEnd::Answered(answer) => of_reason(answer.stop_reason.as_deref(), is_stopped),
-        TurnEnd::AuthRequired(methods) => auth_required(methods),
+        TurnEnd::Answered(answer) => of_reason(answer.stop_reason.as_deref(), is_stopped, methods),
+        TurnEnd::AuthRequired => auth_required(methods),
         // An agent may report the abort of its model request as an error, or end.
         TurnEnd::Refused(_) | TurnEnd::Lost(_) if is_stopped => stopped(true),
         TurnEnd::Refused(error) if error.is_session_busy() => failed(
@@ -120,13 +120,13 @@ pub(super) fn incomplete(outcome: Outcome, losses: &BTreeSet<Loss>) -> Outcome {
     Outcome::Incomplete(Box::new(outcome))
 }
 
-fn of_reason(reason: Option<&str>, is_stopped: bool) -> Outcome {
+fn of_reason(reason: Option<&str>, is_stopped: bool, methods: &[AuthMethod]) -> Outcome {
     let known = STOP_REASONS.iter().find(|(known, _)| Some(*known) == reason);
     match known.map(|(_, meaning)| *meaning) {
         Some(Meaning::Completed) => Outcome::Completed { remark: None },
         Some(Meaning::Remark(remark)) => Outcome::Completed { remark: Some(remark.to_owned()) },
         Some(Meaning::Failed(why)) => failed(why),
-        Some(Meaning::AuthRequired) => auth_required(&[]),
+        Some(Meaning::AuthRequired) => auth_required(methods),
         Some(Meaning::Stopped) => stopped(is_stopped),
         None => Outcome::Completed {
             remark: Some(match reason {
@@ -192,7 +192,7 @@ mod tests {
             (Some("a new one"), "completed with a remark"),
             (None, "completed with a remark"),
         ] {
-            assert_eq!(word(&outcome(&answered(reason), false)), expected, "{reason:?}");
+            assert_eq!(word(&outcome(&answered(reason), false, &[])), expected, "{reason:?}");
         }
     }
 
@@ -202,17 +202,21 @@ mod tests {
             TurnEnd::Refused(RpcError { code, message: message.to_owned(), data: None })
         };
         let vibe = "Client error '400 Bad Request' for url 'http://127.0.0.1:4804/v1/chat/completions'";
-        let Outcome::Failed(failure) = outcome(&error(-32603, vibe), false) else { panic!("not failed") };
+        let Outcome::Failed(failure) = outcome(&error(-32603, vibe), false, &[]) else {
+            panic!("not failed")
+        };
         assert_eq!(
             failure.message,
             "The agent could not complete the turn: Client error '400 Bad Request' for url '<redacted-url>'"
         );
         let method = AuthMethod { id: "key".to_owned(), name: "API key".to_owned(), description: None };
-        let Outcome::AuthRequired(why) = outcome(&TurnEnd::AuthRequired(vec![method]), false) else {
-            panic!("no login required")
-        };
-        assert!(why.message.ends_with("to this task. Method `key`: API key."), "{}", why.message);
-        assert_eq!(word(&outcome(&error(-32603, "aborted"), true)), "canceled");
-        assert_eq!(word(&outcome(&TurnEnd::Lost("It ended.".to_owned()), false)), "failed");
+        for end in [TurnEnd::AuthRequired, answered(Some("auth_required"))] {
+            let Outcome::AuthRequired(why) = outcome(&end, false, std::slice::from_ref(&method)) else {
+                panic!("no login required: {end:?}")
+            };
+            assert!(why.message.ends_with("to this task. Method `key`: API key."), "{}", why.message);
+        }
+        assert_eq!(word(&outcome(&error(-32603, "aborted"), true, &[])), "canceled");
+        assert_eq!(word(&outcome(&TurnEnd::Lost("It ended.".to_owned()), false, &[])), "failed");
     }
 }

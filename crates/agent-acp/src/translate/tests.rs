@@ -396,11 +396,15 @@ fn thoughts_and_messages_may_hold_images_and_links() {
 #[test]
 fn what_cannot_be_translated_is_counted_by_name_and_bounded() {
     let mut translator = translator();
-    translator.update(&update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "status": "odd"})));
+    let content =
+        json!([{"type": "smell"}, {"type": "terminal", "terminalId": "t"}, {"type": "diff", "path": "p"}]);
+    translator.update(&update(
+        &json!({"sessionUpdate": "tool_call", "toolCallId": "c", "status": "odd", "content": content}),
+    ));
     translator
         .update(&update(&json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "smell"}})));
     let names: Vec<_> = translator.ignored().counts().into_keys().collect();
-    assert_eq!(names, ["content smell", "tool status odd"]);
+    assert_eq!(names, ["content smell", "tool content smell", "tool status odd"]);
     for number in 0..1000 {
         let content = json!({"type": format!("kind {number}")});
         translator.update(&update(&json!({"sessionUpdate": "agent_message_chunk", "content": content})));

@@ -85,8 +85,9 @@ impl Calls {
         !self.by_id.contains_key(id)
     }
 
-    pub(super) fn any_open(&self) -> bool {
-        self.open > 0
+    /// Whether a call runs. One agent never tells the end of a call whose permission was refused.
+    pub(super) fn any_runs(&self) -> bool {
+        self.open > 0 && self.all.iter().any(|call| !is_final(call.shown.status) && !call.is_rejected)
     }
 
     pub(super) fn sub_agents(&self) -> impl Iterator<Item = &SubAgent> {
@@ -424,6 +425,11 @@ fn command(input: &Value) -> Option<(String, bool)> {
         }
     }
     Some((command, has_arguments))
+}
+
+/// Whether a piece of content has a kind that callers are shown.
+pub(super) fn is_known(content: &ToolContent) -> bool {
+    matches!(content.kind.as_str(), "content" | "diff" | "terminal")
 }
 
 /// The text of an update: of its content or else of its raw output.

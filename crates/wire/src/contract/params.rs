@@ -99,13 +99,21 @@ pub(crate) fn fields(path: &str, names: &[&str]) -> Map<String, Value> {
 }
 
 fn session_binding(deployment: &Deployment) -> Value {
+    let takes_titles = deployment.surface.takes_titles;
+    let about_titles = if takes_titles {
+        "title is the title of the session, if the message opens a new one."
+    } else {
+        "The agent itself chooses the titles of its sessions."
+    };
+    let titles: &[&str] = if takes_titles { &["title"] } else { &[] };
+    let mut message_fields = Value::Object(fields("metadata.shared.session", titles));
+    merge(
+        &mut message_fields,
+        json!({"delivery": "metadata.shared.delivery", "cwd": "metadata.iac_code.cwd"}),
+    );
     json!({
         "session_fields": fields("metadata.shared.session", &["title"]),
-        "message_fields": {
-            "title": "metadata.shared.session.title",
-            "delivery": "metadata.shared.delivery",
-            "cwd": "metadata.iac_code.cwd",
-        },
+        "message_fields": message_fields,
         "delivery_values": Delivery::ALL.map(Delivery::as_str),
         "notes": [
             format!(
@@ -117,9 +125,8 @@ fn session_binding(deployment: &Deployment) -> Value {
              capability session_claim.",
             (deployment.surface.location_note)(deployment),
             format!(
-                "message_fields need no activation. title is the title of the session, if the message opens a new one. \
-                 delivery decides what happens to a message for a busy session; the default is queue. cwd is another name \
-                 of {}.",
+                "message_fields need no activation. {about_titles} delivery decides what happens to a message for a busy \
+                 session; the default is queue. cwd is another name of {}.",
                 names::DIRECTORY
             ),
         ],

@@ -103,6 +103,7 @@ fn the_documents_of_another_agent_name_nothing_of_opencode() {
         documents.push(String::from_utf8(health(&deployment, version, &facts).into()).unwrap());
     }
     let documents = documents.join(" ");
+    assert!(documents.contains("The agent itself chooses the titles of its sessions."));
     let is_of_word = |c: char| c.is_ascii_alphanumeric() || "._-:/#".contains(c);
     let words =
         documents.split(|c: char| !is_of_word(c)).filter(|word| word.to_lowercase().contains("opencode"));

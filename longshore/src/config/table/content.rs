@@ -116,7 +116,7 @@ pub const WRITTEN_FILES: Setting = Setting {
     fallback: Value("false"),
     help: "Whether the files that the tools of a turn wrote or edited are kept and offered for download. Files that a \
            shell command wrote are not included, because they cannot be distinguished from files of others. Files that a \
-           tool returns are always offered.",
+           tool returns are always offered. Only for OpenCode over HTTP.",
 };
 
 pub const MAX_KEPT: Setting = Setting {

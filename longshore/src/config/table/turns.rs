@@ -28,7 +28,8 @@ pub const SILENCE: Setting = Setting {
     kind: Kind::SecondsOrOff,
     fallback: Value("300"),
     help: "How long a model may be silent before its turn is aborted and its task fails. The time does not count while \
-           an ask is open, a tool runs, or OpenCode pauses before a retry.",
+           an ask is open, a tool runs, or OpenCode pauses before a retry. An agent that is served over ACP does not tell \
+           of such a pause.",
 };
 
 pub const MAX_STEPS: Setting = Setting {
@@ -37,7 +38,8 @@ pub const MAX_STEPS: Setting = Setting {
     env: Some("LONGSHORE_TURN_MAX_STEPS"),
     kind: Kind::Count,
     fallback: Value("250"),
-    help: "How many replies of the model one turn may have. A turn with more is aborted, and its task fails.",
+    help: "How many replies of the model one turn may have. A turn with more is aborted, and its task \
+           fails. Only for OpenCode over HTTP.",
 };
 
 pub const WAIT_FOR_OTHERS: Setting = Setting {

@@ -260,13 +260,23 @@ fn a_wrong_agent_in_the_file_is_refused_with_all_its_problems() {
 
 #[test]
 fn settings_of_opencode_over_http_have_no_effect_on_another_agent() {
-    let variables: &[_] = &[PATH, ("OPENCODE_AGENT", "build"), ("LONGSHORE_MODEL", "a/b")];
+    let variables: &[_] = &[
+        PATH,
+        ("OPENCODE_AGENT", "build"),
+        ("LONGSHORE_MODEL", "a/b"),
+        ("LONGSHORE_TURN_MAX_STEPS", "5"),
+        ("LONGSHORE_WRITTEN_FILES", "true"),
+        // This has an effect.
+        ("LONGSHORE_TURN_SILENCE", "60"),
+    ];
     let checked = Sources { flags: &[("agents", "qwen")], variables, ..Sources::default() }.load().unwrap();
     assert_eq!(
         checked.warnings,
         [
             "LONGSHORE_MODEL (opencode.model) has no effect: it is for OpenCode over HTTP, and --agent is set",
             "OPENCODE_AGENT (opencode.agent) has no effect: it is for OpenCode over HTTP, and --agent is set",
+            "LONGSHORE_TURN_MAX_STEPS (turns.max_steps) has no effect: it is for OpenCode over HTTP, and --agent is set",
+            "LONGSHORE_WRITTEN_FILES (output.written_files) has no effect: it is for OpenCode over HTTP, and --agent is set",
         ]
     );
 }

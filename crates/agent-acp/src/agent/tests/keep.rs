@@ -180,6 +180,35 @@ async fn a_session_that_the_agents_list_no_longer_has_is_not_found() {
 }
 
 #[tokio::test]
+async fn the_title_of_an_open_session_is_told_also_if_only_the_agents_list_has_it() {
+    let mut stage = stage(1);
+    let session = stage.begin(offers(&["list"]), "s").await;
+    let here = stage.directory();
+    let (agent, peer) = (Arc::clone(&stage.agent), &mut stage.peers[0]);
+    let query = ControlQuery::Session(session.id.clone());
+    let listed = json!([{"sessionId": "s", "cwd": here, "title": "Listed"}]);
+    for (sessions, title) in [(json!([]), ""), (listed, "Listed")] {
+        let asked = if title.is_empty() { 2 } else { 1 };
+        let (read, ()) = tokio::join!(agent.query(&here, Some(&session), &query), async {
+            for _ in 0..asked {
+                peer.answer("session/list", json!({"sessions": sessions})).await;
+            }
+        });
+        let Ok(ControlResult::Session(read)) = read else { panic!("{read:?}") };
+        assert_eq!((read.title.as_str(), read.directory.as_deref()), (title, Some(here.as_str())));
+    }
+    // A title that the agent told by itself needs no list.
+    let all = ControlQuery::Sessions(SessionQuery { limit: 1, roots: None, start: None, search: None });
+    let (_, ()) = tokio::join!(agent.query(&here, None, &all), async {
+        peer.update("s", json!({"sessionUpdate": "session_info_update", "title": "Told"})).await;
+        peer.answer("session/list", json!({"sessions": []})).await;
+    });
+    let read = agent.query(&here, Some(&session), &query).await;
+    let Ok(ControlResult::Session(read)) = read else { panic!("{read:?}") };
+    assert_eq!(read.title, "Told");
+}
+
+#[tokio::test]
 async fn a_session_of_an_agent_without_a_list_is_told_as_the_gateway_knows_it() {
     let mut stage = stage(1);
     stage.begin(offers(&[]), "s").await;

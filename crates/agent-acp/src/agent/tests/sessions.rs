@@ -1,7 +1,8 @@
 //! Sessions: opened, and opened again after a death of the agent.
 
 use super::*;
-use longshore_engine::port::{ContentFacts, FileSource, InputFile};
+use longshore_engine::port::{ContentFacts, Control, FileSource, InputFile};
+use longshore_model::ControlCommand;
 use sha2::{Digest as _, Sha256};
 
 /// Lets the agent die during a turn in which it said `half`.
@@ -289,8 +290,10 @@ async fn each_session_has_a_server_that_is_bound_to_it() {
     let servers = Arc::new(OwnServers::default());
     let own: Arc<dyn SessionServers> = servers.clone();
     let mut stage = stage_with(2, |config| config.session_servers = Some(own));
+    let about = json!({"protocolVersion": 1, "agentInfo": {"name": "own"}, "agentCapabilities": {
+        "loadSession": true, "sessionCapabilities": {"fork": {}}}});
     let playing = async {
-        stage.peers[0].answer("initialize", loads()).await;
+        stage.peers[0].answer("initialize", about).await;
         let new = stage.peers[0].get().await;
         stage.peers[0].say(&json!({"id": new["id"], "result": {"sessionId": "s"}})).await;
         new["params"]["mcpServers"][0]["name"].clone()
@@ -302,6 +305,15 @@ async fn each_session_has_a_server_that_is_bound_to_it() {
     assert_eq!(*servers.0.lock().unwrap(), ["a ticket: s"]);
 
     let session = session.unwrap();
+    let command = ControlCommand::Fork { session: session.id.clone(), before: None };
+    let (copied, asked) = tokio::join!(
+        stage.agent.run_command(&session.directory, Some(&session), &command),
+        stage.peers[0].answer("session/fork", json!({"sessionId": "copy"}))
+    );
+    copied.unwrap();
+    assert_eq!(asked["params"]["mcpServers"][0]["name"], "own");
+    assert_eq!(*servers.0.lock().unwrap(), ["a ticket: s", "a ticket: copy"]);
+
     let (mut turn, _) = stage.prompt(&session, "old").await;
     stage.die();
     rest(&mut turn).await;

@@ -241,6 +241,60 @@ async fn a_stuck_session_is_reported_as_busy_while_other_turns_keep_the_process(
     assert_eq!(refused.kind(), ErrorKind::SessionBusy);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_turn_whose_agent_is_silent_for_too_long_is_stopped_and_fails() {
+    // The agent stops, says that it came to an end, or does not stop.
+    for reason in [Some("cancelled"), Some("end_turn"), None] {
+        let mut stage = stage_with(1, |config| config.silence = Some(Duration::from_secs(20)));
+        let session = stage.begin(loads(), "s").await;
+        let (mut turn, prompt) = stage.prompt(&session, "hi").await;
+        stage.peers[0].text("s", "half").await;
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        let echo = json!({"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "hi"}});
+        stage.peers[0].update("s", echo).await;
+        let since = Instant::now();
+        assert_eq!(stage.peers[0].get().await["method"], "session/cancel");
+        assert_eq!(since.elapsed().as_secs(), 20, "also what callers are not told of ends a silence");
+        if let Some(reason) = reason {
+            stage.peers[0].end(&prompt, reason).await;
+        }
+        let (said, outcome) = rest(&mut turn).await;
+        assert_eq!(said, "half");
+        assert!(
+            failure(&outcome).starts_with("Nothing came from the agent for 20 s, so the turn"),
+            "{reason:?}"
+        );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_with_an_open_ask_or_a_running_tool_may_be_silent() {
+    let long = || tokio::time::sleep(Duration::from_hours(1));
+    let mut stage = stage_with(1, |config| config.silence = Some(Duration::from_secs(20)));
+    let session = stage.begin(loads(), "s").await;
+    let (mut turn, prompt) = stage.prompt(&session, "hi").await;
+    stage.peers[0].ask("s", json!(0)).await;
+    let asked = ask(&mut turn).await;
+    long().await;
+    stage.agent.reply(&session, &asked, &permission(PermissionReply::Once)).await.unwrap();
+    assert_eq!(stage.peers[0].get().await["result"]["outcome"]["optionId"], "y");
+    // The allowed tool.
+    long().await;
+    let done = json!({"sessionUpdate": "tool_call_update", "toolCallId": "call-0", "status": "completed"});
+    stage.peers[0].update("s", done).await;
+    stage.peers[0].ask("s", json!(1)).await;
+    let asked = ask(&mut turn).await;
+    long().await;
+    // One agent tells nothing of a tool that was refused.
+    stage.agent.reply(&session, &asked, &permission(PermissionReply::Reject)).await.unwrap();
+    assert_eq!(stage.peers[0].get().await["result"]["outcome"]["optionId"], "cancel");
+    let since = Instant::now();
+    assert_eq!(stage.peers[0].get().await["method"], "session/cancel");
+    assert_eq!(since.elapsed().as_secs(), 20, "the silence begins with the answer");
+    stage.peers[0].end(&prompt, "cancelled").await;
+    assert!(matches!(rest(&mut turn).await.1, Outcome::Failed(_)));
+}
+
 #[tokio::test]
 async fn sessions_work_at_the_same_time() {
     let mut stage = stage(1);
@@ -328,12 +382,15 @@ async fn a_missing_login_is_told_with_the_agents_methods_and_the_next_turn_start
     let refused = refused.unwrap_err();
     assert!(refused.needs_credentials() && refused.message().contains("Method `key`: API key."), "{refused}");
 
-    stage.die();
-    let session = stage.begin(about, "s").await;
-    let (mut turn, prompt) = stage.prompt(&session, "hi").await;
-    let error = json!({"code": -32000, "message": "Authentication required"});
-    stage.peers[0].say(&json!({"id": prompt["id"], "error": error})).await;
-    let Outcome::AuthRequired(why) = rest(&mut turn).await.1 else { panic!("no login required") };
-    assert!(why.message.contains("Method `key`: API key."), "{}", why.message);
-    stage.peers[0].closed().await;
+    let error = json!({"error": {"code": -32000, "message": "Authentication required"}});
+    for mut answer in [error, json!({"result": {"stopReason": "auth_required"}})] {
+        stage.die();
+        let session = stage.begin(about.clone(), "s").await;
+        let (mut turn, prompt) = stage.prompt(&session, "hi").await;
+        answer["id"] = prompt["id"].clone();
+        stage.peers[0].say(&answer).await;
+        let Outcome::AuthRequired(why) = rest(&mut turn).await.1 else { panic!("no login required") };
+        assert!(why.message.contains("Method `key`: API key."), "{}", why.message);
+        stage.peers[0].closed().await;
+    }
 }
