@@ -256,7 +256,7 @@ fn a_sub_agent_is_one_child_task_however_often_its_call_is_updated() {
         "child p.s2: tool prt_1 read completed title=\"go.mod\"",
         "child p.s2: text p.b4 \"found\"",
         "child p.s2: ended p.b4",
-        "child p.s2: completed Some(\"The agent does not report what its sub-agents do, so this task has only the result.\")",
+        "child p.s2: completed Some(\"The steps of this sub-agent are not shown here. Those that the agent reports are in the task that called the sub-agent.\")",
     ];
     assert_eq!(translated[4..10], expected);
     assert_eq!(translated.len(), 12, "{translated:?}");
@@ -280,7 +280,7 @@ fn a_sub_agent_that_still_works_fails_with_its_turn() {
     let failures = translated.iter().filter(|line| line.contains("Failed("));
     let failures: Vec<_> = failures.collect();
     assert!(
-        failures.len() == 1 && failures[0].contains("does not report what its sub-agents do"),
+        failures.len() == 1 && failures[0].contains("is in the task that called the sub-agent"),
         "{failures:?}"
     );
 }
