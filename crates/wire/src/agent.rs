@@ -75,7 +75,7 @@ impl AgentSurface {
         location_note: |_| names::DIRECTORY_NOTE,
         skills: &[],
         offered_skills: |_| Vec::new(),
-        control_note: " Methods of an extension list and copy sessions.",
+        control_note: " Methods of an extension are about the agent's sessions.",
         message_fields: || json!({"directory": directory_schema()}),
         session_example: "In a session that exists.",
         examples: sessions::examples,
