@@ -61,7 +61,6 @@ pub struct Translator {
     todos: Option<Json>,
     title: Option<String>,
     settings: Settings,
-    directory: Option<String>,
     files: usize,
     ignored: Ignored,
     /// Why updates are missing.
@@ -116,7 +115,6 @@ impl Translator {
             todos: None,
             title: None,
             settings: Settings::default(),
-            directory: None,
             files: 0,
             ignored: Ignored::default(),
             losses: BTreeSet::new(),
@@ -134,8 +132,9 @@ impl Translator {
 
     /// Sets the directory of the session, in which relative paths begin.
     #[must_use]
-    pub fn in_directory(self, directory: String) -> Self {
-        Self { directory: Some(directory), ..self }
+    pub fn in_directory(mut self, directory: String) -> Self {
+        self.calls.directory = Some(directory);
+        self
     }
 
     /// The events since the last call.
@@ -207,8 +206,8 @@ impl Translator {
         self.tool(&request.tool_call, Source::Ask);
         let id = RequestId::parse(&self.ids.next("a")).expect("the prefix is an id and is short");
         let facts = self.calls.facts(&request.tool_call)?;
-        let ask =
-            permission::ask(id.clone(), self.session.clone(), &facts, options, self.directory.as_deref());
+        let directory = self.calls.directory.as_deref();
+        let ask = permission::ask(id.clone(), self.session.clone(), &facts, options, directory);
         self.asks.push(OpenAsk { id: id.clone(), call: request.tool_call.id.clone() });
         self.out.push(AgentEvent::Asked(Box::new(ask)));
         Some(id)

@@ -23,6 +23,8 @@ pub struct AgentSurface {
     pub(crate) has_workspaces: bool,
     /// Whether the agent may offer options besides the mode and the model, which messages choose by `metadata.shared.config`.
     pub(crate) has_options: bool,
+    /// The fields of a tool call that only this agent reports.
+    pub(crate) tool_fields: &'static [&'static str],
     /// The methods besides those about asks, in the order of the card. They are served if the agent can be controlled.
     pub(crate) methods: &'static [&'static [Method]],
     /// The items in the results of these methods.
@@ -55,6 +57,7 @@ impl AgentSurface {
         key: "agent",
         has_workspaces: false,
         has_options: true,
+        tool_fields: &["kind", "locations"],
         methods: &[&sessions::METHODS],
         items: &[sessions::SESSION],
         description: |_| None,

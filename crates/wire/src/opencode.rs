@@ -38,6 +38,7 @@ pub static SURFACE: AgentSurface = AgentSurface {
     key: "opencode",
     has_workspaces: true,
     has_options: false,
+    tool_fields: &[],
     methods: &[&sessions::METHODS, &providers::METHODS, &workspaces::METHODS],
     items: &items::ALL,
     description,

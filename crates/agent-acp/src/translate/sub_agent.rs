@@ -18,8 +18,7 @@ use crate::schema::lenient::list;
 /// How many tools of a sub-agent are shown. The rest is left out.
 const MAX_SUMMARY: usize = 256;
 
-const NO_STEPS: &str =
-    "The steps of this sub-agent are not shown here. Those that the agent reports are in the task that called the sub-agent.";
+const NO_STEPS: &str = "The steps of this sub-agent are not shown here. Those that the agent reports are in the task that called the sub-agent.";
 
 const NO_REASON: &str =
     "What the agent reports about the work of this sub-agent is in the task that called the sub-agent.";
@@ -186,17 +185,11 @@ struct SummaryState {
 impl SummaryEntry {
     fn into_call(self) -> ToolCall {
         let is_error = self.state.status == "error";
+        let status = if is_error { ToolStatus::Error } else { ToolStatus::Completed };
         ToolCall {
-            call_id: self.id,
-            tool: self.tool,
-            status: if is_error { ToolStatus::Error } else { ToolStatus::Completed },
             title: self.state.title,
-            subtitle: None,
-            meta: None,
-            input: None,
-            output: None,
             error: is_error.then(|| "The tool failed; the agent does not report why.".to_owned()),
-            child: None,
+            ..ToolCall::new(self.id, self.tool, status)
         }
     }
 }

@@ -1,4 +1,4 @@
-use longshore_model::{ChildEvent, Cost, ToolStatus, Usage};
+use longshore_model::{ChildEvent, Cost, ToolLocation, ToolStatus, Usage};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
@@ -170,6 +170,41 @@ fn the_output_of_a_tool_shows_its_text_its_changes_and_its_terminals() {
         done(Value::Null, json!([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}])),
         format!("a\nb\n{diff}")
     );
+}
+
+#[test]
+fn a_call_has_its_kind_and_the_places_in_the_directory_of_the_session() {
+    let prompt = PromptId::parse("p").unwrap();
+    let totals = SessionTotals::of_new_session();
+    let translator = Translator::new(SessionId::parse("s").unwrap(), &prompt, totals);
+    let mut translator = translator.in_directory("/w".to_owned());
+    let change = |members: Value| {
+        let mut change =
+            json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "in_progress"});
+        change.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        change
+    };
+    let output = |text: &str| json!([{"type": "content", "content": {"type": "text", "text": text}}]);
+    let places = json!([{"path": "/w/a", "line": 3}, {"path": "/etc/passwd"}]);
+    let mut shown = |members: Value| {
+        translator.update(&update(&change(members)));
+        match translator.take().pop() {
+            Some(AgentEvent::Tool { call, .. } | AgentEvent::ToolOutput { call, .. }) => {
+                (call.kind, call.locations)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let read = Some("read".to_owned());
+    let place = |path: &str, line| ToolLocation { path: path.to_owned(), line };
+    assert_eq!(
+        shown(json!({"kind": "read", "locations": places})),
+        (read.clone(), vec![place("a", Some(3))])
+    );
+    assert_eq!(shown(json!({"content": output("x")})), (None, vec![]), "a piece of the output");
+    assert_eq!(shown(json!({"locations": [{"path": "b"}]})), (read.clone(), vec![place("b", None)]));
+    let end = json!({"kind": "k".repeat(65), "locations": [], "status": "completed"});
+    assert_eq!(shown(end), (read, vec![place("b", None)]));
 }
 
 #[test]
