@@ -36,7 +36,7 @@ pub use self::usage::SessionTotals;
 use self::usage::TurnUsage;
 use crate::connection::Loss;
 use crate::ignored::Ignored;
-use crate::permission;
+use crate::permission::{self, Offered};
 use crate::schema::{Chunk, ContentBlock, PermissionRequest, Plan, Update};
 
 /// How many files of a turn are reported, and the size of one. Others are counted by name and dropped.
@@ -206,8 +206,9 @@ impl Translator {
         self.tool(&request.tool_call, Source::Ask);
         let id = RequestId::parse(&self.ids.next("a")).expect("the prefix is an id and is short");
         let facts = self.calls.facts(&request.tool_call)?;
+        let offered = Offered { options, raw: &request.options };
         let directory = self.calls.directory.as_deref();
-        let ask = permission::ask(id.clone(), self.session.clone(), &facts, options, directory);
+        let ask = permission::ask(id.clone(), self.session.clone(), &facts, offered, directory);
         self.asks.push(OpenAsk { id: id.clone(), call: request.tool_call.id.clone() });
         self.out.push(AgentEvent::Asked(Box::new(ask)));
         Some(id)
