@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use longshore_agent_acp::connection::Limits;
 use longshore_agent_acp::process::ProcessConfig;
-use longshore_agent_acp::{AcpAgent, AcpConfig, AgentFacts};
+use longshore_agent_acp::{AcpAgent, AcpConfig, AgentFacts, Capabilities};
+use longshore_edge::sessions;
 use longshore_engine::Tasks;
 use longshore_meter::Metrics;
 use rand::distr::{Alphanumeric, SampleString as _};
@@ -93,6 +94,12 @@ fn environment(agent: &AcpPlan) -> BTreeMap<OsString, OsString> {
 /// What the agent says about itself: its name and version.
 pub(crate) fn description(facts: &AgentFacts) -> String {
     format!("{} {} (ACP)", facts.name, facts.version).replace("  ", " ")
+}
+
+/// The methods about sessions that the agent does not offer.
+pub(crate) fn lacking(can: Capabilities) -> Vec<&'static str> {
+    let all = [(can.list, sessions::LIST), (can.fork, sessions::FORK), (can.delete, sessions::DELETE)];
+    all.into_iter().filter(|(is_there, _)| !is_there).map(|(_, name)| name).collect()
 }
 
 /// What a person can do about an agent that does not start.

@@ -259,6 +259,7 @@ fn sessions(can: Capabilities) -> String {
         (can.list, "list"),
         (can.fork, "fork"),
         (can.close, "close"),
+        (can.delete, "delete"),
     ];
     listed(all.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name))
 }

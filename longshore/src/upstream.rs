@@ -166,6 +166,16 @@ impl Upstream {
         }
     }
 
+    /// The methods that agents of this kind may have and this one did not offer when it was started.
+    pub(crate) fn lacking(&self) -> Vec<&'static str> {
+        match &self.agent {
+            UpstreamAgent::OpenCode(_) => Vec::new(),
+            UpstreamAgent::Acp(agent) => {
+                agent.facts().map(|facts| acp_upstream::lacking(facts.capabilities)).unwrap_or_default()
+            }
+        }
+    }
+
     /// Describes the agent for people.
     pub(crate) fn description(&self) -> &str {
         &self.description

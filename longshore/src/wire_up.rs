@@ -207,6 +207,7 @@ impl PreparedGateway {
             let addresses = &self.open.addresses;
             deployment::deployment(plan, &addresses.public, addresses.grpc.as_deref())
         };
+        deployment.lacking = upstream.lacking();
         deployment.stdio = self.front == Front::Stdio;
         let mut config = EdgeConfig::new(deployment, self.credentials);
         config.max_body_bytes = plan.listen.max_body_bytes;

@@ -170,6 +170,7 @@ impl AcpAgent {
 impl Agent for AcpAgent {
     fn describe(&self) -> Description {
         let version = self.facts().map(|facts| facts.version).filter(|version| !version.is_empty());
+        // A turn ends with its process, which ends with the gateway: `end_resumed` says how.
         Description { name: self.config.name.clone(), version, resumes_turns: true }
     }
 

@@ -7,7 +7,7 @@ use longshore_model::{
 };
 use serde_json::json;
 
-use crate::schema::RawOption;
+use crate::schema::{MAX_META, RawOption};
 use crate::translate::{CallFacts, places};
 
 /// The longest text of an ask's details, in characters. The rest is cut; the tool call has the whole text.
@@ -70,12 +70,33 @@ pub fn read_options(raw: &[RawOption]) -> AskOptions {
     }))
 }
 
+/// The options of a request, as callers can choose them and as the agent wrote them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offered<'a> {
+    pub(crate) options: &'a AskOptions,
+    pub(crate) raw: &'a [RawOption],
+}
+
+impl Offered<'_> {
+    /// What the agent adds to its options, by their ids: together at most [`MAX_META`] bytes. One that does not fit is left out.
+    fn meta(self) -> serde_json::Map<String, serde_json::Value> {
+        let mut room = MAX_META;
+        let meta = |option: &AskOption| {
+            let raw = self.raw.iter().find(|raw| raw.option_id == option.id)?;
+            let meta = raw.meta.0.as_ref()?;
+            room = room.checked_sub(meta.get().len())?;
+            Some((option.id.clone(), meta.to_value()))
+        };
+        self.options.iter().filter_map(meta).collect()
+    }
+}
+
 /// The ask that callers see. Relative paths begin in the directory of the session.
 pub(crate) fn ask(
     id: RequestId,
     session: SessionId,
     call: &CallFacts<'_>,
-    options: &AskOptions,
+    offered: Offered<'_>,
     directory: Option<&str>,
 ) -> Ask {
     let request = requested(call, directory);
@@ -114,6 +135,10 @@ pub(crate) fn ask(
     if !paths.is_empty() {
         details["paths"] = paths.iter().map(|path| cut(path)).collect();
     }
+    let meta = offered.meta();
+    if !meta.is_empty() {
+        details["option_meta"] = meta.into();
+    }
     Ask {
         request_id: id,
         kind: AskKind::Permission,
@@ -123,7 +148,7 @@ pub(crate) fn ask(
         questions: Vec::new(),
         call: Some(call.id.to_owned()),
         permission: Some(Box::new(request)),
-        options: options.clone(),
+        options: offered.options.clone(),
     }
 }
 
@@ -181,7 +206,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
-    use crate::schema::Update;
+    use crate::schema::{Meta, Update};
     use crate::translate::{SessionTotals, Translator};
 
     #[test]
@@ -190,6 +215,7 @@ mod tests {
             option_id: id.to_owned(),
             name: name.to_owned(),
             kind: kind.to_owned(),
+            meta: Meta::default(),
         };
         let vibe = read_options(&[
             raw("allow_once", "Allow once", "allow_once"),
@@ -351,6 +377,24 @@ mod tests {
             let paths = details.get("paths").cloned().unwrap_or(json!([]));
             assert_eq!(paths, json!(expected.paths));
         }
+    }
+
+    #[test]
+    fn an_ask_carries_what_the_agent_adds_to_its_options() {
+        let (pattern, long) = (json!({"session_pattern": "touch *"}), json!({"x": "x".repeat(MAX_META)}));
+        let raw = [
+            ("once", "allow_once", json!({})),
+            ("long", "allow_always", long),
+            ("always", "allow_always", pattern.clone()),
+            ("", "other", pattern.clone()),
+            ("always", "other", json!({"second": true})),
+        ];
+        let raw =
+            raw.map(|(id, kind, meta)| json!({"optionId": id, "kind": kind, "_meta": meta}).to_string());
+        let raw = raw.map(|raw| serde_json::from_str::<RawOption>(&raw).unwrap());
+        let options = read_options(&raw);
+        let shown = Offered { options: &options, raw: &raw }.meta();
+        assert_eq!(serde_json::Value::from(shown), json!({"always": pattern}));
     }
 
     fn own(words: &[&str]) -> Vec<String> {

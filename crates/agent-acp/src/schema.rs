@@ -205,6 +205,8 @@ pub struct RawOption {
     pub name: String,
     #[serde(default, deserialize_with = "or_default")]
     pub kind: String,
+    #[serde(rename = "_meta", default, deserialize_with = "or_default")]
+    pub meta: Meta,
 }
 
 /// A server that offers tools to the agent, as the configuration names it.

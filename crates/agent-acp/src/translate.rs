@@ -36,7 +36,7 @@ pub use self::usage::SessionTotals;
 use self::usage::TurnUsage;
 use crate::connection::Loss;
 use crate::ignored::Ignored;
-use crate::permission;
+use crate::permission::{self, Offered};
 use crate::schema::{AuthMethod, Chunk, ContentBlock, PermissionRequest, Plan, Update};
 
 /// How many files of a turn are reported, and the size of one. Others are counted by name and dropped.
@@ -61,7 +61,6 @@ pub struct Translator {
     todos: Option<Json>,
     title: Option<String>,
     settings: Settings,
-    directory: Option<String>,
     auth_methods: Vec<AuthMethod>,
     files: usize,
     ignored: Ignored,
@@ -117,7 +116,6 @@ impl Translator {
             todos: None,
             title: None,
             settings: Settings::default(),
-            directory: None,
             auth_methods: Vec::new(),
             files: 0,
             ignored: Ignored::default(),
@@ -136,8 +134,9 @@ impl Translator {
 
     /// Sets the directory of the session, in which relative paths begin.
     #[must_use]
-    pub fn in_directory(self, directory: String) -> Self {
-        Self { directory: Some(directory), ..self }
+    pub fn in_directory(mut self, directory: String) -> Self {
+        self.calls.directory = Some(directory);
+        self
     }
 
     /// Sets the agent's methods to log in with.
@@ -215,8 +214,9 @@ impl Translator {
         self.tool(&request.tool_call, Source::Ask);
         let id = RequestId::parse(&self.ids.next("a")).expect("the prefix is an id and is short");
         let facts = self.calls.facts(&request.tool_call)?;
-        let ask =
-            permission::ask(id.clone(), self.session.clone(), &facts, options, self.directory.as_deref());
+        let offered = Offered { options, raw: &request.options };
+        let directory = self.calls.directory.as_deref();
+        let ask = permission::ask(id.clone(), self.session.clone(), &facts, offered, directory);
         self.asks.push(OpenAsk { id: id.clone(), call: request.tool_call.id.clone() });
         self.out.push(AgentEvent::Asked(Box::new(ask)));
         Some(id)

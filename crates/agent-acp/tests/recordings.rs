@@ -76,7 +76,7 @@ impl Player {
                 let prompt = PromptId::parse(&format!("prompt-{}", self.prompts)).unwrap();
                 let Ok(id) = SessionId::parse(&session) else { return };
                 let totals = self.totals.get(&session).copied().unwrap_or_else(SessionTotals::of_new_session);
-                let translator = Translator::new(id, &prompt, totals);
+                let translator = Translator::new(id, &prompt, totals).in_directory("/workspace".to_owned());
                 let running = Running { prompt: message["id"].clone(), translator, asks: HashMap::new() };
                 self.running.entry(session).or_default().push_back(running);
             }

@@ -80,6 +80,7 @@ pub use listen::{ClientAuthority, Listeners, Tls, TlsError, TlsParts};
 pub use longshore_wire::agent::AgentSurface;
 pub use longshore_wire::contract;
 pub use longshore_wire::extension::{Exposure, Extension};
+pub use longshore_wire::sessions;
 pub use mcp::{AgentSummary, McpBody, McpService, OwnAgent};
 pub use route::is_free_path;
 

@@ -5,7 +5,7 @@ use longshore_model::{
     AgentEvent, Artifact, ArtifactUpdate, Ask, AskKind, AskOptions, BlockRef, Failure, InterruptNote,
     InterruptPhase, Json, Message, MessageId, Metadata, Notes, Outcome, Part, PartContent, PermissionReply,
     PromptOptions, RemoteFile, Resolution, Role, StatusUpdate, Task, TaskEvent, TaskId, TaskState,
-    TaskStatus, Timestamp, ToolCall, ToolStatus,
+    TaskStatus, Timestamp, ToolCall, ToolLocation, ToolStatus,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -444,6 +444,10 @@ struct ToolData<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     subtitle: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'a str>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    locations: &'a [ToolLocation],
+    #[serde(skip_serializing_if = "Option::is_none")]
     input: Option<&'a Json>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output: Option<&'a str>,
@@ -466,6 +470,8 @@ fn tool_data(task: &Task, call: &ToolCall) -> Json {
         status: call.status.as_str(),
         title: call.title.as_deref(),
         subtitle: call.subtitle.as_deref(),
+        kind: call.kind.as_deref(),
+        locations: &call.locations,
         input: call.input.as_ref(),
         output: call.output.as_deref(),
         error: call.error.as_deref(),

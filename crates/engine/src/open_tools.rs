@@ -3,7 +3,7 @@
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, BlockKind, Json, Part, PartContent, Task, TaskEvent, TaskState,
-    ToolStatus,
+    ToolLocation, ToolStatus,
 };
 use serde::{Deserialize, Serialize};
 
@@ -17,6 +17,10 @@ struct ShownCall {
     title: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     subtitle: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kind: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    locations: Vec<ToolLocation>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     input: Option<Json>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::artifact::BlockKind;
 use crate::id::{ArtifactId, MessageId, PromptId, RequestId, SessionId};
 use crate::interrupt::{Ask, Resolution};
@@ -145,6 +147,10 @@ pub struct ToolCall {
     pub status: ToolStatus,
     pub title: Option<String>,
     pub subtitle: Option<String>,
+    /// What the tool does, in the agent's words, such as `read` or `execute`. Never long.
+    pub kind: Option<String>,
+    /// The places that the call concerns. Never many.
+    pub locations: Vec<ToolLocation>,
     pub input: Option<Json>,
     pub output: Option<String>,
     pub error: Option<String>,
@@ -152,6 +158,35 @@ pub struct ToolCall {
     pub child: Option<SessionId>,
     /// What the agent adds in a form of its own. Never long.
     pub meta: Option<Json>,
+}
+
+impl ToolCall {
+    /// A call of which nothing else is known.
+    pub fn new(call_id: impl Into<String>, tool: impl Into<String>, status: ToolStatus) -> Self {
+        Self {
+            call_id: call_id.into(),
+            tool: tool.into(),
+            status,
+            title: None,
+            subtitle: None,
+            kind: None,
+            locations: Vec::new(),
+            input: None,
+            output: None,
+            error: None,
+            child: None,
+            meta: None,
+        }
+    }
+}
+
+/// A place in a file, or a file or directory.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ToolLocation {
+    /// Begins in the directory of the session, and stays in it.
+    pub path: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
 }
 
 named_enum! {

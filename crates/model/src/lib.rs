@@ -36,7 +36,7 @@ pub mod trace;
 
 pub use agent_event::{
     AgentEvent, AgentFile, BlockRef, CALLER_ARGUMENT, ChildEvent, ChildStart, FailedCall, Failure, Outcome,
-    RemoteFile, ToolCall, ToolStatus,
+    RemoteFile, ToolCall, ToolLocation, ToolStatus,
 };
 pub use approval::{Action, Approval, PermissionRequest};
 pub use artifact::{Artifact, ArtifactUpdate, BlockKind};

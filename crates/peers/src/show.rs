@@ -34,16 +34,12 @@ pub(crate) fn tool(record: &Record) -> Report {
     Report::Event(AgentEvent::Tool {
         block: BlockRef { id, kind: BlockKind::ToolCall, message: None },
         call: Box::new(ToolCall {
-            call_id: record.id.clone(),
-            tool: "a2a_call".to_owned(),
-            status,
             title: Some(format!("Asked the agent {}", redact::cut_at(&body.peer, 200))),
-            subtitle: None,
             input: Some(Json::from_value(&json!({"peer": body.peer, "message": short(&body.text)}))),
             output,
             error,
-            child: None,
             meta: Some(Json::from_value(&meta(record))),
+            ..ToolCall::new(&record.id, "a2a_call", status)
         }),
     })
 }

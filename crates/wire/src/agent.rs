@@ -25,6 +25,8 @@ pub struct AgentSurface {
     pub(crate) has_options: bool,
     /// Whether a message can give a title to the session that it opens.
     pub(crate) takes_titles: bool,
+    /// The fields of a tool call that only this agent reports.
+    pub(crate) tool_fields: &'static [&'static str],
     /// The methods besides those about asks, in the order of the card. They are served if the agent can be controlled.
     pub(crate) methods: &'static [&'static [Method]],
     /// The items in the results of these methods.
@@ -58,6 +60,7 @@ impl AgentSurface {
         has_workspaces: false,
         has_options: true,
         takes_titles: false,
+        tool_fields: &["kind", "locations"],
         methods: &[&sessions::METHODS],
         items: &[sessions::SESSION],
         description: |_| None,
@@ -78,7 +81,7 @@ impl AgentSurface {
         location_note: |_| names::DIRECTORY_NOTE,
         skills: &[],
         offered_skills: |_| Vec::new(),
-        control_note: " Methods of an extension list and copy sessions.",
+        control_note: " Methods of an extension are about the agent's sessions.",
         message_fields: || json!({"directory": directory_schema()}),
         session_example: "In a session that exists.",
         examples: sessions::examples,

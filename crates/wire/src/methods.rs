@@ -45,15 +45,20 @@ pub(crate) fn answers() -> &'static [Method] {
     &asks::ANSWERS
 }
 
+/// The methods that the documents may name: all that the agent does not lack.
+pub(crate) fn offered(deployment: &Deployment) -> impl Iterator<Item = &'static Method> + Clone {
+    all(deployment).filter(|method| !deployment.lacking.contains(&method.name))
+}
+
 /// The methods that a deployment serves.
 pub fn enabled(deployment: &Deployment) -> impl Iterator<Item = &'static Method> + Clone {
-    all(deployment).filter(move |method| method.is_on(deployment))
+    offered(deployment).filter(move |method| method.is_on(deployment))
 }
 
 /// The methods that a deployment could serve but that are switched off, each with its switch.
 pub fn disabled(deployment: &Deployment) -> impl Iterator<Item = (&'static Method, Switch)> {
     let missing =
-        all(deployment).filter(move |method| method.is_there(deployment) && !method.is_on(deployment));
+        offered(deployment).filter(move |method| method.is_there(deployment) && !method.is_on(deployment));
     missing.filter_map(|method| Some((method, method.switch?)))
 }
 

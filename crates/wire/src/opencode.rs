@@ -39,6 +39,7 @@ pub static SURFACE: AgentSurface = AgentSurface {
     has_workspaces: true,
     has_options: false,
     takes_titles: true,
+    tool_fields: &[],
     methods: &[&sessions::METHODS, &providers::METHODS, &workspaces::METHODS],
     items: &items::ALL,
     description,

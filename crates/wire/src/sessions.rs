@@ -17,6 +17,11 @@ use crate::methods::{
 };
 use crate::surface::ProtocolVersion;
 
+/// The methods that only some agents offer. What the gateway knows itself is enough for the other one.
+pub const LIST: &str = "a2a.sessions.list";
+pub const FORK: &str = "a2a.sessions.fork";
+pub const DELETE: &str = "a2a.sessions.delete";
+
 pub const SESSION: Item = &ItemType::new("Session", "A session of the agent.", SESSION_FIELDS);
 
 const SESSION_FIELDS: &[Field] = &[
@@ -87,7 +92,7 @@ const GET: Method = Method {
 
 pub(crate) static METHODS: [Method; 4] = [
     Method {
-        name: "a2a.sessions.list",
+        name: LIST,
         key: "list_sessions",
         summary: "Lists the caller's sessions in a directory, in the order of the agent.",
         params: &[LIMIT, DIRECTORY],
@@ -103,7 +108,7 @@ pub(crate) static METHODS: [Method; 4] = [
     },
     GET,
     Method {
-        name: "a2a.sessions.fork",
+        name: FORK,
         key: "fork",
         summary: "Copies a session. The copy belongs to the caller.",
         effect: Effect::Mutate,
@@ -113,7 +118,7 @@ pub(crate) static METHODS: [Method; 4] = [
         ..GET
     },
     Method {
-        name: "a2a.sessions.delete",
+        name: DELETE,
         key: "delete",
         summary: "Deletes a session with its messages, unless a turn runs in it.",
         result: Answer::Done,
@@ -143,7 +148,7 @@ pub(crate) fn params(deployment: &Deployment, version: ProtocolVersion, extensio
         "notes": [
             "A session belongs to the caller for whom it was created. Sessions of others are refused unless the operator shares \
              them; unowned sessions are for callers with the capability session_claim.",
-            "Which of the methods the agent offers is known when one is called: the others fail with UNSUPPORTED_OPERATION.",
+            "A method that the agent turns out to lack fails with UNSUPPORTED_OPERATION.",
         ],
     })
 }
@@ -151,7 +156,7 @@ pub(crate) fn params(deployment: &Deployment, version: ProtocolVersion, extensio
 /// Example calls: their names and parameters.
 pub(crate) fn examples() -> Vec<(&'static str, Value)> {
     let id = "0b6f6c1e-6a0e-4f6e-9d52-2f1c0f3f8f10";
-    vec![("a2a.sessions.list", json!({"limit": 20})), ("a2a.sessions.fork", json!({"session_id": id}))]
+    vec![(LIST, json!({"limit": 20})), (FORK, json!({"session_id": id}))]
 }
 
 pub(crate) fn write(out: &mut Vec<u8>, info: &SessionInfo) {

@@ -181,7 +181,7 @@ pub struct ToolMeta {
 pub const MAX_META: usize = 4096;
 
 /// A `_meta` for callers. `None`: nothing, or more than [`MAX_META`].
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Meta(pub Option<Json>);
 
 impl<'de> Deserialize<'de> for Meta {

@@ -4,7 +4,10 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
+use longshore_model::ToolLocation;
 use serde_json::Value;
+
+use crate::schema::Location;
 
 /// The members of an input that name files, in lower case and without `_` and `-`. Each agent has other names for these.
 const FILES: [&str; 21] = [
@@ -36,6 +39,10 @@ pub(super) const DIRECTORIES: [&str; 5] = ["cwd", "directory", "workdir", "worki
 
 /// The members that choose the files of a search.
 const GLOBS: [&str; 3] = ["pattern", "glob", "include"];
+
+/// How many locations of a call are shown, and the longest path of one, in bytes. Others are left out.
+const MAX_LOCATIONS: usize = 64;
+const MAX_LOCATION_BYTES: usize = 1024;
 
 /// How many names are taken off a path, or links followed, until something is found that exists.
 const MAX_STEPS: usize = 256;
@@ -69,6 +76,25 @@ fn is_file(name: &str) -> bool {
 
 fn leaves(glob: &str) -> bool {
     glob.starts_with(['/', '~']) || glob.split('/').any(|part| part == "..")
+}
+
+/// The locations for callers: only those in the directory of the session.
+pub(super) fn located(locations: &[Location], directory: Option<&str>) -> Vec<ToolLocation> {
+    let location = |Location { path, line }: &Location| {
+        let path = below(path, directory?).filter(|path| path.len() <= MAX_LOCATION_BYTES)?;
+        Some(ToolLocation { path, line: *line })
+    };
+    locations.iter().filter_map(location).take(MAX_LOCATIONS).collect()
+}
+
+/// The path from the directory on. Links are not followed, so the path shows nothing that the agent did not write. `None`: the path is
+/// not in the directory, or its beginning is not known.
+fn below(path: &str, directory: &str) -> Option<String> {
+    let is_elsewhere =
+        path.is_empty() || path.starts_with('~') || (has_scheme(path) && !path.starts_with('/'));
+    let whole = without_dots(&Path::new(directory).join(path));
+    let below = whole.strip_prefix(directory).ok().filter(|_| !is_elsewhere)?.to_str()?;
+    Some(if below.is_empty() { ".".to_owned() } else { below.to_owned() })
 }
 
 /// Where a path leads: without links, and from the directory of the session on. Agents disagree about `..` after a link, so that a path
@@ -166,6 +192,32 @@ mod tests {
             found.sort_unstable();
             assert_eq!(found, expected, "{kind} {input}");
         }
+    }
+
+    #[test]
+    fn locations_are_shown_from_the_directory_of_the_session_on() {
+        let long = format!("/w/{}", "x".repeat(MAX_LOCATION_BYTES + 1));
+        for (path, expected) in [
+            ("/w/a/b", Some("a/b")),
+            ("a/$id.rs", Some("a/$id.rs")),
+            ("/w/./a/../b:c", Some("b:c")),
+            ("/w", Some(".")),
+            ("", None),
+            ("/w2/a", None),
+            ("/etc/passwd", None),
+            ("../w2/a", None),
+            ("/w/../etc/passwd", None),
+            ("~/a", None),
+            ("file:///w/a", None),
+            (&long, None),
+        ] {
+            let location = Location { path: path.to_owned(), line: Some(3) };
+            let expected = expected.map(|path| ToolLocation { path: path.to_owned(), line: Some(3) });
+            assert_eq!(located(&[location], Some("/w")), Vec::from_iter(expected), "{path}");
+        }
+        let many = vec![Location { path: "a".to_owned(), line: None }; MAX_LOCATIONS + 1];
+        assert_eq!(located(&many, Some("/w")).len(), MAX_LOCATIONS);
+        assert_eq!(located(&many, None), [], "only the agent knows where they begin");
     }
 
     #[test]

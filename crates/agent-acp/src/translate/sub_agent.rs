@@ -1,6 +1,7 @@
 //! Calls of sub-agents. ACP has no message for them: a tool call whose input names a `subagent_type` is one.
 //!
-//! The agent does not say in which session a sub-agent works until the call is over, and sends no updates of that session. So the
+//! The agent does not say in which session a sub-agent works until the call is over. Agents that report steps of a sub-agent report
+//! them in the session of the turn, and each marks them in a way of its own, or not at all: they stay in the task of the turn. So the
 //! child task begins with the call, has an id of the gateway's own, and gets the result and the list of tools at the end.
 
 use longshore_model::{
@@ -17,9 +18,10 @@ use crate::schema::lenient::list;
 /// How many tools of a sub-agent are shown. The rest is left out.
 const MAX_SUMMARY: usize = 256;
 
-const NO_STEPS: &str = "The agent does not report what its sub-agents do, so this task has only the result.";
+const NO_STEPS: &str = "The steps of this sub-agent are not shown here. Those that the agent reports are in the task that called the sub-agent.";
 
-const NO_REASON: &str = "The agent does not report what its sub-agents do, so more is not known.";
+const NO_REASON: &str =
+    "What the agent reports about the work of this sub-agent is in the task that called the sub-agent.";
 
 /// What is known about a sub-agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -183,17 +185,11 @@ struct SummaryState {
 impl SummaryEntry {
     fn into_call(self) -> ToolCall {
         let is_error = self.state.status == "error";
+        let status = if is_error { ToolStatus::Error } else { ToolStatus::Completed };
         ToolCall {
-            call_id: self.id,
-            tool: self.tool,
-            status: if is_error { ToolStatus::Error } else { ToolStatus::Completed },
             title: self.state.title,
-            subtitle: None,
-            meta: None,
-            input: None,
-            output: None,
             error: is_error.then(|| "The tool failed; the agent does not report why.".to_owned()),
-            child: None,
+            ..ToolCall::new(self.id, self.tool, status)
         }
     }
 }

@@ -1,4 +1,4 @@
-use longshore_model::{ChildEvent, Cost, ToolStatus, Usage};
+use longshore_model::{ChildEvent, Cost, ToolLocation, ToolStatus, Usage};
 use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 
@@ -173,6 +173,41 @@ fn the_output_of_a_tool_shows_its_text_its_changes_and_its_terminals() {
 }
 
 #[test]
+fn a_call_has_its_kind_and_the_places_in_the_directory_of_the_session() {
+    let prompt = PromptId::parse("p").unwrap();
+    let totals = SessionTotals::of_new_session();
+    let translator = Translator::new(SessionId::parse("s").unwrap(), &prompt, totals);
+    let mut translator = translator.in_directory("/w".to_owned());
+    let change = |members: Value| {
+        let mut change =
+            json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "in_progress"});
+        change.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        change
+    };
+    let output = |text: &str| json!([{"type": "content", "content": {"type": "text", "text": text}}]);
+    let places = json!([{"path": "/w/a", "line": 3}, {"path": "/etc/passwd"}]);
+    let mut shown = |members: Value| {
+        translator.update(&update(&change(members)));
+        match translator.take().pop() {
+            Some(AgentEvent::Tool { call, .. } | AgentEvent::ToolOutput { call, .. }) => {
+                (call.kind, call.locations)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    let read = Some("read".to_owned());
+    let place = |path: &str, line| ToolLocation { path: path.to_owned(), line };
+    assert_eq!(
+        shown(json!({"kind": "read", "locations": places})),
+        (read.clone(), vec![place("a", Some(3))])
+    );
+    assert_eq!(shown(json!({"content": output("x")})), (None, vec![]), "a piece of the output");
+    assert_eq!(shown(json!({"locations": [{"path": "b"}]})), (read.clone(), vec![place("b", None)]));
+    let end = json!({"kind": "k".repeat(65), "locations": [], "status": "completed"});
+    assert_eq!(shown(end), (read, vec![place("b", None)]));
+}
+
+#[test]
 fn calls_that_get_no_final_update_are_closed_with_the_turn() {
     let request: PermissionRequest = serde_json::from_value::<Value>(json!({"sessionId": "s", "toolCall": {
         "toolCallId": "r", "status": "pending", "title": "touch a", "kind": "execute", "rawInput": {"command": "touch a"}}, "options": []}))
@@ -256,7 +291,7 @@ fn a_sub_agent_is_one_child_task_however_often_its_call_is_updated() {
         "child p.s2: tool prt_1 read completed title=\"go.mod\"",
         "child p.s2: text p.b4 \"found\"",
         "child p.s2: ended p.b4",
-        "child p.s2: completed Some(\"The agent does not report what its sub-agents do, so this task has only the result.\")",
+        "child p.s2: completed Some(\"The steps of this sub-agent are not shown here. Those that the agent reports are in the task that called the sub-agent.\")",
     ];
     assert_eq!(translated[4..10], expected);
     assert_eq!(translated.len(), 12, "{translated:?}");
@@ -280,7 +315,7 @@ fn a_sub_agent_that_still_works_fails_with_its_turn() {
     let failures = translated.iter().filter(|line| line.contains("Failed("));
     let failures: Vec<_> = failures.collect();
     assert!(
-        failures.len() == 1 && failures[0].contains("does not report what its sub-agents do"),
+        failures.len() == 1 && failures[0].contains("is in the task that called the sub-agent"),
         "{failures:?}"
     );
 }

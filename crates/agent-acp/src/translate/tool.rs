@@ -20,7 +20,7 @@ const MAX_OPEN_CALLS: usize = 512;
 /// How many tool calls of a turn are followed at all.
 const MAX_CALLS: usize = 16 * 1024;
 
-/// The longest word that is taken for the name of a tool.
+/// The longest word that is taken for the name or the kind of a tool.
 const MAX_NAME: usize = 64;
 
 #[derive(Debug, Default)]
@@ -29,6 +29,15 @@ pub(super) struct Calls {
     by_id: HashMap<String, usize>,
     open: usize,
     terminals: Outputs,
+    /// The directory of the session, in which relative paths begin.
+    pub(super) directory: Option<String>,
+}
+
+/// The parts of a turn that its calls refer to.
+struct CallScope<'a> {
+    session: &'a SessionId,
+    directory: Option<&'a str>,
+    terminals: &'a Outputs,
 }
 
 /// Where the members of a call come from.
@@ -124,7 +133,8 @@ impl Calls {
         if source != Source::Ask && update.content.as_ref().is_some_and(|content| !content.is_empty()) {
             call.embedded = Embedded::find(update);
         }
-        let known = call.merge(update, source, session, &self.terminals, ids, out);
+        let (directory, terminals) = (self.directory.as_deref(), &self.terminals);
+        let known = call.merge(update, source, &CallScope { session, directory, terminals }, ids, out);
         if is_final(call.shown.status) {
             self.open -= 1;
         }
@@ -211,18 +221,7 @@ impl Call {
         });
         let is_named = named.is_some();
         let tool = named.or_else(|| update.kind.clone()).unwrap_or_else(|| "tool".to_owned());
-        let shown = ToolCall {
-            call_id: update.id.clone(),
-            tool,
-            status: ToolStatus::Pending,
-            title: None,
-            subtitle: None,
-            meta: None,
-            input: None,
-            output: None,
-            error: None,
-            child: None,
-        };
+        let shown = ToolCall::new(&update.id, tool, ToolStatus::Pending);
         let block = ids.block(BlockKind::ToolCall, None);
         Self {
             block,
@@ -243,8 +242,7 @@ impl Call {
         &mut self,
         update: &ToolUpdate,
         source: Source,
-        session: &SessionId,
-        terminals: &Outputs,
+        turn: &CallScope<'_>,
         ids: &mut Ids,
         out: &mut Vec<AgentEvent>,
     ) -> Result<(), (WhyIgnored, String)> {
@@ -257,6 +255,9 @@ impl Call {
         self.kind = update.kind.clone().or(self.kind.take());
         if let Some(locations) = update.locations.as_ref().filter(|locations| !locations.is_empty()) {
             self.paths = locations.iter().map(|location| location.path.clone()).collect();
+            if source != Source::Ask || next.locations.is_empty() {
+                next.locations = paths::located(locations, turn.directory);
+            }
         }
         if let Some(diffs) = update.content.as_deref().and_then(diffs) {
             self.diffs = Some(diffs);
@@ -266,9 +267,12 @@ impl Call {
         // While the model still writes the arguments, agents show none.
         let input = update.raw_input.clone().filter(|input| input.get() != "{}");
         let input = input.map(|input| input.without(CALLER_ARGUMENT));
-        (next.title, next.input) = match source {
-            Source::Announcement | Source::Update => (title.or(next.title), input.or(next.input)),
-            Source::Ask => (next.title.or(title), next.input.or(input)),
+        let kind = update.kind.clone().filter(|kind| !kind.is_empty() && kind.len() <= MAX_NAME);
+        (next.title, next.kind, next.input) = match source {
+            Source::Announcement | Source::Update => {
+                (title.or(next.title), kind.or(next.kind), input.or(next.input))
+            }
+            Source::Ask => (next.title.or(title), next.kind.or(kind), next.input.or(input)),
         };
         let (status, known) = match update.status.as_deref().map(|word| (word, status_of(word))) {
             None => (next.status, Ok(())),
@@ -279,12 +283,12 @@ impl Call {
             next.status = status;
         }
         if next.status == ToolStatus::Pending
-            && self.embedded.as_ref().is_some_and(|embedded| embedded.has_output(terminals))
+            && self.embedded.as_ref().is_some_and(|embedded| embedded.has_output(turn.terminals))
         {
             next.status = ToolStatus::Running;
         }
         let text = match &self.embedded {
-            Some(embedded) => Some(embedded.fill(terminals)).filter(|text| !text.is_empty()),
+            Some(embedded) => Some(embedded.fill(turn.terminals)).filter(|text| !text.is_empty()),
             None => text_of(update),
         };
         match next.status {
@@ -302,7 +306,7 @@ impl Call {
         if self.sub_agent.is_none()
             && let Some(facts) = sub_agent::find(update, next.title.as_deref())
         {
-            let running = Running::start(facts, &update.id, session, ids, out);
+            let running = Running::start(facts, &update.id, turn.session, ids, out);
             next.child = Some(running.session().clone());
             self.sub_agent = Some(running);
         }
@@ -334,7 +338,8 @@ impl Call {
             // The rest was reported before and has not changed.
             Some(added) => {
                 let added = Some(added.to_owned());
-                let call = ToolCall { output: added, title: None, input: None, meta: None, ..next };
+                let next = without_facts(next);
+                let call = ToolCall { kind: None, output: added, ..next };
                 AgentEvent::ToolOutput { block, call: Box::new(call) }
             }
             None => AgentEvent::Tool { block, call: Box::new(next) },
@@ -368,10 +373,14 @@ fn status_of(word: &str) -> Option<ToolStatus> {
 /// large, are not kept.
 fn kept(call: &ToolCall) -> ToolCall {
     if is_final(call.status) {
-        ToolCall { title: None, input: None, output: None, meta: None, ..call.clone() }
+        ToolCall { output: None, ..without_facts(call.clone()) }
     } else {
         call.clone()
     }
+}
+
+fn without_facts(call: ToolCall) -> ToolCall {
+    ToolCall { title: None, locations: Vec::new(), input: None, meta: None, ..call }
 }
 
 /// The output that a running call added, when nothing else changed.

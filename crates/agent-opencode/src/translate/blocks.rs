@@ -46,7 +46,7 @@ struct Held {
 #[derive(Debug)]
 enum Block {
     Text(TextBlock),
-    Tool(ToolBlock),
+    Tool(Box<ToolBlock>),
 }
 
 impl Blocks {
@@ -76,7 +76,7 @@ impl Blocks {
                         for child in children {
                             block.set_child(child.call.as_deref().unwrap_or_default(), &child.session);
                         }
-                        Block::Tool(block)
+                        Block::Tool(Box::new(block))
                     }
                     None => continue,
                 },
@@ -132,7 +132,7 @@ impl Blocks {
 
     fn tools(&self) -> impl DoubleEndedIterator<Item = &ToolBlock> {
         self.all.iter().filter_map(|(_, block)| match block {
-            Block::Tool(block) => Some(block),
+            Block::Tool(block) => Some(block.as_ref()),
             Block::Text(_) => None,
         })
     }
@@ -272,7 +272,7 @@ impl Blocks {
             let Some(block) = block_ref(part, BlockKind::ToolCall) else { return };
             let mut block = ToolBlock::opened(block, call, &mut self.out);
             block.note_start(part);
-            return self.add(&part.id, Block::Tool(block));
+            return self.add(&part.id, Block::Tool(Box::new(block)));
         };
         if let Block::Tool(block) = &mut self.all[*at].1 {
             block.note_start(part);

@@ -121,18 +121,7 @@ fn kept_state(call: &ToolCall) -> ToolCall {
         return call.clone();
     }
     let ToolCall { call_id, tool, status, error, child, .. } = call;
-    ToolCall {
-        call_id: call_id.clone(),
-        tool: tool.clone(),
-        status: *status,
-        title: None,
-        subtitle: None,
-        input: None,
-        output: None,
-        error: error.clone(),
-        child: child.clone(),
-        meta: None,
-    }
+    ToolCall { error: error.clone(), child: child.clone(), ..ToolCall::new(call_id, tool, *status) }
 }
 
 /// A tool call as it is logged.
@@ -152,18 +141,7 @@ impl LoggedCall {
     fn call(self) -> Option<ToolCall> {
         let Self { call_id, tool, status, title, subtitle, input, output, error } = self;
         let status = status_of(&status)?;
-        Some(ToolCall {
-            call_id,
-            tool,
-            status,
-            title,
-            subtitle,
-            input,
-            output,
-            error,
-            child: None,
-            meta: None,
-        })
+        Some(ToolCall { title, subtitle, input, output, error, ..ToolCall::new(call_id, tool, status) })
     }
 }
 
@@ -178,17 +156,15 @@ pub(super) fn call_from(part: &Part) -> Option<ToolCall> {
     // While the model still writes the arguments, OpenCode shows an empty object.
     let input = state.input.as_deref().map(Json::from_raw).filter(|input| input.get() != "{}");
     let input = input.map(|input| input.without(CALLER_ARGUMENT));
+    let (id, tool) = (part.call.as_ref().unwrap_or(&part.id), part.tool.clone().unwrap_or_default());
     Some(ToolCall {
-        call_id: part.call.clone().unwrap_or_else(|| part.id.clone()),
-        tool: part.tool.clone().unwrap_or_default(),
-        status,
         title: state.title.clone().filter(|title| !title.is_empty()),
         subtitle: state.subtitle.clone().filter(|subtitle| !subtitle.is_empty()),
         input,
         output: output.filter(|output| !output.is_empty()),
         error: state.error.clone(),
         child: child_of(part),
-        meta: None,
+        ..ToolCall::new(id, tool, status)
     })
 }
 

@@ -24,16 +24,10 @@ async fn play(turn: StartedTurn) {
     block.kind = BlockKind::Reasoning;
     block.message = Some(MessageId::parse("msg_1").unwrap());
     let call = ToolCall {
-        call_id: "call_1".to_owned(),
-        tool: "bash".to_owned(),
-        status: ToolStatus::Completed,
         title: Some("List".to_owned()),
         subtitle: Some("2 files".to_owned()),
-        input: None,
         output: Some("ok".to_owned()),
-        error: None,
-        child: None,
-        meta: None,
+        ..ToolCall::new("call_1", "bash", ToolStatus::Completed)
     };
     let session = SessionNote { id: turn.request.session.id.clone(), title: Some("A title".to_owned()) };
     let details = Json::parse(r#"{"reason":"stop"}"#);

@@ -16,16 +16,9 @@ const NOTHING: Exposure = Exposure { raw_thinking: false, tool_trace: false };
 async fn think_aloud(turn: StartedTurn) {
     let thought = |block: &str| BlockRef { kind: BlockKind::Reasoning, ..text_block(block) };
     let call = ToolCall {
-        call_id: "call_1".to_owned(),
-        tool: "bash".to_owned(),
-        status: ToolStatus::Completed,
-        title: None,
-        subtitle: None,
-        meta: None,
         input: Json::parse(r#"{"command":"TOOL INPUT"}"#),
         output: Some("TOOL OUTPUT".to_owned()),
-        error: None,
-        child: None,
+        ..ToolCall::new("call_1", "bash", ToolStatus::Completed)
     };
     turn.report(AgentEvent::Text { block: thought("prt_1"), text: "A THOUGHT ".to_owned() }).await;
     turn.report(AgentEvent::Text { block: thought("prt_1"), text: "AND ANOTHER".to_owned() }).await;

@@ -2,7 +2,7 @@
 
 use longshore_model::{
     AgentEvent, BlockKind, BlockRef, Failure, Json, Outcome, PartContent, Task, TaskState, ToolCall,
-    ToolStatus,
+    ToolLocation, ToolStatus,
 };
 use longshore_testkit::scripted_agent::text_block;
 use serde_json::{Value, json};
@@ -11,16 +11,12 @@ use crate::harness::{alice, start};
 
 fn call(id: &str, status: ToolStatus, output: Option<&str>) -> (BlockRef, Box<ToolCall>) {
     let call = Box::new(ToolCall {
-        call_id: id.to_owned(),
-        tool: "bash".to_owned(),
-        status,
-        title: None,
-        subtitle: None,
+        kind: Some("execute".to_owned()),
+        locations: vec![ToolLocation { path: "a".to_owned(), line: Some(3) }],
         input: Json::parse(r#"{"timeout": 1.00}"#),
         output: output.map(str::to_owned),
-        error: None,
-        child: None,
         meta: Json::parse(r#"{"vendor": 2.00}"#),
+        ..ToolCall::new(id, "bash", status)
     });
     (BlockRef { kind: BlockKind::ToolCall, ..text_block(id) }, call)
 }
@@ -74,8 +70,8 @@ async fn a_task_that_ends_closes_its_open_tool_calls_and_leaves_the_others_alone
         }
         let task = h.reaches(&sent.task, end).await;
         assert_eq!(shown(&task, "ended").last().unwrap()["status"], "completed");
-        let open = json!({"call_id": "open", "tool": "bash", "status": "error", "input": {"timeout": 1.0}, "error": why,
-            "meta": {"vendor": 2.0}});
+        let open = json!({"call_id": "open", "tool": "bash", "status": "error", "kind": "execute",
+            "locations": [{"path": "a", "line": 3}], "input": {"timeout": 1.0}, "error": why, "meta": {"vendor": 2.0}});
         assert_eq!(shown(&task, "open"), [open]);
         assert!(format!("{:?}", task.artifact("open")).contains("1.00"), "the input is passed on unchanged");
         let printed = shown(&task, "printing");

@@ -208,19 +208,7 @@ async fn silence_is_expected_before_the_start_during_tools_retries_and_asks() {
     let tool = |status| {
         let id = longshore_model::ArtifactId::parse("prt_tool").unwrap();
         let block = BlockRef { id, kind: BlockKind::ToolCall, message: None };
-        let call = ToolCall {
-            call_id: "call_1".to_owned(),
-            tool: "bash".to_owned(),
-            status,
-            title: None,
-            subtitle: None,
-            meta: None,
-            input: None,
-            output: None,
-            error: None,
-            child: None,
-        };
-        AgentEvent::Tool { block, call: Box::new(call) }
+        AgentEvent::Tool { block, call: Box::new(ToolCall::new("call_1", "bash", status)) }
     };
     let reader = &mut sent.reader;
     let mut seq = 2;

@@ -63,16 +63,12 @@ fn traced(text: &str, traceparent: &str) -> SendMessage {
 fn tool(call: &str, status: ToolStatus) -> AgentEvent {
     let words = Some("SECRET WORDS".to_owned());
     let call = Box::new(ToolCall {
-        call_id: call.to_owned(),
-        tool: format!("tool-of-{call}"),
-        status,
         title: words.clone(),
         subtitle: words.clone(),
         input: Some(Json::from_value(&json!({"command": "SECRET WORDS"}))),
         output: words.clone(),
         error: words,
-        child: None,
-        meta: None,
+        ..ToolCall::new(call, format!("tool-of-{call}"), status)
     });
     AgentEvent::Tool { block: BlockRef { kind: BlockKind::ToolCall, ..text_block(&call.call_id) }, call }
 }

@@ -44,18 +44,8 @@ pub(crate) fn tool(call: &str, child: &str) -> AgentEvent {
         kind: BlockKind::ToolCall,
         message: None,
     };
-    let call = ToolCall {
-        call_id: call.to_owned(),
-        tool: "task".to_owned(),
-        status: ToolStatus::Running,
-        title: None,
-        subtitle: None,
-        meta: None,
-        input: None,
-        output: None,
-        error: None,
-        child: SessionId::parse(child).ok(),
-    };
+    let call =
+        ToolCall { child: SessionId::parse(child).ok(), ..ToolCall::new(call, "task", ToolStatus::Running) };
     AgentEvent::Tool { block, call: Box::new(call) }
 }
 

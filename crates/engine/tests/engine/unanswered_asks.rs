@@ -30,18 +30,7 @@ fn ask(session: &SessionId, kind: AskKind, number: usize) -> Ask {
 fn rejected(call: &str) -> [AgentEvent; 2] {
     let id = ArtifactId::parse(&format!("prt_{call}")).expect("a good name");
     let block = BlockRef { id, kind: BlockKind::ToolCall, message: None };
-    let tool = ToolCall {
-        call_id: call.to_owned(),
-        tool: "bash".to_owned(),
-        status: ToolStatus::Error,
-        title: None,
-        subtitle: None,
-        meta: None,
-        input: None,
-        output: None,
-        error: Some(UNTRUE.to_owned()),
-        child: None,
-    };
+    let tool = ToolCall { error: Some(UNTRUE.to_owned()), ..ToolCall::new(call, "bash", ToolStatus::Error) };
     let failure = Failure {
         failed_call: Some(Box::new(FailedCall { call_id: call.to_owned(), error: UNTRUE.to_owned() })),
         ..Failure::new(format!("The turn ended: {UNTRUE} And a remark."))

@@ -261,18 +261,8 @@ impl Player {
     async fn begin_tool(&mut self, command: &str) {
         let id = format!("call_{}", self.state.next_id());
         let block = BlockRef { kind: BlockKind::ToolCall, ..text_block(&id) };
-        let call = ToolCall {
-            call_id: id,
-            tool: "bash".to_owned(),
-            status: ToolStatus::Running,
-            title: Some(command.to_owned()),
-            subtitle: None,
-            meta: None,
-            input: None,
-            output: None,
-            error: None,
-            child: None,
-        };
+        let title = Some(command.to_owned());
+        let call = ToolCall { title, ..ToolCall::new(id, "bash", ToolStatus::Running) };
         self.tool = Some((block.clone(), call.clone()));
         self.turn.report(AgentEvent::Tool { block, call: Box::new(call) }).await;
     }

@@ -145,32 +145,33 @@ fn method_retention(deployment: &Deployment, version: ProtocolVersion) -> Map<St
         }
         (operation.jsonrpc(version).to_owned(), row)
     });
-    let extensions = methods::all(deployment).filter(|method| method.is_there(deployment)).map(|method| {
-        let availability = match (method.switch, method.is_on(deployment)) {
-            (None, _) => "always",
-            (Some(_), true) => "enabled",
-            (Some(_), false) => "disabled",
-        };
-        let retention = match (method.switch, method.stability) {
-            (Some(_), _) => "deployment-conditional",
-            (None, Stability::Experimental) => "experimental-upstream",
-            (None, Stability::Stable) => "stable",
-        };
-        let mut row = json!({
-            "surface": "extension",
-            "availability": availability,
-            "retention": retention,
-            "extension_uri": uri(method.extension, version),
+    let extensions =
+        methods::offered(deployment).filter(|method| method.is_there(deployment)).map(|method| {
+            let availability = match (method.switch, method.is_on(deployment)) {
+                (None, _) => "always",
+                (Some(_), true) => "enabled",
+                (Some(_), false) => "disabled",
+            };
+            let retention = match (method.switch, method.stability) {
+                (Some(_), _) => "deployment-conditional",
+                (None, Stability::Experimental) => "experimental-upstream",
+                (None, Stability::Stable) => "stable",
+            };
+            let mut row = json!({
+                "surface": "extension",
+                "availability": availability,
+                "retention": retention,
+                "extension_uri": uri(method.extension, version),
+            });
+            if let Some(switch) = method.switch {
+                row["toggle"] = json!(switch.toggle());
+            }
+            if method.stability == Stability::Experimental {
+                row["upstream_stability"] = json!("experimental");
+            }
+            add_scope(&mut row, method.extension);
+            (method.name.to_owned(), row)
         });
-        if let Some(switch) = method.switch {
-            row["toggle"] = json!(switch.toggle());
-        }
-        if method.stability == Stability::Experimental {
-            row["upstream_stability"] = json!("experimental");
-        }
-        add_scope(&mut row, method.extension);
-        (method.name.to_owned(), row)
-    });
     core.chain(extensions).collect()
 }
 

@@ -21,6 +21,9 @@ pub struct Deployment {
     pub agent_name: String,
     /// What this kind of agent adds to the protocol.
     pub surface: &'static AgentSurface,
+    /// The methods of the surface that the agent does not offer. The documents leave them out; a call asks the agent, which may have
+    /// been replaced by then.
+    pub lacking: Vec<&'static str>,
     pub version: String,
     /// Where clients reach the gateway, without a slash at the end.
     pub public_url: String,
@@ -130,6 +133,7 @@ impl Default for Deployment {
             description: "A coding agent that works in one directory.".to_owned(),
             agent_name: "the agent".to_owned(),
             surface: &AgentSurface::PLAIN,
+            lacking: Vec::new(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             public_url: "http://127.0.0.1:8000".to_owned(),
             grpc: false,

@@ -62,7 +62,7 @@ pub(crate) fn parameter_capabilities(deployment: &Deployment, extension: Extensi
 }
 
 fn switched(deployment: &Deployment, extension: Extension) -> impl Iterator<Item = (&'static str, Switch)> {
-    let methods = methods::all(deployment).filter(move |method| method.extension == extension);
+    let methods = methods::offered(deployment).filter(move |method| method.extension == extension);
     methods.filter_map(|method| Some((method.name, method.switch?)))
 }
 

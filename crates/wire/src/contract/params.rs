@@ -53,7 +53,7 @@ pub(super) fn full(
     let own = match extension {
         Extension::SessionBinding => session_binding(deployment),
         Extension::ModelSelection => (deployment.surface.model_selection)(),
-        Extension::StreamHints => stream_hints(version),
+        Extension::StreamHints => stream_hints(deployment, version),
         Extension::InteractiveInterrupt => interactive_interrupt(deployment, version),
         Extension::SessionManagement | Extension::ProviderDiscovery | Extension::WorkspaceControl => {
             (deployment.surface.params)(deployment, version, extension, offers)
@@ -133,7 +133,20 @@ fn session_binding(deployment: &Deployment) -> Value {
     })
 }
 
-fn stream_hints(version: ProtocolVersion) -> Value {
+fn stream_hints(deployment: &Deployment, version: ProtocolVersion) -> Value {
+    let mut tool_fields = vec![
+        "call_id",
+        "tool",
+        "status",
+        "title",
+        "subtitle",
+        "input",
+        "output",
+        "error",
+        "child_task_id",
+        "meta",
+    ];
+    tool_fields.extend(deployment.surface.tool_fields);
     let text = json!({"part_kind": "text", "payload": "artifact.parts[].text"});
     let mut hints = json!({
         "status_metadata_field": "metadata.shared.stream",
@@ -143,8 +156,7 @@ fn stream_hints(version: ProtocolVersion) -> Value {
             "tool_call": {
                 "part_kind": "data",
                 "payload": "artifact.parts[].data",
-                "payload_fields":
-                    ["call_id", "tool", "status", "title", "subtitle", "input", "output", "error", "child_task_id", "meta"],
+                "payload_fields": tool_fields,
             },
         },
         "stream_fields":

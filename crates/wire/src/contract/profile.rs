@@ -80,7 +80,7 @@ fn switched(is_on: bool, toggle: &str) -> Value {
 
 /// The state of a switch. Without methods that need it, the switch is reported as not available.
 fn controlled(deployment: &Deployment, switch: Switch) -> Value {
-    if deployment.control && methods::all(deployment).any(|method| method.switch == Some(switch)) {
+    if deployment.control && methods::offered(deployment).any(|method| method.switch == Some(switch)) {
         switched(switch.is_on(deployment), switch.toggle())
     } else {
         json!({"enabled": false, "availability": "not_available"})

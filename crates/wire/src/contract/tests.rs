@@ -25,6 +25,7 @@ pub(crate) fn full() -> Deployment {
         description: "Works on the harbour.".to_owned(),
         agent_name: "OpenCode".to_owned(),
         surface: &crate::opencode::SURFACE,
+        lacking: Vec::new(),
         version: "3.2.1".to_owned(),
         public_url: "https://agent.example.com/a/".to_owned(),
         grpc: true,

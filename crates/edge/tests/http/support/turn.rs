@@ -5,16 +5,9 @@ use longshore_testkit::scripted_agent::{StartedTurn, text_block};
 
 fn call(status: ToolStatus) -> ToolCall {
     ToolCall {
-        call_id: "call_1".to_owned(),
-        tool: "bash".to_owned(),
-        status,
-        title: None,
-        subtitle: None,
-        meta: None,
         input: Some(Json::parse(r#"{"command":"ls"}"#).unwrap()),
         output: (status == ToolStatus::Completed).then(|| "a.txt".to_owned()),
-        error: None,
-        child: None,
+        ..ToolCall::new("call_1", "bash", status)
     }
 }
 

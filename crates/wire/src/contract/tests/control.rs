@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::agent::AgentSurface;
+use crate::sessions;
 
 const SWITCHED: [&str; 9] = [
     "opencode.sessions.share",
@@ -129,6 +130,33 @@ fn the_documents_of_another_agent_name_that_agent_and_not_opencode() {
         }
         let features = &profile(&deployment, version)["runtime_features"];
         assert_eq!(features["workspace_binding"]["enabled"], false);
+    }
+}
+
+#[test]
+fn the_documents_leave_out_what_the_agent_lacks() {
+    let deployment = Deployment {
+        surface: &AgentSurface::PLAIN,
+        lacking: vec![sessions::LIST, sessions::DELETE],
+        session_delete: true,
+        ..full()
+    };
+    for version in ProtocolVersion::ALL {
+        let card = extended_card(&deployment, version, Base::Root, &Offers::default());
+        let text = format!("{card:?} {:?}", method_documents(&deployment, version));
+        for (name, is_offered) in [
+            (sessions::LIST, false),
+            (sessions::FORK, true),
+            (sessions::DELETE, false),
+            ("a2a.sessions.get", true),
+        ] {
+            assert_eq!(text.contains(name), is_offered, "{name}: {text}");
+        }
+        let features = &profile(&deployment, version)["runtime_features"];
+        assert_eq!(features["session_delete"], json!({"enabled": false, "availability": "not_available"}));
+        // A call of such a method still reaches the agent.
+        let delete = crate::methods::find(&deployment, sessions::DELETE);
+        assert!(delete.is_some_and(|method| method.is_on(&deployment)));
     }
 }
 
