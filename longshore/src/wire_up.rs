@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use longshore_edge::contract::{ListedInterface, listed_interfaces};
 use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog};
 use longshore_engine::port::{Agent, Clock, NoSpans, Spans, SystemClock};
 use longshore_engine::{
@@ -41,6 +42,8 @@ pub(crate) enum Front {
 pub(crate) struct Gateway {
     pub(crate) edge: Edge,
     pub(crate) open: OpenListeners,
+    /// The interfaces in the card, the preferred one first.
+    pub(crate) interfaces: Vec<ListedInterface>,
     /// The token that Longshore generated, if no credential was configured.
     pub(crate) token: Option<SecretString>,
 }
@@ -208,6 +211,7 @@ impl PreparedGateway {
             deployment::deployment(plan, &addresses.public, addresses.grpc.as_deref())
         };
         deployment.stdio = self.front == Front::Stdio;
+        let interfaces = listed_interfaces(&deployment);
         let mut config = EdgeConfig::new(deployment, self.credentials);
         config.max_body_bytes = plan.listen.max_body_bytes;
         config.gzip_minimum = plan.listen.gzip_minimum;
@@ -223,7 +227,8 @@ impl PreparedGateway {
         }
         config.mcp = plan.listen.mcp.clone().map(|path| (path, Arc::new(longshore_mcp::Http) as _));
         config.metrics = self.metrics;
-        Ok(Gateway { edge: Edge::new(engine, config, self.tasks), open: self.open, token: self.token })
+        let edge = Edge::new(engine, config, self.tasks);
+        Ok(Gateway { edge, open: self.open, interfaces, token: self.token })
     }
 }
 
