@@ -195,7 +195,7 @@ fn addresses(bound: Option<SocketAddr>, grpc: Option<SocketAddr>, plan: &Plan) -
             let public = plan.listen.public_url.as_ref();
             Some(public.and_then(|public| at_port(public, bound.port())).unwrap_or_else(|| url(bound)))
         }
-        (None, None) => without_path(&public).filter(|_| !is_placeholder),
+        (None, None) => without_path(&public),
     });
     Addresses { local, public, grpc, is_placeholder }
 }
@@ -259,13 +259,15 @@ mod tests {
     }
     #[test]
     fn the_address_of_grpc_follows_from_the_port_and_the_public_urls() {
+        type Given<'a> = &'a [(&'a str, &'a str)];
+
         let (port, grpc_port) = (Some(8000), Some(50051));
         let public = [("A2A_PUBLIC_URL", "https://a.example/agent")];
         let without_path = [("A2A_PUBLIC_URL", "https://a.example:8443/")];
         let of_grpc = [public[0], ("LONGSHORE_GRPC_PUBLIC_URL", "https://grpc.example/")];
         let ipv6 = [("A2A_PUBLIC_URL", "http://[2001:db8::1]:8000")];
-        type Given<'a> = &'a [(&'a str, &'a str)];
-        let cases: [(Given<'_>, Option<u16>, Option<u16>, Option<&str>); 9] = [
+        let socket = [("A2A_PORT", "off"), ("LONGSHORE_UNIX_SOCKET", "s")];
+        let cases: [(Given<'_>, Option<u16>, Option<u16>, Option<&str>); 10] = [
             (&[], port, None, Some("http://127.0.0.1:8000")),
             (&[], port, grpc_port, Some("http://127.0.0.1:50051")),
             (&public, port, None, None),
@@ -275,6 +277,7 @@ mod tests {
             (&ipv6, port, grpc_port, Some("http://[2001:db8::1]:50051")),
             (&of_grpc, port, grpc_port, Some("https://grpc.example")),
             (&[("LONGSHORE_GRPC", "false")], port, None, None),
+            (&socket, None, None, Some("http://localhost")),
         ];
         for (given, port, grpc_port, expected) in cases {
             let directory = tempfile::tempdir().unwrap();

@@ -38,6 +38,11 @@ fn a_gateway_can_listen_on_a_socket_only() {
     assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     assert!(!gateway.stdout().contains("  url "), "{}", gateway.stdout());
     assert!(gateway.stdout().contains("curl -sS --unix-socket "), "{}", gateway.stdout());
+    // The card has no field for a path, so its addresses are placeholders.
+    for interface in ["JSONRPC (1.0, 0.3) http://localhost", "GRPC (1.0, 0.3) localhost:80"] {
+        let line = format!("  interface  {interface}\n");
+        assert!(gateway.stdout().contains(&line), "{}", gateway.stdout());
+    }
     assert_eq!(get(&sandbox, "/.well-known/agent-card.json", ""), "200");
     let token = format!("Authorization: Bearer {}", gateway.token());
     assert_eq!([get(&sandbox, "/tasks", ""), get(&sandbox, "/tasks", &token)], ["401", "200"]);
