@@ -28,6 +28,10 @@ use crate::signals::Signals;
 use crate::upstream::Upstream;
 use crate::{deployment, disk, limited, limits, output, peers};
 
+/// How many bytes of files a task on the standard output carries itself, because its reader can fetch no URL. They are in memory as
+/// long as the task is.
+const INLINE_FILES: u64 = 8 * 1024 * 1024;
+
 /// Where a gateway is served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Front {
@@ -160,7 +164,7 @@ impl PreparedGateway {
                 task_bytes: plan.limits.task_bytes,
                 asks: ask_config(&plan.turns.asks, plan.control.always_scope),
                 intake: intake_rules(plan),
-                files: file_rules(plan, &self.open.addresses.public),
+                files: file_rules(plan, &self.open.addresses.public, self.front),
                 retention: RetentionRules {
                     fold_after: plan.retention.fold_after,
                     keep_tasks: plan.retention.keep_tasks,
@@ -296,8 +300,9 @@ fn intake_rules(plan: &Plan) -> IntakeRules {
     }
 }
 
-fn file_rules(plan: &Plan, public_url: &str) -> FileRules {
+fn file_rules(plan: &Plan, public_url: &str, front: Front) -> FileRules {
     FileRules {
+        inline_per_task: (front == Front::Stdio).then_some(INLINE_FILES),
         base_url: format!("{}/artifacts/", public_url.trim_end_matches('/')),
         max_bytes: plan.output.max_file_bytes,
         ..FileRules::default()
