@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use longshore_edge::contract::{ListedInterface, listed_interfaces};
-use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog};
+use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog, Rights};
 use longshore_engine::port::{Agent, Clock, NoSpans, Spans, SystemClock};
 use longshore_engine::{
     AlwaysScope, AskConfig, ControlRules, DeadlinePolicy, Engine, EngineConfig, EngineParts, FileRules,
@@ -17,7 +17,7 @@ use longshore_store::{DiskRules, Durability, SqliteOptions};
 use secrecy::SecretString;
 
 use crate::calling::Calling;
-use crate::config::credentials::{Credential, Login};
+use crate::config::credentials::{Credential, LocalUser, Login};
 use crate::config::listen::GrpcPlan;
 use crate::config::plan::{AgentPlan, Asks, Plan, StorePlan};
 use crate::config::traces::Traces;
@@ -323,8 +323,11 @@ fn credentials(plan: &Plan, made: Option<&SecretString>) -> anyhow::Result<Crede
         };
         builder = builder.with(credential.with_rights(rights));
     }
+    for LocalUser { uid, principal, rights } in &plan.local_users {
+        builder = builder.local_user(*uid, principal, rights.clone());
+    }
     if let Some(principal) = plan.listen.unix.as_ref().and_then(|unix| unix.principal.as_deref()) {
-        builder = builder.local_user(rustix::process::geteuid().as_raw(), principal);
+        builder = builder.local_user(rustix::process::geteuid().as_raw(), principal, Rights::of_owner());
     }
     builder.build().context("the credentials cannot be used")
 }

@@ -65,6 +65,27 @@ fn a_socket_and_a_port_are_served_together_and_the_owner_needs_no_token() {
 }
 
 #[test]
+fn a_user_in_the_configuration_needs_no_token_on_the_socket() {
+    let sandbox = Sandbox::new();
+    let user = rustix::process::geteuid().as_raw();
+    let credential =
+        format!("[[auth.credentials]]\nscheme = \"unix_user\"\nuid = {user}\nprincipal = \"ada\"\n");
+    sandbox.write("longshore.toml", &credential);
+    let private = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(sandbox.workspace().join("longshore.toml"), private).unwrap();
+    let with_file = [&ON_SOCKET[..], &["--config", "longshore.toml"]].concat();
+    let gateway = sandbox.start(&with_file);
+    assert_eq!(get(&sandbox, "/tasks", ""), "200");
+    assert_eq!(get(&sandbox, "/tasks", "Authorization: Bearer wrong"), "401");
+    let token = format!("Authorization: Bearer {}", gateway.token());
+    assert_eq!(get(&sandbox, "/tasks", &token), "200", "a token is generated as well");
+    gateway.end(Signal::TERM);
+    let refused = sandbox.run(&[&with_file[..], &["--unix-socket-principal", "default"]].concat());
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains(&format!("the user {user} is listed twice")), "{}", refused.stderr);
+}
+
+#[test]
 fn a_socket_left_behind_is_replaced_and_one_in_use_is_not() {
     let sandbox = Sandbox::new();
     sandbox.start(&ON_SOCKET).end(Signal::KILL);
