@@ -259,7 +259,8 @@ mod tests {
     }
     #[test]
     fn the_address_of_grpc_follows_from_the_port_and_the_public_urls() {
-        type Given<'a> = &'a [(&'a str, &'a str)];
+        /// The settings, both ports, and the address of gRPC.
+        type Case<'a> = (&'a [(&'a str, &'a str)], Option<u16>, Option<u16>, Option<&'a str>);
 
         let (port, grpc_port) = (Some(8000), Some(50051));
         let public = [("A2A_PUBLIC_URL", "https://a.example/agent")];
@@ -267,7 +268,7 @@ mod tests {
         let of_grpc = [public[0], ("LONGSHORE_GRPC_PUBLIC_URL", "https://grpc.example/")];
         let ipv6 = [("A2A_PUBLIC_URL", "http://[2001:db8::1]:8000")];
         let socket = [("A2A_PORT", "off"), ("LONGSHORE_UNIX_SOCKET", "s")];
-        let cases: [(Given<'_>, Option<u16>, Option<u16>, Option<&str>); 10] = [
+        let cases: [Case<'_>; 10] = [
             (&[], port, None, Some("http://127.0.0.1:8000")),
             (&[], port, grpc_port, Some("http://127.0.0.1:50051")),
             (&public, port, None, None),
