@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use longshore_edge::contract::ListedInterface;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::config::credentials::{Credential, Login};
@@ -20,10 +21,8 @@ pub(crate) struct Banner<'a> {
     pub(crate) local_url: Option<&'a str>,
     /// The URL in the card. `None`: the gateway has only the socket, and no other URL was configured.
     pub(crate) public_url: Option<&'a str>,
-    /// The URL of gRPC in the card. `None`: the card names no gRPC.
-    pub(crate) grpc_url: Option<&'a str>,
-    /// The URL of WebSockets. `None`: they are switched off.
-    pub(crate) websocket: Option<&'a str>,
+    /// The interfaces in the card, the preferred one first.
+    pub(crate) interfaces: &'a [ListedInterface],
     /// The unix socket on which the gateway listens too.
     pub(crate) socket: Option<&'a Path>,
     /// The token that Longshore generated, if no credential was configured.
@@ -75,17 +74,15 @@ impl Banner<'_> {
             let _ = writeln!(text, "  url        {public}");
             let _ = writeln!(text, "  card       {public}/.well-known/agent-card.json");
         }
-        if let Some(websocket) = self.websocket {
-            let _ = writeln!(text, "  websocket  {websocket}");
-        }
         if let Some(local) = self.local_url.filter(|local| Some(*local) != self.public_url) {
             let _ = writeln!(text, "  listener   {local}");
         }
-        if let Some(grpc) = self.grpc_url {
-            let _ = writeln!(text, "  gRPC       {grpc}");
-        }
         if let Some(socket) = self.socket {
             let _ = writeln!(text, "  socket     {}", socket.display());
+        }
+        for ListedInterface { url, binding, versions } in self.interfaces {
+            let versions: Vec<_> = versions.iter().map(|version| version.as_str()).collect();
+            let _ = writeln!(text, "  interface  {binding} ({}) {url}", versions.join(", "));
         }
         let _ = writeln!(text, "  workspace  {}", self.workspace.display());
         let _ = writeln!(text, "  agent      {}", self.agent);
@@ -137,6 +134,7 @@ impl Banner<'_> {
 #[cfg(test)]
 mod tests {
     use longshore_edge::Rights;
+    use longshore_edge::contract::{Deployment, listed_interfaces};
 
     use super::*;
 
@@ -146,8 +144,7 @@ mod tests {
             agent: "OpenCode (demo model)",
             local_url: Some("http://127.0.0.1:8000"),
             public_url: Some("https://agent.example.com"),
-            grpc_url: Some("https://agent.example.com"),
-            websocket: Some("wss://agent.example.com/ws"),
+            interfaces: &[],
             socket: None,
             token,
             credentials,
@@ -158,7 +155,14 @@ mod tests {
     #[test]
     fn the_banner_shows_a_generated_token() {
         let token = SecretString::from("t0ken");
-        let text = banner(Some(GeneratedToken::Shown(&token)), &[]).text(None);
+        let deployment = Deployment {
+            public_url: "https://agent.example.com".to_owned(),
+            grpc_url: Some("https://agent.example.com".to_owned()),
+            ..Deployment::of_opencode()
+        };
+        let interfaces = listed_interfaces(&deployment);
+        let banner = Banner { interfaces: &interfaces, ..banner(Some(GeneratedToken::Shown(&token)), &[]) };
+        let text = banner.text(None);
         insta::assert_snapshot!(text.replace(env!("CARGO_PKG_VERSION"), "[version]"));
     }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::bail;
 use longshore_edge::Listeners;
 use tokio::net::TcpListener;
+use url::Url;
 
 use crate::config::Plan;
 use crate::config::table;
@@ -187,13 +188,24 @@ fn addresses(bound: Option<SocketAddr>, grpc: Option<SocketAddr>, plan: &Plan) -
     let known = configured.or_else(|| local.clone());
     let is_placeholder = known.is_none();
     let public = known.unwrap_or_else(|| NAME_WITHOUT_PORT.to_owned());
-    let grpc = plan.listen.grpc.as_ref().and_then(|settings| {
-        let configured =
-            settings.public_url.as_ref().map(|url| url.as_str().trim_end_matches('/').to_owned());
-        let own = || without_path(&public).filter(|_| !is_placeholder);
-        configured.or_else(|| grpc.map(url)).or_else(own)
+    let grpc = plan.listen.grpc.as_ref().and_then(|settings| match (&settings.public_url, grpc) {
+        (Some(configured), _) => Some(configured.as_str().trim_end_matches('/').to_owned()),
+        // Clients know the gateway by the host of its public URL: they cannot reach 0.0.0.0.
+        (None, Some(bound)) => {
+            let public = plan.listen.public_url.as_ref();
+            Some(public.and_then(|public| at_port(public, bound.port())).unwrap_or_else(|| url(bound)))
+        }
+        (None, None) => without_path(&public),
     });
     Addresses { local, public, grpc, is_placeholder }
+}
+
+/// The host of a URL, with another port and no path.
+fn at_port(url: &Url, port: u16) -> Option<String> {
+    let mut url = url.clone();
+    url.set_port(Some(port)).ok()?;
+    url.set_path("");
+    Some(url.as_str().trim_end_matches('/').to_owned())
 }
 
 /// The address of gRPC at a URL. `None`: the URL has a path, and gRPC has none.
@@ -212,16 +224,15 @@ mod tests {
     fn plan(directory: &Path, host: &str, has_port: bool, has_grpc_port: bool) -> Plan {
         let (port, grpc) = (if has_port { "0" } else { "off" }, if has_grpc_port { "0" } else { "off" });
         let socket = directory.join("socket");
-        let mut environment = vec![
-            ("HOME", "/home/ada"),
-            ("A2A_HOST", host),
-            ("A2A_PORT", port),
-            ("LONGSHORE_GRPC_PORT", grpc),
-        ];
+        let mut given = vec![("A2A_HOST", host), ("A2A_PORT", port), ("LONGSHORE_GRPC_PORT", grpc)];
         if !has_port {
-            environment.push(("LONGSHORE_UNIX_SOCKET", socket.to_str().unwrap()));
+            given.push(("LONGSHORE_UNIX_SOCKET", socket.to_str().unwrap()));
         }
-        let environment = environment.into_iter().collect();
+        plan_of(directory, &given)
+    }
+
+    fn plan_of(directory: &Path, given: &[(&str, &str)]) -> Plan {
+        let environment = given.iter().copied().chain([("HOME", "/home/ada")]).collect();
         let context = ProcessContext { directory: directory.to_owned(), environment };
         load(&Flags::new(), None, &context).unwrap().plan
     }
@@ -244,6 +255,37 @@ mod tests {
             let limits = edge_limits(&plan, address_for_limits(at(has_port), at(has_grpc_port)), 1);
             let are_counted = (limits.rate.is_some(), limits.failed_logins.is_some());
             assert_eq!(are_counted, (expected, expected), "{host} {has_port} {has_grpc_port}");
+        }
+    }
+    #[test]
+    fn the_address_of_grpc_follows_from_the_port_and_the_public_urls() {
+        /// The settings, both ports, and the address of gRPC.
+        type Case<'a> = (&'a [(&'a str, &'a str)], Option<u16>, Option<u16>, Option<&'a str>);
+
+        let (port, grpc_port) = (Some(8000), Some(50051));
+        let public = [("A2A_PUBLIC_URL", "https://a.example/agent")];
+        let without_path = [("A2A_PUBLIC_URL", "https://a.example:8443/")];
+        let of_grpc = [public[0], ("LONGSHORE_GRPC_PUBLIC_URL", "https://grpc.example/")];
+        let ipv6 = [("A2A_PUBLIC_URL", "http://[2001:db8::1]:8000")];
+        let socket = [("A2A_PORT", "off"), ("LONGSHORE_UNIX_SOCKET", "s")];
+        let cases: [Case<'_>; 10] = [
+            (&[], port, None, Some("http://127.0.0.1:8000")),
+            (&[], port, grpc_port, Some("http://127.0.0.1:50051")),
+            (&public, port, None, None),
+            (&public, port, grpc_port, Some("https://a.example:50051")),
+            (&without_path, port, None, Some("https://a.example:8443")),
+            (&without_path, port, Some(443), Some("https://a.example")),
+            (&ipv6, port, grpc_port, Some("http://[2001:db8::1]:50051")),
+            (&of_grpc, port, grpc_port, Some("https://grpc.example")),
+            (&[("LONGSHORE_GRPC", "false")], port, None, None),
+            (&socket, None, None, Some("http://localhost")),
+        ];
+        for (given, port, grpc_port, expected) in cases {
+            let directory = tempfile::tempdir().unwrap();
+            let plan = plan_of(&directory.path().canonicalize().unwrap(), given);
+            let at = |port: Option<u16>| port.map(|port| SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port));
+            let addresses = addresses(at(port), at(grpc_port), &plan);
+            assert_eq!(addresses.grpc.as_deref(), expected, "{given:?} {port:?} {grpc_port:?}");
         }
     }
 }

@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use longshore_edge::contract::ListedInterface;
 use longshore_edge::{Caller, Rights};
 use longshore_engine::Tasks;
 use longshore_model::Principal;
@@ -76,7 +77,7 @@ async fn run(
             return Ok(ended);
         }
     };
-    let Gateway { edge, mut open, token } = gateway;
+    let Gateway { edge, mut open, interfaces, token } = gateway;
     let shutdown = CancellationToken::new();
     let listeners = std::mem::take(&mut open.listeners);
     let serving = async {
@@ -92,7 +93,7 @@ async fn run(
     // The gateway serves from now on. Only the text that it is ready waits for OpenCode.
     let announcing = async {
         match front {
-            Front::Listeners => announce(plan, &open, token.as_ref(), upstream).await,
+            Front::Listeners => announce(plan, &open, &interfaces, token.as_ref(), upstream).await,
             Front::Stdio => upstream.until_ready(|reason: &str| output::progress(reason)).await,
         }
         std::future::pending::<()>().await;
@@ -144,7 +145,13 @@ fn explained(error: anyhow::Error, front: Front) -> anyhow::Error {
 }
 
 /// Prints the banner when OpenCode is ready.
-async fn announce(plan: &Plan, open: &OpenListeners, token: Option<&SecretString>, upstream: &Upstream) {
+async fn announce(
+    plan: &Plan,
+    open: &OpenListeners,
+    interfaces: &[ListedInterface],
+    token: Option<&SecretString>,
+    upstream: &Upstream,
+) {
     let random = Alphanumeric.sample_string(&mut rand::rng(), 8);
     let program = std::env::current_exe().unwrap_or_else(|_| "longshore".into());
     let token = token.map(|token| {
@@ -154,15 +161,12 @@ async fn announce(plan: &Plan, open: &OpenListeners, token: Option<&SecretString
             GeneratedToken::PrintedBy { program: &program, data_dir: &plan.data_dir }
         }
     });
-    let websocket = plan.listen.websocket.as_deref().zip(open.addresses.shown());
-    let websocket = websocket.map(|(path, url)| format!("{}{path}", url.replacen("http", "ws", 1)));
     let banner = Banner {
-        websocket: websocket.as_deref(),
         workspace: &plan.workspace,
         agent: upstream.description(),
         local_url: open.addresses.local.as_deref(),
         public_url: open.addresses.shown(),
-        grpc_url: open.addresses.grpc.as_deref(),
+        interfaces,
         socket: open.socket_path(),
         token,
         credentials: plan.credentials.as_deref().unwrap_or_default(),

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog};
+use longshore_edge::contract::{ListedInterface, listed_interfaces};
+use longshore_edge::{self as edge, Credentials, Edge, EdgeConfig, PayloadLog, Rights};
 use longshore_engine::port::{Agent, Clock, NoSpans, Spans, SystemClock};
 use longshore_engine::{
     AlwaysScope, AskConfig, ControlRules, DeadlinePolicy, Engine, EngineConfig, EngineParts, FileRules,
@@ -16,7 +17,7 @@ use longshore_store::{DiskRules, Durability, SqliteOptions};
 use secrecy::SecretString;
 
 use crate::calling::Calling;
-use crate::config::credentials::{Credential, Login};
+use crate::config::credentials::{Credential, LocalUser, Login};
 use crate::config::listen::GrpcPlan;
 use crate::config::plan::{AgentPlan, Asks, Plan, StorePlan};
 use crate::config::traces::Traces;
@@ -26,6 +27,10 @@ use crate::push::{self, Stores};
 use crate::signals::Signals;
 use crate::upstream::Upstream;
 use crate::{deployment, disk, limited, limits, output, peers};
+
+/// How many bytes of files a task on the standard output carries itself, because its reader can fetch no URL. They are in memory as
+/// long as the task is.
+const INLINE_FILES: u64 = 8 * 1024 * 1024;
 
 /// Where a gateway is served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +46,8 @@ pub(crate) enum Front {
 pub(crate) struct Gateway {
     pub(crate) edge: Edge,
     pub(crate) open: OpenListeners,
+    /// The interfaces in the card, the preferred one first.
+    pub(crate) interfaces: Vec<ListedInterface>,
     /// The token that Longshore generated, if no credential was configured.
     pub(crate) token: Option<SecretString>,
 }
@@ -157,7 +164,7 @@ impl PreparedGateway {
                 task_bytes: plan.limits.task_bytes,
                 asks: ask_config(&plan.turns.asks, plan.control.always_scope),
                 intake: intake_rules(plan),
-                files: file_rules(plan, &self.open.addresses.public),
+                files: file_rules(plan, &self.open.addresses.public, self.front),
                 retention: RetentionRules {
                     fold_after: plan.retention.fold_after,
                     keep_tasks: plan.retention.keep_tasks,
@@ -209,6 +216,7 @@ impl PreparedGateway {
         };
         deployment.lacking = upstream.lacking();
         deployment.stdio = self.front == Front::Stdio;
+        let interfaces = listed_interfaces(&deployment);
         let mut config = EdgeConfig::new(deployment, self.credentials);
         config.max_body_bytes = plan.listen.max_body_bytes;
         config.gzip_minimum = plan.listen.gzip_minimum;
@@ -224,7 +232,8 @@ impl PreparedGateway {
         }
         config.mcp = plan.listen.mcp.clone().map(|path| (path, Arc::new(longshore_mcp::Http) as _));
         config.metrics = self.metrics;
-        Ok(Gateway { edge: Edge::new(engine, config, self.tasks), open: self.open, token: self.token })
+        let edge = Edge::new(engine, config, self.tasks);
+        Ok(Gateway { edge, open: self.open, interfaces, token: self.token })
     }
 }
 
@@ -292,8 +301,9 @@ fn intake_rules(plan: &Plan) -> IntakeRules {
     }
 }
 
-fn file_rules(plan: &Plan, public_url: &str) -> FileRules {
+fn file_rules(plan: &Plan, public_url: &str, front: Front) -> FileRules {
     FileRules {
+        inline_per_task: (front == Front::Stdio).then_some(INLINE_FILES),
         base_url: format!("{}/artifacts/", public_url.trim_end_matches('/')),
         max_bytes: plan.output.max_file_bytes,
         ..FileRules::default()
@@ -314,8 +324,11 @@ fn credentials(plan: &Plan, made: Option<&SecretString>) -> anyhow::Result<Crede
         };
         builder = builder.with(credential.with_rights(rights));
     }
+    for LocalUser { uid, principal, rights } in &plan.local_users {
+        builder = builder.local_user(*uid, principal, rights.clone());
+    }
     if let Some(principal) = plan.listen.unix.as_ref().and_then(|unix| unix.principal.as_deref()) {
-        builder = builder.local_user(rustix::process::geteuid().as_raw(), principal);
+        builder = builder.local_user(rustix::process::geteuid().as_raw(), principal, Rights::of_owner());
     }
     builder.build().context("the credentials cannot be used")
 }

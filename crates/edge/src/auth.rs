@@ -34,8 +34,8 @@ pub use rights::{Capabilities, Capability, Rights};
 pub struct Credentials {
     by_prefix: HashMap<[u8; PREFIX], Vec<Known>>,
     schemes: BTreeSet<AuthScheme>,
-    /// The user of this machine, by id, whose processes need no other credential on a unix socket.
-    local_user: Option<(u32, Arc<Caller>)>,
+    /// The users of this machine, by id, whose processes need no other credential on a unix socket.
+    local_users: HashMap<u32, Arc<Caller>>,
 }
 
 /// The first bytes of a digest select the bucket in which it is looked up: this many. With eight bytes, two secrets in one bucket
@@ -91,8 +91,7 @@ impl Credentials {
 
     /// The caller that a process of this user is on a unix socket.
     pub(crate) fn of_local_user(&self, user: u32) -> Option<Arc<Caller>> {
-        let (known, caller) = self.local_user.as_ref()?;
-        (*known == user).then(|| Arc::clone(caller))
+        self.local_users.get(&user).cloned()
     }
 
     fn find(&self, digest: &[u8; 32]) -> Option<Arc<Caller>> {
@@ -169,7 +168,7 @@ impl fmt::Debug for Credential {
 #[derive(Default)]
 pub struct CredentialsBuilder {
     given: Vec<Credential>,
-    local_user: Option<(u32, Arc<Caller>)>,
+    local_users: Vec<(u32, Caller)>,
 }
 
 impl CredentialsBuilder {
@@ -194,11 +193,10 @@ impl CredentialsBuilder {
         self.with(Credential::api_key(key, principal))
     }
 
-    /// On a unix socket, processes of this user (by id) act for the principal, with the rights of the gateway's owner.
+    /// On a unix socket, processes of this user (by id) act for the principal.
     #[must_use]
-    pub fn local_user(mut self, user: u32, principal: &str) -> Self {
-        let caller = Caller { principal: Principal::new(principal), rights: Rights::of_owner() };
-        self.local_user = Some((user, Arc::new(caller)));
+    pub fn local_user(mut self, user: u32, principal: &str, rights: Rights) -> Self {
+        self.local_users.push((user, Caller { principal: Principal::new(principal), rights }));
         self
     }
 
@@ -207,9 +205,16 @@ impl CredentialsBuilder {
     }
 
     pub fn build(self) -> Result<Credentials, CredentialsError> {
-        let Self { given, local_user } = self;
-        let mut credentials = Credentials { by_prefix: HashMap::new(), schemes: BTreeSet::new(), local_user };
-        for (index, given) in given.into_iter().enumerate() {
+        let mut credentials =
+            Credentials { by_prefix: HashMap::new(), schemes: BTreeSet::new(), local_users: HashMap::new() };
+        for (user, caller) in self.local_users {
+            let known = credentials.local_users.entry(user).or_insert_with(|| Arc::new(caller.clone()));
+            if **known != caller {
+                let refused = "is listed twice, with different principals or rights; keep one of them";
+                return Err(CredentialsError::new(format!("the user {user}"), refused));
+            }
+        }
+        for (index, given) in self.given.into_iter().enumerate() {
             let refused = |what| CredentialsError::new(format!("credential {}", index + 1), what);
             check(&given).map_err(refused)?;
             let digest = digest(given.scheme, &given.username, given.secret.expose_secret().as_bytes());

@@ -213,11 +213,19 @@ pub struct FileRules {
     pub max_bytes: u64,
     /// How many files one task stores. Further ones are not stored; the task says so for the first of them.
     pub max_per_task: usize,
+    /// For a gateway whose URLs nobody can call: up to so many bytes of files are in the artifacts of a task themselves. Further ones
+    /// are stored, and the task says so. `None`: every file has a URL.
+    pub inline_per_task: Option<u64>,
 }
 
 impl Default for FileRules {
     fn default() -> Self {
-        Self { base_url: "/artifacts/".to_owned(), max_bytes: 25 * 1024 * 1024, max_per_task: 100 }
+        Self {
+            base_url: "/artifacts/".to_owned(),
+            max_bytes: 25 * 1024 * 1024,
+            max_per_task: 100,
+            inline_per_task: None,
+        }
     }
 }
 

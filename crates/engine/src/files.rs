@@ -1,9 +1,10 @@
-//! Files that an agent produces: stored first, then reported.
+//! Files that an agent produces: stored first, then reported. Where nobody can fetch them, small ones are in the report itself.
 
 use std::collections::HashSet;
 
 use longshore_model::{
-    AgentFile, ArtifactId, BlockKind, BlockRef, Error, Principal, Result, Retry, Task, TaskEvent, TaskId,
+    AgentFile, ArtifactId, BlockKind, BlockRef, Error, Part, PartContent, Principal, Result, Retry, Task,
+    TaskEvent, TaskId,
 };
 use sha2::{Digest, Sha256};
 
@@ -22,13 +23,20 @@ pub(crate) struct FileKeeper {
     owner: Principal,
     task: TaskId,
     known: HashSet<ArtifactId>,
+    /// The bytes of files that are in the task itself.
+    inline: u64,
 }
 
 impl FileKeeper {
     pub(crate) fn new(owner: &Principal, task: &Task) -> Self {
-        let files = task.artifacts.iter().filter(|artifact| artifact.kind == BlockKind::File);
-        let known = files.map(|artifact| artifact.id.clone()).collect();
-        Self { owner: owner.clone(), task: task.id.clone(), known }
+        let files = || task.artifacts.iter().filter(|artifact| artifact.kind == BlockKind::File);
+        let known = files().map(|artifact| artifact.id.clone()).collect();
+        let bytes = |part: &Part| match &part.content {
+            PartContent::Raw(bytes) => bytes.len() as u64,
+            _ => 0,
+        };
+        let inline = files().flat_map(|artifact| &artifact.parts).map(bytes).sum();
+        Self { owner: owner.clone(), task: task.id.clone(), known, inline }
     }
 
     /// Stores the file and returns the event that reports it. Waits for a store that cannot be reached; a file that cannot be
@@ -93,9 +101,26 @@ impl FileKeeper {
             sha256: digest.await.map_err(Error::internal)?,
             at: ctx.ports.clock.now(),
         };
+        let rules = &ctx.config.files;
+        let allowed = rules.inline_per_task;
+        if allowed.is_some_and(|allowed| facts.size <= allowed.saturating_sub(self.inline)) {
+            return Ok(lifecycle::file_kept(block.clone(), &facts, PartContent::Raw(bytes.to_vec())));
+        }
         let id = derived_ids::file(&self.task, &block.id, &facts.sha256);
-        let url = format!("{}{id}", ctx.config.files.base_url);
-        let event = lifecycle::file_kept(block.clone(), &facts, url);
+        let event = match allowed {
+            None => {
+                let url = format!("{}{id}", rules.base_url);
+                lifecycle::file_kept(block.clone(), &facts, PartContent::Url(url))
+            }
+            Some(allowed) => {
+                let text = format!(
+                    "The file has {} bytes, and a task carries at most {allowed} bytes of files here. It is stored: a gateway that \
+                     listens on a port and uses this data directory serves it at /artifacts/{id}.",
+                    facts.size
+                );
+                lifecycle::file_dropped(block.clone(), facts.name.clone(), text)
+            }
+        };
         let (owner, task) = (self.owner.clone(), self.task.clone());
         ctx.ports.store.put_file(NewFile { id, owner, task, facts, bytes }).await?;
         Ok(event)

@@ -141,19 +141,24 @@ pub(crate) fn submitted_again(now: Timestamp, message: Message, prompt: PromptOp
     TaskEvent::Status(Box::new(update))
 }
 
-/// A file that is stored, and its URL.
-pub(crate) fn file_kept(block: BlockRef, facts: &FileFacts, url: String) -> TaskEvent {
+/// A file that is kept: stored and with a URL, or in the artifact itself.
+pub(crate) fn file_kept(block: BlockRef, facts: &FileFacts, content: PartContent) -> TaskEvent {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
     struct FileReference<'a> {
-        uri: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        uri: Option<&'a str>,
         media_type: &'a str,
         byte_size: u64,
         sha256: String,
     }
     let sha256 = derived_ids::hex(&facts.sha256);
+    let uri = match &content {
+        PartContent::Url(url) => Some(url.as_str()),
+        _ => None,
+    };
     let reference = Json::from_value(&FileReference {
-        uri: &url,
+        uri,
         media_type: &facts.media_type,
         byte_size: facts.size,
         sha256,
@@ -163,7 +168,7 @@ pub(crate) fn file_kept(block: BlockRef, facts: &FileFacts, url: String) -> Task
         media_type: Some(facts.media_type.clone()),
         filename: facts.name.clone(),
         metadata: metadata.clone(),
-        ..Part::new(PartContent::Url(url))
+        ..Part::new(content)
     };
     let name = facts.name.clone().unwrap_or_else(|| "file".to_owned());
     let TaskEvent::Artifact(mut update) = artifact_update(block, name, part, false, true) else {

@@ -1,5 +1,6 @@
 //! Writes the agent card: the same facts for both versions, in the fields of one version or of both.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
@@ -102,32 +103,37 @@ fn write_transports(object: &mut ObjectWriter<'_>, card: &Card) {
     });
 }
 
-/// Writes the endpoints at which a 1.0 client finds each version. The client takes the first entry that it supports, so 1.0 comes
-/// first.
+/// The entries of `supportedInterfaces`. The client takes the first one that it supports, so 1.0 comes first.
+pub(crate) fn supported(card: &Card, with_v03: bool) -> impl Iterator<Item = (&Interface, ProtocolVersion)> {
+    let versions = [Some(ProtocolVersion::V1), with_v03.then_some(ProtocolVersion::V03)];
+    let of = |version| interfaces(card, version).map(move |interface| (interface, version));
+    versions.into_iter().flatten().flat_map(of)
+}
+
+/// Writes the endpoints at which a 1.0 client finds each version.
 fn write_interfaces(object: &mut ObjectWriter<'_>, card: &Card, versions: CardVersions) {
-    let listed: &[ProtocolVersion] = if versions.has_v03() {
-        &[ProtocolVersion::V1, ProtocolVersion::V03]
-    } else {
-        &[ProtocolVersion::V1]
-    };
-    let all = listed
-        .iter()
-        .flat_map(|version| interfaces(card, *version).map(|interface| (interface, version.as_str())));
-    object.array("supportedInterfaces", all, |out, (interface, version)| {
+    object.array("supportedInterfaces", supported(card, versions.has_v03()), |out, (interface, version)| {
         let mut object = ObjectWriter::begin(out);
-        object.text("url", v1_url(interface));
+        object.text("url", &v1_url(interface));
         object.text("protocolBinding", binding_name(interface.binding));
-        object.text("protocolVersion", version);
+        object.text("protocolVersion", version.as_str());
         object.end();
     });
 }
 
-/// The address of an interface in 1.0: for gRPC the host and port alone, which clients hand to their gRPC library as it is. In 0.3
-/// every interface has a URL.
-fn v1_url(interface: &Interface) -> &str {
-    match (interface.binding, interface.url.split_once("://")) {
-        (Binding::Grpc, Some((_, address))) => address,
-        _ => &interface.url,
+/// The address of an interface in 1.0: for gRPC the host and port alone, which clients hand to their gRPC library as it is. The port
+/// is always there: without one, each client would assume another. In 0.3 every interface has a URL.
+pub(crate) fn v1_url(interface: &Interface) -> Cow<'_, str> {
+    let (Binding::Grpc, Some((scheme, address))) = (interface.binding, interface.url.split_once("://"))
+    else {
+        return Cow::Borrowed(&interface.url);
+    };
+    // The other colons of an IPv6 address are inside its brackets.
+    let has_port = address.rsplit(']').next().is_some_and(|end| end.contains(':'));
+    match (has_port, scheme) {
+        (true, _) => Cow::Borrowed(address),
+        (false, "https") => Cow::Owned(format!("{address}:443")),
+        (false, _) => Cow::Owned(format!("{address}:80")),
     }
 }
 
@@ -320,6 +326,24 @@ pub(crate) mod tests {
                 input_modes: vec!["text/plain".to_owned()],
                 output_modes: vec!["application/json".to_owned()],
             }],
+        }
+    }
+
+    #[test]
+    fn the_address_of_grpc_always_has_a_port_in_1_0() {
+        let cases = [
+            ("https://agent.example.com", "agent.example.com:443"),
+            ("http://agent.example.com", "agent.example.com:80"),
+            ("https://agent.example.com:8443", "agent.example.com:8443"),
+            ("http://127.0.0.1:50051", "127.0.0.1:50051"),
+            ("https://[2001:db8::1]", "[2001:db8::1]:443"),
+            ("http://[::1]", "[::1]:80"),
+            ("http://[::1]:50051", "[::1]:50051"),
+        ];
+        for (url, expected) in cases {
+            let interface = |binding| Interface { url: url.to_owned(), binding };
+            assert_eq!(v1_url(&interface(Binding::Grpc)), expected);
+            assert_eq!(v1_url(&interface(Binding::Rest)), url);
         }
     }
 }

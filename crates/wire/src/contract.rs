@@ -20,7 +20,10 @@ mod tests;
 mod wire_contract;
 
 pub use behavior::service_behaviors;
-pub use card::{Audience, Base, card, extended_card, extensions, interfaces, merged_card, public_extensions};
+pub use card::{
+    Audience, Base, ListedInterface, card, extended_card, extensions, interfaces, listed_interfaces,
+    merged_card, public_extensions,
+};
 pub use choices::add_choices;
 pub(crate) use choices::description;
 pub use compatibility::compatibility_profile;

@@ -1,4 +1,4 @@
-//! The list of credentials: `A2A_STATIC_AUTH_CREDENTIALS` in the form of `opencode-a2a`, or `[[auth.credentials]]`.
+//! The list of credentials and local users: `A2A_STATIC_AUTH_CREDENTIALS` in the form of `opencode-a2a`, or `[[auth.credentials]]`.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::problem::Problem;
 use super::read::{Reader, Written};
-use super::table::{CREDENTIALS, TLS_CLIENT_CA};
+use super::table::{CREDENTIALS, TLS_CLIENT_CA, UNIX_SOCKET};
 
 /// The principal of a bearer token without a principal, and of the token that Longshore generates.
 /// It never changes, so that tasks stay visible when the token does.
@@ -29,6 +29,21 @@ pub enum Login {
     Basic { username: String, password: SecretString },
     ApiKey { key: SecretString, principal: String },
     Certificate { certificate: CertificateMatch, principal: String },
+}
+
+/// A user of this machine, whose processes need no other credential on the unix socket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LocalUser {
+    pub uid: u32,
+    pub principal: String,
+    pub rights: Rights,
+}
+
+/// The enabled entries of the list.
+#[derive(Default, Debug)]
+pub struct Listed {
+    pub credentials: Vec<Credential>,
+    pub users: Vec<LocalUser>,
 }
 
 impl Credential {
@@ -72,7 +87,7 @@ impl Login {
 }
 
 /// All fields of an entry.
-const FIELDS: [&str; 12] = [
+const FIELDS: [&str; 13] = [
     "scheme",
     "token",
     "key",
@@ -80,6 +95,7 @@ const FIELDS: [&str; 12] = [
     "password",
     "fingerprint",
     "san",
+    "uid",
     "principal",
     "credential_id",
     "capabilities",
@@ -88,8 +104,8 @@ const FIELDS: [&str; 12] = [
 ];
 
 /// The enabled entries of the list, if there is one.
-pub fn read(reader: &mut Reader<'_>) -> Vec<Credential> {
-    let Some(written) = reader.written(&CREDENTIALS) else { return Vec::new() };
+pub fn read(reader: &mut Reader<'_>) -> Listed {
+    let Some(written) = reader.written(&CREDENTIALS) else { return Listed::default() };
     let list = match serde_json::from_str(&written.text) {
         Ok(Value::Array(list)) if !list.is_empty() => list,
         // A parse error could show a part of a secret, so only its position is shown.
@@ -99,30 +115,31 @@ pub fn read(reader: &mut Reader<'_>) -> Vec<Credential> {
                 &CREDENTIALS,
                 "must be a list with at least one entry",
             ));
-            return Vec::new();
+            return Listed::default();
         }
         Err(error) => {
             let reason = format!("is not JSON (line {}, column {})", error.line(), error.column());
             reader.problem(Problem::rule(&written.source, &CREDENTIALS, reason));
-            return Vec::new();
+            return Listed::default();
         }
     };
-    let mut credentials = Vec::new();
+    let mut listed = Listed::default();
     let mut disabled = 0;
     for (index, value) in list.iter().enumerate() {
         let mut entry = Entry { reader, written: &written, index, ok: true };
-        let credential = entry.credential(value);
-        if entry.ok && is_disabled(value) {
-            disabled += 1;
-        } else if entry.ok {
-            credentials.extend(credential);
+        let given = entry.given(value);
+        match given.filter(|_| entry.ok) {
+            Some(_) if is_disabled(value) => disabled += 1,
+            Some(Given::Credential(credential)) => listed.credentials.push(credential),
+            Some(Given::User(user)) => listed.users.push(user),
+            None => {}
         }
     }
     if disabled == list.len() {
         let reason = "every entry is disabled; enable one, or remove the list to have a token generated";
         reader.problem(Problem::rule(&written.source, &CREDENTIALS, reason));
     }
-    credentials
+    listed
 }
 
 /// Why two credentials cannot be distinguished, if there are such.
@@ -153,6 +170,20 @@ pub fn unusable_certificate(credentials: &[Credential]) -> Option<String> {
     })
 }
 
+/// Why the users cannot be told apart, or never connect because there is no unix socket.
+pub fn unusable_users(users: &[LocalUser], has_socket: bool) -> Option<String> {
+    let mut seen = BTreeMap::new();
+    if users.iter().any(|user| *seen.entry(user.uid).or_insert(user) != user) {
+        return Some(
+            "two entries name the same user with different principals or rights; keep one of them".to_owned(),
+        );
+    }
+    (!users.is_empty() && !has_socket).then(|| {
+        let setting = UNIX_SOCKET.key;
+        format!("an entry names a user of this machine, who is known on a unix socket only; set {setting}")
+    })
+}
+
 /// The allowed values of an exposure, for error messages.
 pub const EXPOSURES: &str = "must be none, all, or a list of raw_thinking, tool_trace";
 
@@ -177,6 +208,12 @@ fn is_disabled(entry: &Value) -> bool {
     entry.get("enabled") == Some(&Value::Bool(false))
 }
 
+/// What an entry gives.
+enum Given {
+    Credential(Credential),
+    User(LocalUser),
+}
+
 /// An entry that is being checked.
 struct Entry<'r, 'a> {
     reader: &'r mut Reader<'a>,
@@ -187,8 +224,8 @@ struct Entry<'r, 'a> {
 }
 
 impl Entry<'_, '_> {
-    /// The credential, if every field of its scheme is present.
-    fn credential(&mut self, value: &Value) -> Option<Credential> {
+    /// The credential or the user, if every field of the scheme is present.
+    fn given(&mut self, value: &Value) -> Option<Given> {
         let Value::Object(fields) = value else {
             self.wrong("", "must be a table of fields");
             return None;
@@ -209,8 +246,14 @@ impl Entry<'_, '_> {
             Some("basic") => self.basic(fields),
             Some("api_key") => self.api_key(fields),
             Some("mtls") => self.certificate(fields),
+            Some("unix_user") => {
+                let (uid, principal) = self.unix_user(fields)?;
+                let capabilities = capabilities.unwrap_or(Capabilities::NONE);
+                let rights = Rights { capabilities, exposure, credential_id };
+                return Some(Given::User(LocalUser { uid, principal, rights }));
+            }
             Some(_) => {
-                self.wrong("scheme", "must be bearer, basic, api_key or mtls");
+                self.wrong("scheme", "must be bearer, basic, api_key, mtls or unix_user");
                 None
             }
             None => {
@@ -219,7 +262,10 @@ impl Entry<'_, '_> {
             }
         }?;
         let capabilities = capabilities.unwrap_or_else(|| Capabilities::default_for_scheme(login.scheme()));
-        Some(Credential { login, rights: Rights { capabilities, exposure, credential_id } })
+        Some(Given::Credential(Credential {
+            login,
+            rights: Rights { capabilities, exposure, credential_id },
+        }))
     }
 
     /// `None`: the capabilities of the scheme. An empty list means none.
@@ -261,13 +307,13 @@ impl Entry<'_, '_> {
     }
 
     fn bearer(&mut self, fields: &Map<String, Value>) -> Option<Login> {
-        self.refuse(fields, "bearer", &["username", "password", "key", "fingerprint", "san"]);
+        self.refuse(fields, "bearer", &["username", "password", "key", "fingerprint", "san", "uid"]);
         let (token, principal) = (self.required(fields, "token"), self.required(fields, "principal"));
         Some(Login::Bearer { token: token?.into(), principal: principal? })
     }
 
     fn basic(&mut self, fields: &Map<String, Value>) -> Option<Login> {
-        self.refuse(fields, "basic", &["token", "key", "fingerprint", "san"]);
+        self.refuse(fields, "basic", &["token", "key", "fingerprint", "san", "uid"]);
         if self.text(fields, "principal").is_some() {
             self.wrong("principal", "must not be given for basic: it is the username");
         }
@@ -283,13 +329,13 @@ impl Entry<'_, '_> {
     }
 
     fn api_key(&mut self, fields: &Map<String, Value>) -> Option<Login> {
-        self.refuse(fields, "api_key", &["username", "password", "token", "fingerprint", "san"]);
+        self.refuse(fields, "api_key", &["username", "password", "token", "fingerprint", "san", "uid"]);
         let (key, principal) = (self.required(fields, "key"), self.required(fields, "principal"));
         Some(Login::ApiKey { key: key?.into(), principal: principal? })
     }
 
     fn certificate(&mut self, fields: &Map<String, Value>) -> Option<Login> {
-        self.refuse(fields, "mtls", &["username", "password", "token", "key"]);
+        self.refuse(fields, "mtls", &["username", "password", "token", "key", "uid"]);
         let certificate = match (self.text(fields, "fingerprint"), self.text(fields, "san")) {
             (Some(text), None) => {
                 let fingerprint = CertificateMatch::fingerprint(&text);
@@ -318,11 +364,33 @@ impl Entry<'_, '_> {
         Some(Login::Certificate { certificate: certificate?, principal: principal? })
     }
 
-    fn refuse(&mut self, fields: &Map<String, Value>, scheme: &str, names: &[&str]) {
-        for name in names {
-            if self.text(fields, name).is_some() {
-                self.wrong(name, &format!("must not be given for {scheme}"));
+    fn unix_user(&mut self, fields: &Map<String, Value>) -> Option<(u32, String)> {
+        self.refuse(fields, "unix_user", &["username", "password", "token", "key", "fingerprint", "san"]);
+        let uid = match fields.get("uid") {
+            None | Some(Value::Null) => {
+                self.missing("uid");
+                None
             }
+            Some(value) => {
+                let uid = value.as_u64().and_then(|uid| u32::try_from(uid).ok());
+                if uid.is_none() {
+                    self.wrong("uid", "must be the number of a user, as `id -u` prints it");
+                }
+                uid
+            }
+        };
+        let principal = self.required(fields, "principal");
+        Some((uid?, principal?))
+    }
+
+    fn refuse(&mut self, fields: &Map<String, Value>, scheme: &str, names: &[&str]) {
+        let is_given = |name: &&&str| match fields.get(**name) {
+            None | Some(Value::Null) => false,
+            Some(Value::String(text)) => !text.trim().is_empty(),
+            Some(_) => true,
+        };
+        for name in names.iter().filter(is_given) {
+            self.wrong(name, &format!("must not be given for {scheme}"));
         }
     }
 

@@ -11,7 +11,7 @@ use longshore_peers::PeersConfig;
 use url::Url;
 
 pub use super::agent_plan::AgentPlan;
-use super::credentials::{self, Credential};
+use super::credentials::{self, Credential, Listed, LocalUser};
 use super::limits::{self, Limits};
 pub use super::listen::Listen;
 use super::listen::{self, names};
@@ -32,6 +32,8 @@ pub struct Plan {
     pub listen: Listen,
     /// `None`: a token is generated, kept in the data directory, and shown.
     pub credentials: Option<Vec<Credential>>,
+    /// The users of this machine who need no other credential on the unix socket.
+    pub local_users: Vec<LocalUser>,
     /// Where the credentials were configured, for messages.
     pub credential_sources: Vec<String>,
     /// Absolute, without symbolic links, and with a path that OpenCode can handle.
@@ -239,7 +241,7 @@ impl Plan {
 /// Builds the plan. `None` only when a problem was added to the reader.
 pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option<Plan> {
     let listen = listen::read(reader, &context.directory);
-    let credentials = credentials(reader, listen.as_ref());
+    let (credentials, local_users) = credentials(reader, listen.as_ref());
     let credential_sources = credential_sources(reader);
     let configured = agents::read(reader, context);
     let workspace = workspace(reader, &context.directory, configured.as_ref());
@@ -277,6 +279,7 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
         config_file: None,
         listen: listen?,
         credentials,
+        local_users,
         credential_sources,
         agent_reaches_data_dir: reach?.contains(data_dir.as_deref()?).is_some(),
         misplaced,
@@ -311,8 +314,11 @@ pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option
     })
 }
 
-fn credentials(reader: &mut Reader<'_>, listen: Option<&Listen>) -> Option<Vec<Credential>> {
-    let entries = credentials::read(reader);
+fn credentials(
+    reader: &mut Reader<'_>,
+    listen: Option<&Listen>,
+) -> (Option<Vec<Credential>>, Vec<LocalUser>) {
+    let Listed { credentials: entries, users } = credentials::read(reader);
     let token = reader.secret(&table::BEARER_TOKEN);
     let key = reader.secret(&table::API_KEY);
     let mut all: Vec<Credential> = token.map(Credential::of_owner).into_iter().collect();
@@ -320,12 +326,14 @@ fn credentials(reader: &mut Reader<'_>, listen: Option<&Listen>) -> Option<Vec<C
     all.extend(entries);
     let lacks_authority = listen.is_some_and(|listen| !listen.asks_for_certificates());
     let unusable = || credentials::unusable_certificate(&all).filter(|_| lacks_authority);
-    if let Some(reason) = credentials::ambiguous(&all).or_else(unusable)
+    let has_socket = listen.is_none_or(|listen| listen.unix.is_some());
+    let unusable_users = || credentials::unusable_users(&users, has_socket);
+    if let Some(reason) = credentials::ambiguous(&all).or_else(unusable).or_else(unusable_users)
         && let Some(written) = reader.written(&table::CREDENTIALS)
     {
         reader.problem(Problem::rule(&written.source, &table::CREDENTIALS, reason));
     }
-    (!all.is_empty()).then_some(all)
+    ((!all.is_empty()).then_some(all), users)
 }
 
 fn credential_sources(reader: &mut Reader<'_>) -> Vec<String> {

@@ -46,17 +46,22 @@ owns its tasks and contexts. Two credentials with the same principal share them,
 | `basic` | `username`, `password` (the principal is the username) | `Authorization: Basic <base64 of username:password>` |
 | `api_key` | `key`, `principal` | `X-API-Key: <key>` |
 | `mtls` | `fingerprint` or `san`, `principal` | a client certificate, in the TLS handshake |
+| `unix_user` | `uid`, `principal` | nothing: the caller is a process of this user, at the other end of the unix socket |
 
 An `mtls` credential counts only if `serve.tls_client_ca` is set. `fingerprint` is the SHA-256 of the certificate, as
 `openssl x509 -noout -fingerprint -sha256` prints it. `san` is one of its subject alternative names, a DNS name or a URI: a renewed
 certificate with the same name stays valid. If a request has an `Authorization` or `X-API-Key` header, only that header counts.
+
+A `unix_user` credential counts only on the unix socket (`serve.unix_socket`), whose `serve.unix_socket_mode` must let the user connect.
+`uid` is the number that `id -u` prints. Everything that runs as this user acts for the principal, also a proxy that forwards the requests
+of others. If no other credential is set, a token is generated as well.
 
 `enabled = false` disables a credential. `credential_id` distinguishes the credentials of one principal.
 
 `capabilities` is a list of permissions that not every caller has: `session_shell`, `workspace_mutation`, `session_claim`
 (continue an OpenCode session that has no owner yet), `session_share`, `session_delete`, `operator` (has no effect yet; accepted
 so that lists may contain it). An empty list means none. Without the list, a `basic` credential has `session_shell` and `workspace_mutation`,
-and a `bearer`, `api_key` or `mtls` credential has none. `A2A_BEARER_TOKEN` and the generated token have all capabilities.
+and a `bearer`, `api_key`, `mtls` or `unix_user` credential has none. `A2A_BEARER_TOKEN` and the generated token have all capabilities.
 
 `thinking_exposure` overrides the gateway's setting of the same name for one credential: a list of `raw_thinking` and
 `tool_trace`, or `none`, or `all`.

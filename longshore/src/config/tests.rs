@@ -863,7 +863,10 @@ fn a_wrong_credential_is_refused_without_showing_its_secret() {
         ("[{\"s3cret\"", "(auth.credentials): is not JSON (line 1, column 10)"),
         ("[\"s3cret\"]", "(auth.credentials[0]): must be a table of fields"),
         (r#"[{"token": "s3cret"}]"#, "(auth.credentials[0].scheme): is required"),
-        (r#"[{"scheme": "s3cret"}]"#, "(auth.credentials[0].scheme): must be bearer, basic, api_key or mtls"),
+        (
+            r#"[{"scheme": "s3cret"}]"#,
+            "(auth.credentials[0].scheme): must be bearer, basic, api_key, mtls or unix_user",
+        ),
         (r#"[{"scheme": "bearer", "token": "s3cret"}]"#, "(auth.credentials[0].principal): is required"),
         (
             r#"[{"scheme": "bearer", "token": 7, "principal": "p"}]"#,
@@ -880,7 +883,7 @@ fn a_wrong_credential_is_refused_without_showing_its_secret() {
         (
             r#"[{"scheme": "bearer", "tokne": "s3cret", "token": "s3cret", "principal": "p"}]"#,
             "(auth.credentials[0].tokne): is not a field of a credential; the fields are scheme, token, key, username, \
-             password, fingerprint, san, principal, credential_id, capabilities, thinking_exposure, enabled",
+             password, fingerprint, san, uid, principal, credential_id, capabilities, thinking_exposure, enabled",
         ),
         (
             r#"[{"scheme": "bearer", "token": "s3cret", "principal": "p", "enabled": false}]"#,

@@ -3,6 +3,7 @@
 mod agents;
 mod backup;
 mod control;
+mod grpc;
 mod limits;
 mod manual;
 mod sandbox;

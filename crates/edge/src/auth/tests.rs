@@ -29,6 +29,29 @@ fn basic(pair: &[u8]) -> String {
 }
 
 #[test]
+fn each_local_user_has_one_principal_with_its_rights() {
+    let with = |users: &[(u32, &str, Rights)]| {
+        let mut builder = Credentials::builder().bearer(secret("tok-ada"), "ada");
+        for (user, principal, rights) in users {
+            builder = builder.local_user(*user, principal, rights.clone());
+        }
+        builder.build()
+    };
+    let users =
+        [(1, "ada", Rights::of_owner()), (2, "bob", Rights::default()), (1, "ada", Rights::of_owner())];
+    let known = with(&users).unwrap();
+    for (user, principal, rights) in &users {
+        let expected = Caller { principal: Principal::new(principal), rights: rights.clone() };
+        assert_eq!(known.of_local_user(*user).as_deref(), Some(&expected));
+    }
+    assert_eq!(known.of_local_user(3), None);
+    for other in [(2, "ada", Rights::default()), (2, "bob", Rights::of_owner())] {
+        let error = with(&[users[1].clone(), other]).unwrap_err().to_string();
+        assert!(error.starts_with("the user 2 is listed twice"), "{error}");
+    }
+}
+
+#[test]
 fn each_scheme_finds_its_principal() {
     type Given<'a> = &'a [(&'a str, &'a str)];
 

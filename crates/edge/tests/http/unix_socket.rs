@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use longshore_edge::{EdgeConfig, Listeners};
+use longshore_edge::{EdgeConfig, Listeners, Rights};
 use longshore_meter::Metrics;
 use longshore_meter::label::Limit;
 use serde_json::json;
@@ -14,7 +14,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 use crate::support::log_lines::LogLines;
 use crate::support::route::Route;
-use crate::support::{ADA, BOB, Gateway, PATIENCE, credentials_builder, message};
+use crate::support::{ADA, BOB, Binding, Gateway, PATIENCE, credentials_builder, message};
 
 /// A gateway on a port and on a socket.
 async fn gateway(configure: impl FnOnce(&mut EdgeConfig)) -> (Gateway, PathBuf, TempDir) {
@@ -31,8 +31,8 @@ fn own_user() -> u32 {
 
 #[tokio::test]
 async fn the_credential_rules_are_those_of_the_port_but_for_a_known_user() {
-    let known = credentials_builder().local_user(own_user(), "ada");
-    let other = credentials_builder().local_user(own_user() + 1, "ada");
+    let known = credentials_builder().local_user(own_user(), "ada", Rights::default());
+    let other = credentials_builder().local_user(own_user() + 1, "ada", Rights::default());
     // The user that the gateway knows, the header, and the status of a request for ada's task.
     let cases = [
         (credentials_builder(), [("", 401), ("Bearer wrong", 401), (ADA, 200), (BOB, 404)]),
@@ -56,6 +56,31 @@ async fn the_credential_rules_are_those_of_the_port_but_for_a_known_user() {
         turn.complete().await;
         gateway.stop().await;
     }
+}
+
+#[tokio::test]
+async fn the_known_user_needs_no_other_credential_in_any_binding_on_the_socket() {
+    let credentials = credentials_builder().local_user(own_user(), "ada", Rights::default());
+    let credentials = credentials.local_user(own_user() + 1, "bob", Rights::default());
+    let (mut gateway, path, _directory) = gateway(|config| {
+        config.credentials = credentials.build().unwrap();
+        config.grpc = Some(&longshore_grpc::Messages);
+    })
+    .await;
+    let (task, turn) = gateway.working_task("m1").await;
+    let bindings = Binding::all(&gateway, &path, gateway.address, &gateway.stdio()).await;
+    // On stdio there are no credentials.
+    for binding in bindings.iter().filter(|binding| !binding.is_owner) {
+        let read = async |who| binding.get(&gateway, who, &task).await.map(|task| task.id.to_string());
+        let refused = Err("UNAUTHENTICATED".to_owned());
+        let expected =
+            if binding.name.ends_with("on a unix socket") { Ok(task.clone()) } else { refused.clone() };
+        assert_eq!(read("").await, expected, "{}", binding.name);
+        assert_eq!(read("Bearer wrong").await, refused, "{}", binding.name);
+        assert!(read(BOB).await.is_err(), "{}", binding.name);
+    }
+    turn.complete().await;
+    gateway.stop().await;
 }
 
 #[tokio::test]

@@ -38,6 +38,31 @@ async fn a_file_is_stored_and_reported_and_only_its_owner_gets_it() {
 }
 
 #[tokio::test]
+async fn files_that_nobody_can_fetch_are_in_the_task_up_to_a_bound_and_stored_beyond_it() {
+    let mut config = EngineConfig::default();
+    config.files.inline_per_task = Some(7);
+    let mut h = start_with(Arc::new(longshore_store::memory()), config);
+    let sent = h.send("c", "m1").await;
+    let turn = h.turn().await;
+    for (block, bytes) in [("first", "12345"), ("beyond", "123"), ("fits", "12")] {
+        turn.file(block, block, "text/plain", bytes.as_bytes()).await;
+    }
+    turn.complete().await;
+    let task = h.reaches(&sent.task, TaskState::Completed).await;
+    let content = |index: usize| task.artifacts[index].parts[0].content.clone();
+    assert_eq!(content(0), PartContent::Raw(b"12345".to_vec()));
+    let reported = task.artifacts[0].metadata.as_ref().unwrap().json().to_value();
+    assert_eq!((reported["byteSize"].as_u64(), reported.get("uri")), (Some(5), None));
+    assert_eq!(content(2), PartContent::Raw(b"12".to_vec()), "a smaller one still fits");
+
+    let PartContent::Text(text) = content(1) else { panic!("a text says where the file is") };
+    assert!(text.starts_with("The file has 3 bytes, and a task carries at most 7 bytes"), "{text}");
+    let id = text.split("/artifacts/").nth(1).unwrap().trim_end_matches('.');
+    let id = FileId::parse(id).unwrap();
+    assert_eq!(h.engine.read_file(&alice(), &id, 0, 3).await.unwrap(), b"123");
+}
+
+#[tokio::test]
 async fn a_file_over_the_limits_is_reported_and_not_stored() {
     let mut config = EngineConfig::default();
     (config.files.max_bytes, config.files.max_per_task) = (4, 2);

@@ -8,7 +8,7 @@ use longshore_model::{Json, Offers};
 
 use super::deployment::Deployment;
 use super::{params, skill};
-use crate::card::bindings;
+use crate::card::{binding_name, bindings, supported, v1_url};
 use crate::extension::{Activated, Exposure, Extension};
 use crate::methods;
 use crate::surface::ProtocolVersion;
@@ -96,6 +96,28 @@ pub fn interfaces(deployment: &Deployment, version: ProtocolVersion, base: Base)
     };
     let listed = bindings(version).into_iter().chain([Binding::WebSocket]);
     listed.filter_map(|binding| Some(Interface { url: url_of(binding)?, binding })).collect()
+}
+
+/// An interface as the card of the root lists it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedInterface {
+    pub url: String,
+    pub binding: &'static str,
+    pub versions: Vec<ProtocolVersion>,
+}
+
+/// The interfaces in the order of the card of the root. One that serves both versions is listed once, at its first place.
+pub fn listed_interfaces(deployment: &Deployment) -> Vec<ListedInterface> {
+    let card = merged_card(deployment, Audience::Anonymous);
+    let mut listed: Vec<ListedInterface> = Vec::new();
+    for (interface, version) in supported(&card, true) {
+        let (url, binding) = (v1_url(interface).into_owned(), binding_name(interface.binding));
+        match listed.iter_mut().find(|known| (&known.url, known.binding) == (&url, binding)) {
+            Some(known) => known.versions.push(version),
+            None => listed.push(ListedInterface { url, binding, versions: vec![version] }),
+        }
+    }
+    listed
 }
 
 /// The card of the root, for clients of both versions: it lists each extension with the URI and the parameters of both.

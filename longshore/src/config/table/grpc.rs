@@ -20,7 +20,8 @@ pub const GRPC_PORT: Setting = Setting {
     kind: Kind::Port,
     fallback: Value("off"),
     help: "A further port, at the same address and with the same TLS, that serves gRPC and nothing else. 0 takes a free port. \
-           `off`: no such port.",
+           `off`: no such port. The card names this port for gRPC, and not `serve.port`, which serves it \
+           too.",
 };
 
 pub const GRPC_PUBLIC_URL: Setting = Setting {
@@ -28,7 +29,9 @@ pub const GRPC_PUBLIC_URL: Setting = Setting {
     flag: Some("grpc-public-url"),
     env: Some("LONGSHORE_GRPC_PUBLIC_URL"),
     kind: Kind::BaseUrl,
-    fallback: Computed("the URL of the gRPC port, or else the public URL if it has no path"),
+    fallback: Computed(
+        "the host of the public URL with the gRPC port, or without such a port the public URL if it has no path",
+    ),
     help: "Where clients reach the gateway over gRPC, such as https://grpc.example.com: for the card. It has no path. Set it if a \
            proxy passes gRPC on; one that does not needs `grpc.enabled = false`, so that the card names no gRPC.",
 };

@@ -272,6 +272,6 @@ pub const CREDENTIALS: Setting = Setting {
     env: Some("A2A_STATIC_AUTH_CREDENTIALS"),
     kind: Kind::Credentials,
     fallback: Nothing,
-    help: "The credentials that callers may use: bearer tokens, user names with passwords, API keys, and client \
-           certificates, each with a principal.",
+    help: "The credentials that callers may use: bearer tokens, user names with passwords, API keys, client \
+           certificates, and users of this machine on the unix socket, each with a principal.",
 };

@@ -1,6 +1,6 @@
 //! The settings of TLS, of client certificates, of the unix socket and of WebSockets.
 
-use longshore_edge::CertificateMatch;
+use longshore_edge::{Capability, CertificateMatch, Rights};
 
 use super::super::listen::{ClientCertificates, Listen, TlsPlan, UnixPlan};
 use super::*;
@@ -149,4 +149,47 @@ fn a_certificate_is_a_credential() {
     }
     let problems = variables(&[("A2A_STATIC_AUTH_CREDENTIALS", listed.as_str())]);
     assert!(problems[0].ends_with("set serve.tls_client_ca"), "{problems:?}");
+}
+
+#[test]
+fn a_user_of_this_machine_is_a_credential_on_the_unix_socket() {
+    let socket = ("LONGSHORE_UNIX_SOCKET", "/run/s");
+    let listed = r#"[{"scheme": "unix_user", "uid": 1001, "principal": "ci"},
+        {"scheme": "unix_user", "uid": 1002, "principal": "ada", "capabilities": ["session_share"]},
+        {"scheme": "unix_user", "uid": 1003, "principal": "old", "enabled": false}]"#;
+    let given = [socket, ("A2A_STATIC_AUTH_CREDENTIALS", listed)];
+    let plan = Sources { variables: &given, ..Sources::default() }.plan();
+    let users: Vec<_> = plan.local_users.iter().map(|user| (user.uid, user.principal.as_str())).collect();
+    assert_eq!(users, [(1001, "ci"), (1002, "ada")]);
+    assert_eq!(plan.local_users[0].rights, Rights::default());
+    assert!(plan.local_users[1].rights.capabilities.contains(Capability::SessionShare));
+    assert!(plan.credentials.is_none(), "callers on the port need a token, so one is generated");
+
+    let cases = [
+        (r#"{"scheme": "unix_user", "principal": "p"}"#, "[0].uid): is required"),
+        (r#"{"scheme": "unix_user", "uid": 7}"#, "[0].principal): is required"),
+        (
+            r#"{"scheme": "unix_user", "uid": -1, "principal": "p"}"#,
+            "[0].uid): must be the number of a user, as `id -u` prints it",
+        ),
+        (
+            r#"{"scheme": "unix_user", "uid": 7, "token": "t", "principal": "p"}"#,
+            "[0].token): must not be given for unix_user",
+        ),
+        (
+            r#"{"scheme": "bearer", "uid": 7, "token": "t", "principal": "p"}"#,
+            "[0].uid): must not be given for bearer",
+        ),
+        (
+            r#"{"scheme": "unix_user", "uid": 7, "principal": "p"}, {"scheme": "unix_user", "uid": 7, "principal": "q"}"#,
+            "): two entries name the same user with different principals or rights; keep one of them",
+        ),
+    ];
+    for (entries, expected) in cases {
+        let list = format!("[{entries}]");
+        let expected = format!("A2A_STATIC_AUTH_CREDENTIALS (auth.credentials{expected}");
+        assert_eq!(variables(&[socket, ("A2A_STATIC_AUTH_CREDENTIALS", &list)]), [expected], "{entries}");
+    }
+    let problems = variables(&[("A2A_STATIC_AUTH_CREDENTIALS", listed)]);
+    assert!(problems[0].ends_with("set serve.unix_socket"), "{problems:?}");
 }

@@ -38,6 +38,11 @@ fn a_gateway_can_listen_on_a_socket_only() {
     assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     assert!(!gateway.stdout().contains("  url "), "{}", gateway.stdout());
     assert!(gateway.stdout().contains("curl -sS --unix-socket "), "{}", gateway.stdout());
+    // The card has no field for a path, so its addresses are placeholders.
+    for interface in ["JSONRPC (1.0, 0.3) http://localhost", "GRPC (1.0, 0.3) localhost:80"] {
+        let line = format!("  interface  {interface}\n");
+        assert!(gateway.stdout().contains(&line), "{}", gateway.stdout());
+    }
     assert_eq!(get(&sandbox, "/.well-known/agent-card.json", ""), "200");
     let token = format!("Authorization: Bearer {}", gateway.token());
     assert_eq!([get(&sandbox, "/tasks", ""), get(&sandbox, "/tasks", &token)], ["401", "200"]);
@@ -57,6 +62,27 @@ fn a_socket_and_a_port_are_served_together_and_the_owner_needs_no_token() {
     let on_port = format!("{}/tasks", gateway.value("url"));
     assert_eq!(super::sandbox::get(&on_port, None).status, 401);
     gateway.end(Signal::TERM);
+}
+
+#[test]
+fn a_user_in_the_configuration_needs_no_token_on_the_socket() {
+    let sandbox = Sandbox::new();
+    let user = rustix::process::geteuid().as_raw();
+    let credential =
+        format!("[[auth.credentials]]\nscheme = \"unix_user\"\nuid = {user}\nprincipal = \"ada\"\n");
+    sandbox.write("longshore.toml", &credential);
+    let private = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(sandbox.workspace().join("longshore.toml"), private).unwrap();
+    let with_file = [&ON_SOCKET[..], &["--config", "longshore.toml"]].concat();
+    let gateway = sandbox.start(&with_file);
+    assert_eq!(get(&sandbox, "/tasks", ""), "200");
+    assert_eq!(get(&sandbox, "/tasks", "Authorization: Bearer wrong"), "401");
+    let token = format!("Authorization: Bearer {}", gateway.token());
+    assert_eq!(get(&sandbox, "/tasks", &token), "200", "a token is generated as well");
+    gateway.end(Signal::TERM);
+    let refused = sandbox.run(&[&with_file[..], &["--unix-socket-principal", "default"]].concat());
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains(&format!("the user {user} is listed twice")), "{}", refused.stderr);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Turn};
+use longshore_testkit::fake_opencode::{FakeOpenCode, Gate, Tool, Turn};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout};
@@ -102,6 +102,37 @@ async fn a_parent_streams_a_task_and_resumes_it_with_its_next_gateway() {
     assert_eq!(rest["id"], 7, "{rest}");
     let ended = parent.until("$/requestEnded").await;
     assert_eq!(ended["params"]["id"], 7);
+    parent.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_parent_gets_the_bytes_of_a_file_in_both_versions() {
+    let fake = FakeOpenCode::start();
+    fake.queue(
+        Turn::new().tool(Tool::bash("plot", "ok").handing("dot.png", "image/png", b"png")).finish("stop"),
+    );
+    let installation = Installation::attached(&fake.url(), fake.directory());
+    let mut parent = Stdin::start(&installation);
+    let message = json!({"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "go"}]});
+    parent.call(1, "SendMessage", &json!({"message": message})).await;
+    let task = parent.next().await;
+    let file = |task: &Value, named: &dyn Fn(&Value) -> bool| {
+        let artifacts = task["artifacts"].as_array().expect("artifacts").clone();
+        let parts = artifacts.iter().filter_map(|artifact| artifact["parts"].as_array()).flatten().cloned();
+        let found: Vec<Value> = parts.filter(|part| named(part)).collect();
+        assert_eq!(found.len(), 1, "{task:#}");
+        found[0].clone()
+    };
+    let part = file(&task["result"]["task"], &|part| part["filename"] == "dot.png");
+    assert_eq!((&part["raw"], &part["mediaType"]), (&json!("cG5n"), &json!("image/png")), "{part}");
+    let id = &task["result"]["task"]["id"];
+    parent.call(2, "tasks/get", &json!({"id": id})).await;
+    let part = file(&parent.next().await["result"], &|part| part["kind"] == "file");
+    assert_eq!(
+        (&part["file"]["bytes"], &part["file"]["name"]),
+        (&json!("cG5n"), &json!("dot.png")),
+        "{part}"
+    );
     parent.close().await;
 }
 
