@@ -91,8 +91,18 @@ KITS = [
                     '--transports=rest',
                 ),
             ),
+            Run(
+                'gRPC',
+                (
+                    'tests/mandatory',
+                    'tests/optional',
+                    '--ignore=tests/mandatory/jsonrpc',
+                    f'--ignore={MULTI}',
+                    '--transports=grpc',
+                ),
+            ),
             # A JSON-RPC send waits for the end, so both bindings see the task in the same state.
-            Run('both together', (MULTI, '--transports=jsonrpc,rest', '--transport-strategy=prefer_jsonrpc')),
+            Run('JSON-RPC and REST together', (MULTI, '--transports=jsonrpc,rest', '--transport-strategy=prefer_jsonrpc')),
         ),
     ),
 ]

@@ -3,6 +3,7 @@
 use longshore_meter::label::{Answered, Binding, Limit, ProtocolVersion as VersionLabel};
 use longshore_meter::{Label, Metrics};
 use longshore_model::ErrorKind;
+use longshore_wire::surface::OPERATIONS;
 
 use crate::reply::Response;
 use crate::response_format::{Encoding, ResponseFormat};
@@ -22,10 +23,24 @@ pub(crate) fn error_of(response: &Response) -> Option<ErrorKind> {
     response.extensions().get().map(|ResponseError(kind)| *kind)
 }
 
-/// Counts a response. `operation`: its version and binding, if the request was an operation.
+/// In place of an operation: the methods of extensions. `longshore_control_calls_total` counts each of them.
+pub(crate) const EXTENSION: &str = "extension";
+
+/// In place of an operation: requests that call none, or that were refused before their operation was known.
+pub(crate) const OTHER: &str = "other";
+
+/// Names the operations that are counted.
+pub(crate) fn set_names(metrics: &Metrics) {
+    let operations = OPERATIONS.iter().map(|operation| operation.method.as_str());
+    metrics.http_requests.set_names(operations.chain([EXTENSION, OTHER]));
+}
+
+/// Counts a response. `operation`: its version and binding, if the request was an operation. `name`: one of the names that
+/// were set.
 pub(crate) fn count_response(
     metrics: &Metrics,
     operation: Option<(ProtocolVersion, Binding)>,
+    name: &str,
     response: &Response,
 ) {
     let (version, binding) = match operation {
@@ -34,7 +49,9 @@ pub(crate) fn count_response(
         Some((ProtocolVersion::V03, binding)) => (VersionLabel::V03, binding),
     };
     let answered = error_of(response).map_or(Answered::Ok, label);
-    metrics.http_requests.of(version).of(binding).of(answered).increment();
+    if let Some(requests) = metrics.http_requests.of(name) {
+        requests.of(version).of(binding).of(answered).increment();
+    }
     if answered == Answered::BodyTooLarge {
         metrics.refused.of(Limit::MaxRequestBodyBytes).increment();
     }

@@ -7,7 +7,7 @@
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -88,6 +88,7 @@ impl Dispatcher {
         if config.grpc.is_none() {
             config.deployment.grpc_url = None;
         }
+        count::set_names(&config.metrics);
         config.metrics.control_calls.set_names(methods::all(&config.deployment).map(|method| method.name));
         let deployment = Arc::new(config.deployment.clone());
         let documents = Arc::new(Documents::new(&config, engine.clone(), closing.clone()));
@@ -169,8 +170,18 @@ impl Dispatcher {
             route::logged_name(&target.resolved, &parts.method)
         };
         let line = RequestLine::begin(name, &span);
-        let incoming =
-            Incoming { peer, open, trace, span: span.clone(), line, parts: &parts, requested, target, grpc };
+        let incoming = Incoming {
+            peer,
+            open,
+            trace,
+            span: span.clone(),
+            line,
+            parts: &parts,
+            requested,
+            target,
+            grpc,
+            called: OnceLock::new(),
+        };
         let answered = AssertUnwindSafe(self.dispatch(&incoming, body)).catch_unwind().instrument(span).await;
         let mut response = answered.unwrap_or_else(|_| {
             // The panic hook has logged the panic and its location.
@@ -182,7 +193,7 @@ impl Dispatcher {
         trace::set_headers(&mut response, &incoming.trace);
         let operation = incoming.operation_format(&response);
         let operation = operation.map(|format| (format.version, count::binding(format)));
-        count::count_response(&self.metrics, operation, &response);
+        count::count_response(&self.metrics, operation, incoming.called(), &response);
         incoming.line.set_response(&response);
         let mut response = compress::compress(response, &parts.headers, self.gzip_minimum).await;
         if parts.method == Method::HEAD {
@@ -216,6 +227,7 @@ impl Dispatcher {
             requested: RequestedVersion::read(parts, head.base, self.missing_version),
             target: route::rpc(head.base),
             grpc: None,
+            called: OnceLock::new(),
         };
         incoming.line.set_caller(&head.caller);
         let answering = async {
@@ -234,7 +246,7 @@ impl Dispatcher {
             jsonrpc::refuse(&incoming, message, &Error::internal("a handler panicked"), true)
         });
         let version = incoming.operation_format(&response).map(|format| (format.version, head.binding));
-        count::count_response(&self.metrics, version, &response);
+        count::count_response(&self.metrics, version, incoming.called(), &response);
         incoming.line.set_response(&response);
         response
     }

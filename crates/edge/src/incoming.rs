@@ -1,6 +1,7 @@
 //! The head of a request: its route, the version that it asks for, and the format of its response.
 
 use std::net::IpAddr;
+use std::sync::OnceLock;
 
 use http::Method;
 use http::request::Parts;
@@ -13,6 +14,7 @@ use longshore_wire::v03::Dialect;
 use tracing::Span;
 
 use crate::auth::Caller;
+use crate::count;
 use crate::documents::DocumentRequest;
 use crate::gate::RequestHead;
 use crate::grpc::Protobuf;
@@ -40,6 +42,8 @@ pub(crate) struct Incoming<'a> {
     pub(crate) target: Target,
     /// Converts the messages of a gRPC call. `None`: the request is no such call.
     pub(crate) grpc: Option<&'static dyn Protobuf>,
+    /// The operation of a JSON-RPC call by its name in the metrics, once the body has told it.
+    pub(crate) called: OnceLock<&'static str>,
 }
 
 impl Incoming<'_> {
@@ -92,6 +96,13 @@ impl Incoming<'_> {
         self.route()?.logged_path()?;
         let format = self.format();
         Some(ResponseFormat { version: reply::version_of(response).unwrap_or(format.version), ..format })
+    }
+
+    /// The operation by its name in the metrics.
+    pub(crate) fn called(&self) -> &'static str {
+        let of_route =
+            || self.route()?.operation(&self.parts.method).map(|operation| operation.method.as_str());
+        self.called.get().copied().or_else(of_route).unwrap_or(count::OTHER)
     }
 
     /// Whether the rate limit and the throttle ignore the request. Such requests cost next to nothing, and every client must be

@@ -120,14 +120,30 @@ pub(crate) fn refuse(incoming: &Incoming<'_>, body: &[u8], error: &Error, shows_
         Ok(call) => (call.id, Some(call.method.into_owned())),
         Err(rejected) => (Some(rejected.id), rejected.method),
     };
-    let implied = method.and_then(|method| version::implied_by_method(&method, headers));
+    let implied = method.as_deref().and_then(|method| version::implied_by_method(method, headers));
     let format = ResponseFormat::rpc(incoming.requested.response_version(implied));
+    if let Some(method) = method {
+        set_called(incoming, Operation::by_jsonrpc(format.version, &method), None);
+    }
     let mut response = match id {
         Some(id) => format.refuse(if shows_id { &id } else { &Id::Null }, headers, error),
         None => silent(error),
     };
     reply::set_version(&mut response, format.version);
     response
+}
+
+/// Names the method for the metrics. An unknown name is the caller's text, which is no label.
+fn set_called(
+    incoming: &Incoming<'_>,
+    operation: Option<&'static Operation>,
+    extension: Option<&'static methods::Method>,
+) {
+    let extension = extension.map(|_| count::EXTENSION);
+    let name = operation.map(|operation| operation.method.as_str()).or(extension);
+    if let Some(name) = name {
+        incoming.called.get_or_init(|| name);
+    }
 }
 
 /// Answers a call in a text that was read completely. A response without a body answers a notification.
@@ -162,6 +178,7 @@ pub(crate) async fn answer_text(
     let named = received.echoed(extensions::activated(headers));
     let logged = received.operation.map(|operation| operation.jsonrpc(format.version));
     incoming.line.set_method(received.logged_name());
+    set_called(incoming, received.operation, received.extension);
     payload::log_request(bindings.payload_log, logged, headers, body);
     let mut response = match incoming.requested.resolve(implied) {
         Ok(_) => received.answer(caller, call).await,

@@ -316,6 +316,31 @@ async fn reflection_and_health_are_served_when_they_are_switched_on() {
 }
 
 #[tokio::test]
+async fn a_deadline_ends_a_call_of_another_service() {
+    let mut services = Services::default();
+    services.add_health().await;
+    let gateway = Gateway::start(|config| config.grpc_services = Some(Arc::new(services))).await;
+    let mut health = HealthClient::new(channel(gateway.address).await);
+    let mut request = of("ada", HealthCheckRequest::default());
+    request.set_timeout(Duration::from_millis(300));
+    let late = match health.watch(request).await {
+        // The client, too, ends a call that is not answered before its deadline.
+        Err(late) => late,
+        Ok(answer) => {
+            let mut watched = answer.into_inner();
+            let ended = async {
+                while watched.message().await?.is_some() {}
+                Err(Status::ok("the stream is complete"))
+            };
+            let ended: Result<(), Status> =
+                tokio::time::timeout(PATIENCE, ended).await.expect("the stream ends");
+            ended.unwrap_err()
+        }
+    };
+    assert!(matches!(late.code(), Code::DeadlineExceeded | Code::Cancelled), "{late:?}");
+}
+
+#[tokio::test]
 async fn a_question_without_a_credential_must_arrive_in_time() {
     let mut services = Services::default();
     services.add_health().await;

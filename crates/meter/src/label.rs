@@ -4,6 +4,7 @@
 //! crate that knows both enums converts one to the other, by a `match` or by name with a test, so that no value is missing.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 use crate::page::{Labels, Metric, MetricSchema, Page};
@@ -66,40 +67,62 @@ impl<L: Label, M: Metric> Metric for PerLabel<L, M> {
     }
 }
 
-/// One metric for each extension method. The table of methods is in another crate, which sets the names at the start. Names are
-/// static, so no caller can create a series.
+/// One metric for each name in a table of another crate, which sets the names at the start. Names are static, so no caller can
+/// create a series.
 #[derive(Debug)]
-pub struct PerMethod<M>(OnceLock<Box<[(&'static str, M)]>>);
+pub struct PerName<L, M>(OnceLock<Box<[(&'static str, M)]>>, PhantomData<L>);
 
-impl<M: Default> PerMethod<M> {
-    /// Sets the names of all methods, in the order of the page. Only the first call has an effect.
+/// The label of a [`PerName`].
+pub trait NameLabel {
+    /// The name of the label.
+    const NAME: &'static str;
+}
+
+/// The label of the extension methods.
+#[derive(Debug)]
+pub struct ByMethod;
+
+impl NameLabel for ByMethod {
+    const NAME: &'static str = "method";
+}
+
+/// The label of the operations.
+#[derive(Debug)]
+pub struct ByOperation;
+
+impl NameLabel for ByOperation {
+    const NAME: &'static str = "operation";
+}
+
+impl<L, M: Default> PerName<L, M> {
+    /// Sets all names, in the order of the page. Only the first call has an effect.
     pub fn set_names(&self, names: impl IntoIterator<Item = &'static str>) {
         self.0.get_or_init(|| names.into_iter().map(|name| (name, M::default())).collect());
     }
 }
 
-impl<M> PerMethod<M> {
-    /// The metric of this method. `None`: no such name was set.
+impl<L, M> PerName<L, M> {
+    /// The metric of this name. `None`: no such name was set.
     pub fn of(&self, name: &str) -> Option<&M> {
         self.0.get()?.iter().find(|(known, _)| *known == name).map(|(_, metric)| metric)
     }
 }
 
-impl<M> Default for PerMethod<M> {
+impl<L, M> Default for PerName<L, M> {
     fn default() -> Self {
-        Self(OnceLock::new())
+        Self(OnceLock::new(), PhantomData)
     }
 }
 
-impl<M: Metric> Metric for PerMethod<M> {
+impl<L: NameLabel, M: Metric> Metric for PerName<L, M> {
     const SCHEMA: MetricSchema = MetricSchema {
-        labels: Some(&Labels { name: "method", values: &[], inner: M::SCHEMA.labels }),
+        labels: Some(&Labels { name: L::NAME, values: &[], inner: M::SCHEMA.labels }),
         ..M::SCHEMA
     };
 
     fn write(&self, page: &mut Page<'_>) {
         for (name, metric) in self.0.get().into_iter().flatten() {
-            page.labelled("method", name, |page| metric.write(page));
+            page.labelled(L::NAME, name, |page| metric.write(page));
         }
     }
 }
@@ -466,13 +489,13 @@ mod tests {
 
     #[test]
     fn a_method_is_counted_under_its_name_once_the_names_are_set() {
-        let calls = PerMethod::<Counter>::default();
+        let calls = PerName::<ByMethod, Counter>::default();
         assert!(calls.of("a.b").is_none());
         calls.set_names(["a.b", "a.a"]);
         calls.set_names(["c"]);
         calls.of("a.a").unwrap().add(2);
         assert!(calls.of("c").is_none(), "only the first names count");
-        let schema = <PerMethod<Counter> as Metric>::SCHEMA;
+        let schema = <PerName<ByMethod, Counter> as Metric>::SCHEMA;
         let mut text = String::new();
         Page::new(&mut text).family(&Family { name: "a_total", help: "A.", schema }, &calls);
         let lines: Vec<_> = text.lines().skip(2).collect();

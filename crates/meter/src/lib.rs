@@ -1,7 +1,7 @@
 //! The metrics of the gateway, and the page on which an operator reads them.
 //!
 //! [`Metrics`] has one field for each metric. Each part of the gateway holds it in an `Arc` and adds to a field: one or two
-//! relaxed atomic additions, without a lookup, a lock or a global. [`Metrics::render`] writes all metrics in the Prometheus text
+//! relaxed atomic additions, without a lock or a global. [`Metrics::render`] writes all metrics in the Prometheus text
 //! format 0.0.4. [`FAMILIES`] is the same list as data.
 //!
 //! A metric is declared once, in `metrics.rs`, with its name, its help and its type; kind and labels follow from the
@@ -23,7 +23,7 @@ pub mod scale;
 
 pub use cell::{Counter, Gauge, Info, Peak, Reading, Total, WhenUsed};
 pub use histogram::{Histogram, Timer};
-pub use label::{Label, PerLabel, PerMethod};
+pub use label::{Label, PerLabel, PerName};
 pub use metrics::{FAMILIES, GaugeGuard, Metrics};
 pub use page::{CONTENT_TYPE, Family, Kind, Labels, MetricSchema};
 pub use quantity::{Milliseconds, Quantity, Seconds, Whole};

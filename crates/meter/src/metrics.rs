@@ -8,13 +8,16 @@ use std::sync::Arc;
 use crate::cell::{Counter, Gauge, Info, Peak, Reading, Total, WhenUsed};
 use crate::histogram::Histogram;
 use crate::label::{
-    AbortOutcome, Answered, Binding, Call, CallOutcome, ClaimOutcome, Fate, Limit, PeerCall, PerLabel,
-    PerMethod, ProtocolVersion, StoreThread, TaskState, TurnState, WhyIgnored,
+    AbortOutcome, Answered, Binding, ByMethod, ByOperation, Call, CallOutcome, ClaimOutcome, Fate, Limit,
+    PeerCall, PerLabel, PerName, ProtocolVersion, StoreThread, TaskState, TurnState, WhyIgnored,
 };
 use crate::page::{Family, Metric, Page};
 use crate::process::Process;
 use crate::quantity::{Milliseconds, Seconds, Whole};
 use crate::scale::{AppendTime, AskTime, CommitSize, EventDelay, PushLag, QueueLength, ResponseTime};
+
+/// The requests for one operation.
+type Requests = PerLabel<ProtocolVersion, PerLabel<Binding, PerLabel<Answered, WhenUsed<Counter>>>>;
 
 macro_rules! metrics {
     ($($(#[$doc:meta])* $field:ident: $type:ty = $name:literal, $help:literal;)*) => {
@@ -88,9 +91,10 @@ metrics! {
         "Cancels that failed in the gateway.";
     cancel_duration: PerLabel<AbortOutcome, Reading<Milliseconds>> = "a2a_cancel_duration_ms",
         "How long the last cancel of this outcome took, in milliseconds.";
-    http_requests: PerLabel<ProtocolVersion, PerLabel<Binding, PerLabel<Answered, WhenUsed<Counter>>>> =
+    /// The names are those of the table of operations, and two for all other requests.
+    http_requests: PerName<ByOperation, Requests> =
         "longshore_http_requests_total",
-        "Requests that were answered, by protocol version, binding, and OK or the kind of error.";
+        "Requests that were answered, by operation, protocol version, binding, and OK or the kind of error.";
     refused: PerLabel<Limit, Counter> = "longshore_refused_total",
         "Requests, streams and connections that were refused or ended by a limit, by the setting of the limit.";
     failed_logins: Counter = "longshore_failed_logins_total",
@@ -121,7 +125,7 @@ metrics! {
     opencode_request: PerLabel<Call, WhenUsed<Histogram<ResponseTime>>> = "opencode_request_seconds",
         "How long OpenCode took to answer, failures included.";
     /// The edge sets the names from the method table.
-    control_calls: PerMethod<PerLabel<CallOutcome, WhenUsed<Counter>>> = "longshore_control_calls_total",
+    control_calls: PerName<ByMethod, PerLabel<CallOutcome, WhenUsed<Counter>>> = "longshore_control_calls_total",
         "Calls of extension methods, by method and outcome.";
     adopted_turns: Counter = "longshore_adopted_turns_total",
         "External turns that became tasks: another client started them in a session that a principal owns.";

@@ -42,14 +42,11 @@ fn every_metric_with_all_label_values() {
 fn series_that_are_shown_when_they_are_used() {
     let metrics = Metrics::new("0.0.0");
     metrics.control_calls.set_names(["opencode.sessions.get", "opencode.sessions.fork"]);
+    metrics.http_requests.set_names(["GetTask", "other"]);
     let fresh = page(&metrics);
-    metrics.http_requests.of(ProtocolVersion::V1).of(Binding::JsonRpc).of(Answered::Ok).add(12);
-    metrics
-        .http_requests
-        .of(ProtocolVersion::None)
-        .of(Binding::None)
-        .of(Answered::Unauthenticated)
-        .increment();
+    let requests = |operation: &str| metrics.http_requests.of(operation).unwrap();
+    requests("GetTask").of(ProtocolVersion::V1).of(Binding::JsonRpc).of(Answered::Ok).add(12);
+    requests("other").of(ProtocolVersion::None).of(Binding::None).of(Answered::Unauthenticated).increment();
     metrics.control_calls.of("opencode.sessions.fork").unwrap().of(CallOutcome::NotFound).increment();
     metrics.opencode_request.of(Call::Prompt).observe(Duration::from_micros(2_600));
     metrics.cancel_duration.of(AbortOutcome::Success).set(Duration::from_micros(12_345));

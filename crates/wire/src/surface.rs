@@ -477,6 +477,12 @@ pub fn endpoints(version: ProtocolVersion) -> Vec<Endpoint> {
     all.filter(|endpoint| endpoint.verb != Verb::Head).collect()
 }
 
+/// The gRPC calls of a version, each with its service.
+pub fn grpc_calls(version: ProtocolVersion) -> Vec<String> {
+    let calls = OPERATIONS.iter().filter_map(|operation| operation.grpc(version));
+    calls.map(|call| format!("{}/{call}", version.grpc_service())).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;

@@ -343,14 +343,14 @@ async fn every_response_has_its_trace() {
 }
 
 #[tokio::test]
-async fn responses_are_counted_by_version_binding_and_kind() {
+async fn responses_are_counted_by_operation_version_binding_and_kind() {
     let dispatcher = dispatcher(Limits::default());
     let body = |method: &str| {
         let body =
             format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{method}\",\"params\":{{\"id\":\"t\"}}}}");
         Full::new(Bytes::from(body))
     };
-    for method in ["GetTask", "GetTask", "tasks/get"] {
+    for method in ["GetTask", "GetTask", "tasks/get", "a2a.interrupt.permission.reply"] {
         ask_with(&dispatcher, HERE, keyed(Request::post("/"), "key"), body(method)).await;
     }
     for (path, key) in [("/tasks/t", "key"), ("/v1/tasks/t", "wrong"), ("/tasks", "key"), ("/nope", "key")] {
@@ -365,14 +365,15 @@ async fn responses_are_counted_by_version_binding_and_kind() {
     let counted: Vec<&str> =
         page.lines().filter_map(|line| line.strip_prefix("longshore_http_requests_total")).collect();
     let expected = [
-        "{line=\"1.0\",binding=\"jsonrpc\",kind=\"METHOD_NOT_FOUND\"} 1",
-        "{line=\"1.0\",binding=\"jsonrpc\",kind=\"TASK_NOT_FOUND\"} 2",
-        "{line=\"1.0\",binding=\"rest\",kind=\"OK\"} 1",
-        "{line=\"1.0\",binding=\"rest\",kind=\"TASK_NOT_FOUND\"} 1",
-        "{line=\"0.3\",binding=\"jsonrpc\",kind=\"TASK_NOT_FOUND\"} 1",
-        "{line=\"0.3\",binding=\"rest\",kind=\"UNAUTHENTICATED\"} 1",
-        "{line=\"none\",binding=\"none\",kind=\"OK\"} 1",
-        "{line=\"none\",binding=\"none\",kind=\"ROUTE_NOT_FOUND\"} 1",
+        r#"{operation="GetTask",line="1.0",binding="jsonrpc",kind="TASK_NOT_FOUND"} 2"#,
+        r#"{operation="GetTask",line="1.0",binding="rest",kind="TASK_NOT_FOUND"} 1"#,
+        r#"{operation="GetTask",line="0.3",binding="jsonrpc",kind="TASK_NOT_FOUND"} 1"#,
+        r#"{operation="GetTask",line="0.3",binding="rest",kind="UNAUTHENTICATED"} 1"#,
+        r#"{operation="ListTasks",line="1.0",binding="rest",kind="OK"} 1"#,
+        r#"{operation="extension",line="0.3",binding="jsonrpc",kind="INVALID_PARAMS"} 1"#,
+        r#"{operation="other",line="1.0",binding="jsonrpc",kind="METHOD_NOT_FOUND"} 1"#,
+        r#"{operation="other",line="none",binding="none",kind="OK"} 1"#,
+        r#"{operation="other",line="none",binding="none",kind="ROUTE_NOT_FOUND"} 1"#,
     ];
     assert_eq!(counted, expected);
 }

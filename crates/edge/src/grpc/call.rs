@@ -39,12 +39,8 @@ where
 {
     let deadline = Deadline::from_headers(&incoming.parts.headers)?;
     let call = Call { bindings, protobuf, incoming, version, deadline };
-    deadline.limit(call.answer(caller, route, body)).await.unwrap_or_else(|Late| {
-        // A task that the call has sent goes on, as after a disconnect.
-        let mut late = status::without_message(status::late());
-        reply::note_error(&mut late, &Error::new(ErrorKind::Unavailable, "The deadline has passed."));
-        Ok(late)
-    })
+    // A task that the call has sent goes on after the deadline, as after a disconnect.
+    deadline.limit(call.answer(caller, route, body)).await.unwrap_or_else(|Late| Ok(status::late_response()))
 }
 
 struct Call<'a> {

@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, BodyStream, Full, LengthLimitError, Limited, Strea
 use longshore_model::{Error, ErrorKind, Result};
 use longshore_wire::surface::Access;
 
+use super::deadline::{Deadline, Late};
 use super::{Protobuf, response, status};
 use crate::auth::Caller;
 use crate::binding::Bindings;
@@ -52,6 +53,24 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
+    let deadline = Deadline::from_headers(&incoming.parts.headers)?;
+    let opening = open(bindings, protobuf, services, caller, incoming, body, deadline);
+    deadline.limit(opening).await.unwrap_or_else(|Late| Ok(status::late_response()))
+}
+
+async fn open<B>(
+    bindings: &Bindings,
+    protobuf: &'static dyn Protobuf,
+    services: &dyn GrpcServices,
+    caller: Option<&Caller>,
+    incoming: &Incoming<'_>,
+    body: B,
+    deadline: Deadline,
+) -> Result<Response>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
     // A call without a credential is a single question, which needs no slot.
     let slot = caller
         .map(|caller| bindings.operations.slots.take(&caller.principal, OpenedFor::Subscription))
@@ -72,7 +91,10 @@ where
         let (mut frames, mut closed, slot) = open?;
         tokio::select! {
             biased;
-            frame = frames.next() => Some((frame?, Some((frames, closed, slot)))),
+            frame = deadline.limit(frames.next()) => match frame {
+                Ok(frame) => Some((frame?, Some((frames, closed, slot)))),
+                Err(Late) => Some((Frame::trailers(status::late()), None)),
+            },
             () = closed.as_mut() => {
                 let text = "The gateway is shutting down; call again.";
                 let closing = Error::new(ErrorKind::Unavailable, text);

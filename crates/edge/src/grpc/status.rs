@@ -59,13 +59,20 @@ pub(super) fn late() -> HeaderMap {
     of(DEADLINE_EXCEEDED, "The deadline of the call has passed; a task that it sent or follows goes on.")
 }
 
+/// The response to a call whose deadline passed before its first message.
+pub(super) fn late_response() -> Response {
+    let mut late = without_message(late());
+    reply::note_error(&mut late, &Error::new(ErrorKind::Unavailable, "The deadline has passed."));
+    late
+}
+
 /// A response that consists of an error. Its head is its trailers, too.
 pub(crate) fn refusal(protobuf: &dyn Protobuf, error: &Error) -> Response {
     without_message(failed(protobuf, error))
 }
 
 /// A response without a message.
-pub(super) fn without_message(trailers: HeaderMap) -> Response {
+fn without_message(trailers: HeaderMap) -> Response {
     let mut response = reply::empty(StatusCode::OK);
     let headers = response.headers_mut();
     headers.extend(trailers);

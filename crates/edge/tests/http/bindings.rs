@@ -3,10 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use longshore_edge::{EdgeConfig, Listeners, Rate};
 use longshore_engine::PushRules;
+use longshore_meter::Metrics;
+use longshore_meter::label::Limit;
 use longshore_model::{Answer, Json, Part, PartContent, PermissionReply, Task, TaskState};
+use longshore_wire::extension::Extension;
 use longshore_wire::surface::ProtocolVersion;
 use longshore_wire::v1::decode::StreamEvent;
 use longshore_wire::v1::method::Method;
@@ -14,8 +18,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, UnixListener};
 
+use crate::support::log_lines::LogLines;
 use crate::support::{
-    ADA, BOB, Binding, BindingEvents, Call, ClientView, Gateway, TEXT, first_half, second_half,
+    ADA, BOB, Binding, BindingEvents, Call, ClientView, Gateway, PATIENCE, TEXT, first_half, second_half,
 };
 
 /// A gateway on a port, on a port for gRPC, on a unix socket, and on its standard input and output.
@@ -268,6 +273,8 @@ fn mistakes<'a>(gateway: &Gateway, binding: &Binding, task: &str, ended: &str) -
             without_parts[parts] = json!([]);
         }
     }
+    let mut only_images = client.send_body(&client.message("m-image", "draw"), false);
+    only_images["configuration"]["acceptedOutputModes"] = json!(["image/png"]);
     let mut to_ended = client.message("m-late", "go on");
     to_ended["taskId"] = json!(ended);
     let invalid = ["INVALID_PARAMS", "INVALID_FIELD"];
@@ -278,6 +285,11 @@ fn mistakes<'a>(gateway: &Gateway, binding: &Binding, task: &str, ended: &str) -
         ("subscribe", on(Method::SubscribeToTask, "nonsense"), unknown),
         ("an id with a space", on(Method::GetTask, "a%20b"), invalid),
         ("no parts", send(&without_parts), invalid),
+        (
+            "no output mode of the agent",
+            client.call(gateway, Method::SendMessage, "", &only_images),
+            ["CONTENT_TYPE_NOT_SUPPORTED"; 2],
+        ),
         ("a message to an ended task", send(&to_ended), ["UNSUPPORTED_OPERATION"; 2]),
         ("stream to an ended task", client.stream(gateway, &to_ended), ["UNSUPPORTED_OPERATION"; 2]),
         (
@@ -299,6 +311,41 @@ fn mistakes<'a>(gateway: &Gateway, binding: &Binding, task: &str, ended: &str) -
     ]
 }
 
+/// The length of the longest body in [`refused_by_settings`].
+const LONGEST: usize = 4000;
+
+/// What a gateway refuses that takes no push notifications and no long bodies, and that requires an extension.
+fn refused_by_settings<'a>(gateway: &Gateway, binding: &Binding, task: &str) -> Vec<Mistake<'a>> {
+    let client = binding.client;
+    let create = Method::CreateTaskPushNotificationConfig;
+    let config = client.push_params(create, task, "https://hooks.test/a");
+    let mut refused = vec![(
+        "push notifications are off",
+        client.call(gateway, create, task, &config),
+        ["PUSH_NOTIFICATION_NOT_SUPPORTED"; 2],
+    )];
+    // A message that is too long has no id yet, and ends a WebSocket.
+    if !binding.has_messages() {
+        let long = client.send(gateway, &client.message("m-long", &"x".repeat(LONGEST)), false);
+        refused.push(("a long body", long, ["REQUEST_BODY_TOO_LARGE"; 2]));
+    }
+    // Extensions are not activated in 0.3.
+    if binding.version == ProtocolVersion::V1 {
+        let without = client.on(gateway, Method::GetTask, task).header("a2a-extensions", "");
+        refused.push(("an extension is missing", without, ["EXTENSION_SUPPORT_REQUIRED"; 2]));
+    }
+    refused
+}
+
+async fn check_reasons(binding: &Binding, mistakes: Vec<Mistake<'_>>) {
+    for (about, call, [v1, v03]) in mistakes {
+        // gRPC has the reasons of 1.0 in both versions: 0.3 defines none.
+        let expected = if binding.version == ProtocolVersion::V1 || binding.is_grpc() { v1 } else { v03 };
+        let refused = binding.json(ADA, call).await;
+        assert_eq!(refused.unwrap_err(), expected, "{} {about}", binding.name);
+    }
+}
+
 #[tokio::test]
 async fn every_binding_gives_the_same_reasons() {
     let (mut gateway, bindings, _directory) = gateway(|_| {}).await;
@@ -307,14 +354,66 @@ async fn every_binding_gives_the_same_reasons() {
     ending.complete().await;
     bindings[0].subscribe(&gateway, ADA, &ended, "0").await.rest().await;
     for binding in &bindings {
-        for (about, call, [v1, v03]) in mistakes(&gateway, binding, &task, &ended) {
-            // gRPC has the reasons of 1.0 in both versions: 0.3 defines none.
-            let expected = if binding.version == ProtocolVersion::V1 || binding.is_grpc() { v1 } else { v03 };
-            let refused = binding.json(ADA, call).await;
-            assert_eq!(refused.unwrap_err(), expected, "{} {about}", binding.name);
-        }
+        check_reasons(binding, mistakes(&gateway, binding, &task, &ended)).await;
     }
     turn.complete().await;
+    gateway.stop().await;
+
+    let (mut gateway, bindings, _directory) = self::gateway(|config| {
+        config.deployment.push = false;
+        config.deployment.required_extensions = vec![Extension::StreamHints];
+        config.max_body_bytes = LONGEST;
+    })
+    .await;
+    let task = bindings[0].send(&gateway, ADA, "m1", false).await.unwrap().id.to_string();
+    let turn = gateway.turns.recv().await.unwrap();
+    for binding in &bindings {
+        check_reasons(binding, refused_by_settings(&gateway, binding, &task)).await;
+    }
+    turn.complete().await;
+    gateway.stop().await;
+}
+
+/// More than the windows of a client of HTTP/2 and the buffers of the gateway hold together.
+const PIECES: usize = 64;
+const PIECE: usize = 64 * 1024;
+
+/// The tables of the other bindings are in `slow_clients`, `tls`, `unix_socket` and `websocket`.
+#[tokio::test]
+async fn a_stalled_reader_of_grpc_is_cut_and_resumes_without_a_loss() {
+    let metrics = Arc::new(Metrics::new("1"));
+    let counted = Arc::clone(&metrics);
+    let (mut gateway, bindings, _directory) = gateway(|config| {
+        config.write_timeout = Duration::from_millis(200);
+        config.metrics = counted;
+    })
+    .await;
+    let _lines = LogLines::begin();
+    for (index, binding) in bindings.iter().filter(|binding| binding.is_grpc()).enumerate() {
+        let mut stalled = binding.stream(&gateway, ADA, &format!("m{index}")).await;
+        let turn = gateway.turns.recv().await.unwrap();
+        let task = turn.request.task.to_string();
+        for number in 0..PIECES {
+            turn.say(&format!("b{number}"), &"x".repeat(PIECE)).await;
+        }
+        let cut = async {
+            while metrics.stream_active.get() > 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, cut).await.expect("the stalled stream ends");
+        assert_eq!(metrics.refused.of(Limit::WriteTimeout).get(), index as u64 + 1, "{}", binding.name);
+        turn.complete().await;
+
+        let mut seen = stalled.until_cut().await;
+        // In 0.3, only the last of the events with one cursor has it.
+        let known = seen.iter().rposition(|(cursor, _)| !cursor.is_empty()).expect("an event");
+        seen.truncate(known + 1);
+        let last = seen[known].0.clone();
+        seen.extend(binding.subscribe(&gateway, ADA, &task, &last).await.rest().await);
+        let end = ClientView::of(&fold(None, seen));
+        assert_eq!((end.state, end.text.len()), (TaskState::Completed, PIECES * PIECE), "{}", binding.name);
+    }
     gateway.stop().await;
 }
 
@@ -341,17 +440,40 @@ async fn the_credential_rules_are_the_same_in_every_binding() {
         let name = &binding.name;
         for who in ["", "Bearer wrong"] {
             assert_eq!(binding.get(&gateway, who, &task).await.unwrap_err(), "UNAUTHENTICATED", "{name}");
+            let stream = binding.refused_stream(&gateway, who, "m2").await;
+            assert_eq!(stream, "UNAUTHENTICATED", "{name} {who}");
+            let subscription = binding.refused_subscription(&gateway, who, &task).await;
+            assert_eq!(subscription, "UNAUTHENTICATED", "{name} {who}");
         }
         assert_eq!(binding.get(&gateway, ADA, &task).await.unwrap().id.as_str(), task, "{name}");
         assert_eq!(binding.get(&gateway, BOB, &task).await.unwrap_err(), "TASK_NOT_FOUND", "{name}");
         let cancel = binding.cancel(&gateway, BOB, &task).await;
         assert_eq!(cancel.unwrap_err(), "TASK_NOT_FOUND", "{name}");
-        assert_eq!(binding.refused_stream(&gateway, "Bearer wrong", "m2").await, "UNAUTHENTICATED", "{name}");
+        assert_eq!(binding.refused_subscription(&gateway, BOB, &task).await, "TASK_NOT_FOUND", "{name}");
         if binding.has(Method::ListTasks) {
             assert_eq!(binding.list(&gateway, BOB).await.unwrap(), [], "{name}");
         }
     }
     turn.complete().await;
+    gateway.stop().await;
+}
+
+/// Loopback addresses are never locked, so only the count can be seen here.
+#[tokio::test]
+async fn failed_logins_are_counted_in_every_binding() {
+    let metrics = Arc::new(Metrics::new("1"));
+    let counted = Arc::clone(&metrics);
+    let (gateway, bindings, _directory) = gateway(|config| config.metrics = counted).await;
+    let common = bindings.iter().filter(|binding| !binding.is_owner);
+    for (index, binding) in common.enumerate() {
+        for (who, reason) in
+            [("", "UNAUTHENTICATED"), (ADA, "TASK_NOT_FOUND"), ("Bearer wrong", "UNAUTHENTICATED")]
+        {
+            let refused = binding.get(&gateway, who, "nonsense").await;
+            assert_eq!(refused.unwrap_err(), reason, "{} {who}", binding.name);
+        }
+        assert_eq!(metrics.failed_logins.get(), index as u64 + 1, "{}", binding.name);
+    }
     gateway.stop().await;
 }
 
@@ -377,7 +499,7 @@ async fn the_limits_count_across_bindings() {
     gateway.stop().await;
 
     // Each call of a binding takes one request, and that of a WebSocket one more for its handshake.
-    let rate = Rate { requests: 100, window: std::time::Duration::from_hours(1) };
+    let rate = Rate { requests: 100, window: Duration::from_hours(1) };
     let (gateway, bindings, _directory) = self::gateway(|config| config.limits.rate = Some(rate)).await;
     let common: Vec<&Binding> = bindings.iter().filter(|binding| !binding.is_owner).collect();
     let read = async |binding: &Binding, who| binding.get(&gateway, who, "nonsense").await.unwrap_err();

@@ -15,7 +15,7 @@ pub fn compatibility_profile(deployment: &Deployment, version: ProtocolVersion, 
     document["default_protocol_version"] = json!(deployment.default_version(version, base).as_str());
     document["supported_protocol_versions"] = json!(versions(version, base));
     document["protocol_compatibility"] = protocol_compatibility(deployment, version, base);
-    document["core"] = core(version);
+    document["core"] = core(deployment, version);
     document["extension_retention"] = Value::Object(extension_retention(deployment, version));
     document["method_retention"] = Value::Object(method_retention(deployment, version));
     document["service_behaviors"] = service_behaviors(version);
@@ -27,9 +27,18 @@ pub(super) fn versions(version: ProtocolVersion, base: Base) -> Vec<&'static str
     base.versions(version).into_iter().map(ProtocolVersion::as_str).collect()
 }
 
-pub(super) fn core(version: ProtocolVersion) -> Value {
+pub(super) fn core(deployment: &Deployment, version: ProtocolVersion) -> Value {
     let endpoints: Vec<String> = surface::endpoints(version).iter().map(ToString::to_string).collect();
-    json!({"jsonrpc_methods": surface::core_methods(version), "http_endpoints": endpoints})
+    let calls = if serves_grpc(deployment) { surface::grpc_calls(version) } else { Vec::new() };
+    json!({
+        "jsonrpc_methods": surface::core_methods(version),
+        "http_endpoints": endpoints,
+        "grpc_calls": calls,
+    })
+}
+
+fn serves_grpc(deployment: &Deployment) -> bool {
+    deployment.grpc && !deployment.stdio
 }
 
 pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolVersion, base: Base) -> Value {
@@ -38,9 +47,12 @@ pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolV
         let (mut features, mut gaps) = features_and_gaps(deployment, version);
         if deployment.stdio {
             gaps.push(ONLY_STDIO);
-        } else if deployment.grpc {
+        } else if deployment.websocket.is_some() {
+            features.push(WEBSOCKET);
+        }
+        if serves_grpc(deployment) {
             features.push(grpc(version));
-        } else {
+        } else if !deployment.stdio {
             gaps.push(NO_GRPC);
         }
         if !deployment.push {
@@ -66,6 +78,7 @@ pub(super) fn protocol_compatibility(deployment: &Deployment, version: ProtocolV
     })
 }
 
+const WEBSOCKET: &str = "All operations and the methods of extensions over WebSocket, as JSON-RPC.";
 const NO_GRPC: &str = "There is no gRPC binding.";
 const ONLY_STDIO: &str = "There are no bindings of HTTP.";
 
@@ -79,7 +92,7 @@ fn grpc(version: ProtocolVersion) -> &'static str {
     }
 }
 
-/// What this gateway supports of a version, and what is missing, besides gRPC and push notifications.
+/// What this gateway supports of a version, and what is missing, besides WebSocket, gRPC and push notifications.
 fn features_and_gaps(
     deployment: &Deployment,
     version: ProtocolVersion,

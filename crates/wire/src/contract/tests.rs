@@ -431,20 +431,30 @@ fn hidden_internals_are_not_advertised() {
 }
 
 #[test]
-fn the_profile_names_grpc_where_it_is_served() {
+fn the_profile_names_grpc_and_websockets_where_they_are_served() {
     let texts = |deployment: &Deployment, version| {
         let profile = compatibility_profile(deployment, version, Base::Root);
         let own = &profile["protocol_compatibility"]["versions"][version.as_str()];
-        format!("{} {}", own["supported_features"], own["known_gaps"])
+        format!("{} {} {}", own["supported_features"], own["known_gaps"], profile["core"]["grpc_calls"])
     };
     for version in ProtocolVersion::ALL {
         // Without an address in the card it is served, too.
         let served = texts(&Deployment { grpc: true, grpc_url: None, ..full() }, version);
         assert!(served.contains("operations over gRPC"), "{served}");
         assert_eq!(served.contains("except the list of tasks"), version == ProtocolVersion::V03, "{served}");
-        let off = texts(&Deployment { grpc: false, ..full() }, version);
-        assert!(off.contains("There is no gRPC binding."), "{off}");
+        assert!(served.contains("over WebSocket"), "{served}");
+        for operation in &surface::OPERATIONS {
+            let Some(call) = operation.grpc(version) else { continue };
+            let call = format!("\"{}/{call}\"", version.grpc_service());
+            assert!(served.contains(&call), "{served}");
+        }
+        let off = texts(&Deployment { grpc: false, websocket: None, ..full() }, version);
+        assert!(off.contains("There is no gRPC binding.") && off.ends_with("[]"), "{off}");
+        assert!(!off.contains("WebSocket"), "{off}");
         let stdio = texts(&Deployment { stdio: true, ..full() }, version);
-        assert!(!stdio.contains("gRPC") && !stdio.contains("HTTP+JSON"), "{stdio}");
+        assert!(
+            !["gRPC", "A2AService", "WebSocket", "HTTP+JSON"].iter().any(|name| stdio.contains(name)),
+            "{stdio}"
+        );
     }
 }

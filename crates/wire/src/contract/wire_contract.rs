@@ -33,7 +33,7 @@ pub fn wire_contract(deployment: &Deployment, version: ProtocolVersion, base: Ba
         "profile": profile::summary(deployment, version),
         "preferred_transport": preferred,
         "additional_transports": additional,
-        "core": core(version),
+        "core": core(deployment, version),
         "extensions": {
             "jsonrpc_methods": surface::extension_methods(deployment),
             "conditionally_available_methods": conditional_methods(deployment),

@@ -236,7 +236,7 @@ async fn metrics_of_every_layer_are_on_one_page() {
     let counted =
         |name: &str| page.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok());
     for name in [
-        r#"longshore_http_requests_total{line="1.0",binding="rest",kind="OK"}"#,
+        r#"longshore_http_requests_total{operation="SendMessage",line="1.0",binding="rest",kind="OK"}"#,
         r#"longshore_tasks_total{state="completed"}"#,
         "longshore_store_append_seconds_count",
         r#"opencode_request_seconds_count{call="prompt"}"#,

@@ -8,6 +8,7 @@ use longshore_meter::label::{Answered, Binding, Limit, ProtocolVersion};
 use longshore_model::{Error as Refused, ErrorKind, Principal};
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
 use longshore_wire::contract::Deployment;
+use longshore_wire::surface::OPERATIONS;
 use serde_json::json;
 use tokio::net::UnixStream;
 use tokio::sync::mpsc;
@@ -72,7 +73,8 @@ impl Fixture {
 
     /// How many requests were answered with success.
     fn answered(&self) -> u64 {
-        self.metrics.http_requests.of(ProtocolVersion::V1).of(Binding::WebSocket).of(Answered::Ok).get()
+        let requests = OPERATIONS.iter().filter_map(|row| self.metrics.http_requests.of(row.method.as_str()));
+        requests.map(|of| of.of(ProtocolVersion::V1).of(Binding::WebSocket).of(Answered::Ok).get()).sum()
     }
 }
 

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::grpc::{self, Grpc};
 use super::route::Route;
-use super::{Answer, Call, Events, Gateway, ProtocolClient, Stdio};
+use super::{Answer, Call, Events, Frame, Gateway, ProtocolClient, Stdio};
 
 /// A binding in one version.
 pub(crate) struct Binding {
@@ -73,6 +73,11 @@ impl Binding {
 
     pub(crate) fn is_grpc(&self) -> bool {
         matches!(self.route, Route::Grpc(_))
+    }
+
+    /// Whether requests are messages of one connection.
+    pub(crate) fn has_messages(&self) -> bool {
+        matches!(self.route, Route::WebSocket(_) | Route::Stdio(_))
     }
 
     /// The result of a call, in the JSON of its version.
@@ -154,6 +159,12 @@ impl Binding {
         BindingEvents { client: self.client, events: self.by(who, call).stream().await }
     }
 
+    /// The reason with which a subscription is refused.
+    pub(crate) async fn refused_subscription(&self, gateway: &Gateway, who: &str, task: &str) -> Reason {
+        let call = self.client.on(gateway, Method::SubscribeToTask, task);
+        self.json(who, call).await.expect_err("a refusal")
+    }
+
     /// The reason with which a stream is refused.
     pub(crate) async fn refused_stream(&self, gateway: &Gateway, who: &str, message_id: &str) -> Reason {
         let message = self.client.message(message_id, "go");
@@ -166,6 +177,13 @@ impl BindingEvents {
     pub(crate) async fn next(&mut self) -> Option<(String, StreamEvent)> {
         let frame = self.events.next().await?;
         Some((frame.cursor.clone().unwrap_or_default(), self.client.event(&frame)))
+    }
+
+    /// The events that arrived before the stream of gRPC was cut.
+    pub(crate) async fn until_cut(&mut self) -> Vec<(String, StreamEvent)> {
+        let frames = self.events.until_cut().await;
+        let event = |frame: &Frame| (frame.cursor.clone().unwrap_or_default(), self.client.event(frame));
+        frames.iter().map(event).collect()
     }
 
     /// The events up to the end of the stream.

@@ -253,6 +253,16 @@ impl Events {
         }
     }
 
+    /// The frames that arrived before the stream was cut. Only a stream of gRPC tells a cut from an end.
+    pub(crate) async fn until_cut(&mut self) -> Vec<Frame> {
+        let Source::Grpc(events) = &mut self.source else { panic!("not a stream of gRPC") };
+        let mut frames = Vec::new();
+        while let Ok(frame) = events.try_next().await.expect("the stream does not look complete") {
+            frames.push(frame);
+        }
+        frames
+    }
+
     /// The next block of lines, including comments.
     pub(crate) async fn next_raw(&mut self) -> Option<String> {
         loop {

@@ -121,13 +121,21 @@ impl Grpc {
 
 impl GrpcEvents {
     pub(crate) async fn next(&mut self) -> Option<Frame> {
-        let next = tokio::time::timeout(PATIENCE, self.0.next()).await.expect("an event or the end");
-        let data = next?.unwrap_or_else(|refusal| panic!("{refusal:?}"));
-        let payload = data.as_object().unwrap().values().next().unwrap();
-        let cursor = payload["metadata"]["longshore"]["cursor"].as_str().map(str::to_owned);
-        let id = cursor.as_deref().map(|id| EventId::parse(id).unwrap().seq.0);
-        Some(Frame { id, cursor, event: None, raw: data.to_string(), data })
+        self.try_next().await.map(|next| next.unwrap_or_else(|refusal| panic!("{refusal:?}")))
     }
+
+    /// The next event. `Err`: the stream failed or was cut.
+    pub(crate) async fn try_next(&mut self) -> Option<Result<Frame, Refusal>> {
+        let next = tokio::time::timeout(PATIENCE, self.0.next()).await.expect("an event or the end");
+        Some(next?.map(frame))
+    }
+}
+
+fn frame(data: Value) -> Frame {
+    let payload = data.as_object().unwrap().values().next().unwrap();
+    let cursor = payload["metadata"]["longshore"]["cursor"].as_str().map(str::to_owned);
+    let id = cursor.as_deref().map(|id| EventId::parse(id).unwrap().seq.0);
+    Frame { id, cursor, event: None, raw: data.to_string(), data }
 }
 
 /// The address of a port whose connections lead to a unix socket: the client knows no other sockets than those of TCP.
