@@ -21,7 +21,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 
 pub(crate) use log::keep_reading;
 pub use opencode::{OpenCodeApi, Record};
-pub use process::{Paused, is_alive, kill, resident_kilobytes, until};
+pub use process::{Paused, is_alive, kill, peak_kilobytes, resident_kilobytes, until};
 
 /// The bearer token of every gateway that a test starts with [`Setup::demo`].
 pub const TOKEN: &str = "a-token-for-tests-only-0123456789";

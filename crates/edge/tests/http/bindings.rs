@@ -24,7 +24,7 @@ use crate::support::{
 };
 
 /// A gateway on a port, on a port for gRPC, on a unix socket, and on its standard input and output.
-async fn gateway(configure: impl FnOnce(&mut EdgeConfig)) -> (Gateway, Vec<Binding>, TempDir) {
+pub(crate) async fn gateway(configure: impl FnOnce(&mut EdgeConfig)) -> (Gateway, Vec<Binding>, TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let path: PathBuf = directory.path().join("s");
     let unix = Some(UnixListener::bind(&path).unwrap());
@@ -46,7 +46,7 @@ fn after(bindings: &[Binding], index: usize, steps: usize) -> &Binding {
     &bindings[(index + steps) % bindings.len()]
 }
 
-fn fold(mut task: Option<Task>, events: Vec<(String, StreamEvent)>) -> Task {
+pub(crate) fn fold(mut task: Option<Task>, events: Vec<(String, StreamEvent)>) -> Task {
     for (_, event) in events {
         task = Some(match (event, task) {
             (StreamEvent::Task(task), _) => task,

@@ -8,10 +8,9 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::bindings;
 use crate::support::log_lines::LogLines;
-use crate::support::{
-    ADA, Events, Gateway, Http2, PATIENCE, ProtocolClient, http2_headers, http2_start, message,
-};
+use crate::support::{ADA, Binding, Events, Gateway, Http2, PATIENCE, http2_headers, http2_start, message};
 
 async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
@@ -310,18 +309,18 @@ async fn health_checks_and_callers_are_served_when_all_connections_are_taken() {
 /// Half of two places is the reserve.
 #[tokio::test]
 async fn a_caller_beyond_the_kept_connections_is_refused_with_an_error() {
-    let mut gateway = Gateway::manual_with(|config| config.limits.connections = 2).await;
+    let (mut gateway, bindings, _directory) = bindings::gateway(|config| config.limits.connections = 2).await;
     // A line that is first written by a test that captures none would be captured by no other test.
     let _lines = LogLines::begin();
     let (id, turn) = gateway.working_task("m1").await;
     let mut events = gateway.call("GET", &format!("/tasks/{id}:subscribe")).stream().await;
     events.next().await.unwrap();
-    for client in ProtocolClient::ALL {
+    for binding in bindings.iter().filter(|binding| !binding.is_owner) {
+        let Binding { client, version, .. } = binding;
         // The body, which would tell the version, is not read.
-        let get = client.on(&gateway, Method::GetTask, &id).header("a2a-version", client.version.as_str());
-        let refused = get.send().await;
-        assert_eq!((refused.status.as_u16(), refused.header("retry-after")), (429, "5"), "{}", client.name());
-        assert_eq!(client.reason(&refused), "TOO_MANY_REQUESTS");
+        let get = client.on(&gateway, Method::GetTask, &id).header("a2a-version", version.as_str());
+        let refused = binding.apart().answer(ADA, get).await;
+        binding.assert_limited(&refused, 429);
         assert_eq!(
             gateway.call("GET", "/livez").header("authorization", "").send().await.status.as_u16(),
             200

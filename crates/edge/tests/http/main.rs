@@ -15,6 +15,7 @@ mod error_table;
 mod errors;
 mod extensions;
 mod files;
+mod floods;
 mod health;
 mod limits;
 mod logging;

@@ -24,7 +24,7 @@ async fn begin(gateway: &Gateway, token: &str, bytes: usize) -> TcpStream {
 }
 
 /// Begins several bodies on one HTTP/2 connection.
-async fn begin_http2(gateway: &Gateway, streams: &[u8], bytes: usize) -> TcpStream {
+async fn begin_http2(gateway: &Gateway, streams: &[u32], bytes: usize) -> TcpStream {
     let fields = [
         (":method", "POST"),
         (":scheme", "http"),

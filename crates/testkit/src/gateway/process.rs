@@ -51,9 +51,18 @@ impl Drop for Paused {
 
 /// The resident memory of the process, from `/proc`.
 pub fn resident_kilobytes(pid: u32) -> u64 {
+    kilobytes(pid, "VmRSS:")
+}
+
+/// The most resident memory that the process has had, from `/proc`.
+pub fn peak_kilobytes(pid: u32) -> u64 {
+    kilobytes(pid, "VmHWM:")
+}
+
+fn kilobytes(pid: u32, name: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux says VmRSS");
-    line.trim().trim_end_matches(" kB").parse().expect("VmRSS is a number of kB")
+    let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("Linux says how much memory");
+    line.trim().trim_end_matches(" kB").parse().expect("a number of kB")
 }
 
 pub(super) fn signal(pid: u32, signal: Signal) {

@@ -13,7 +13,7 @@ use longshore_wire::v03::Dialect;
 use serde_json::{Value, json};
 
 use super::grpc::{self, Grpc};
-use super::route::Route;
+use super::route::{Connection, Route};
 use super::{Answer, Call, Events, Frame, Gateway, ProtocolClient, Stdio};
 
 /// A binding in one version.
@@ -80,9 +80,44 @@ impl Binding {
         matches!(self.route, Route::WebSocket(_) | Route::Stdio(_))
     }
 
+    pub(crate) fn is_websocket(&self) -> bool {
+        matches!(self.route, Route::WebSocket(_))
+    }
+
+    /// The same binding. Its client of gRPC has a connection of its own, as all others have anyway.
+    pub(crate) fn apart(&self) -> Self {
+        let route = match &self.route {
+            Route::Grpc(service) => Route::Grpc(service.apart()),
+            other => other.clone(),
+        };
+        Self { name: self.name.clone(), route, ..*self }
+    }
+
+    /// A connection on which nothing was sent.
+    pub(crate) async fn connect(&self) -> Box<dyn Connection> {
+        self.route.connect().await.unwrap()
+    }
+
+    pub(crate) async fn answer(&self, who: &str, call: Call) -> Answer {
+        self.by(who, call).send().await
+    }
+
+    /// Checks that a limit has refused a call, and that the refusal says when to call again. `status`: of HTTP, if the binding has
+    /// one for each call. In gRPC it stands for `RESOURCE_EXHAUSTED`.
+    pub(crate) fn assert_limited(&self, answer: &Answer, status: u16) {
+        let text = String::from_utf8_lossy(&answer.body);
+        assert_eq!(answer.status.as_u16(), status, "{} {text}", self.name);
+        assert_eq!(reason(answer).as_deref(), Some("TOO_MANY_REQUESTS"), "{} {text}", self.name);
+        // A call whose body was not read may be refused in the form of the other version.
+        let pauses = ["\"retryAfterSeconds\":\"", "\"retry_after_seconds\":"];
+        let pause = pauses.iter().find_map(|name| text.split(name).nth(1));
+        let pause = pause.unwrap_or_else(|| panic!("no pause: {} {text}", self.name));
+        assert!(pause.starts_with(|digit: char| digit.is_ascii_digit()), "{} {text}", self.name);
+    }
+
     /// The result of a call, in the JSON of its version.
     pub(crate) async fn json(&self, who: &str, call: Call) -> Result<Value, Reason> {
-        let answer = self.by(who, call).send().await;
+        let answer = self.answer(who, call).await;
         let result = || {
             let body = answer.json();
             body.get("result").cloned().unwrap_or(body)

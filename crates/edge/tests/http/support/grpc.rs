@@ -24,11 +24,15 @@ use super::{Answer, Frame, PATIENCE};
 /// The longest message that the client takes.
 const LIMIT: usize = 16 * 1024 * 1024;
 
+/// The number of the status of a call beyond a limit.
+const RESOURCE_EXHAUSTED: i32 = 8;
+
 /// The service of one version at one address.
 #[derive(Clone)]
 pub(crate) struct Grpc {
     caller: Arc<Caller>,
     version: ProtocolVersion,
+    pub(crate) address: SocketAddr,
 }
 
 /// What a call asks for, whatever carries it.
@@ -51,7 +55,12 @@ impl Grpc {
             ProtocolVersion::V03 => Package::V03,
         };
         let caller = Caller::new(&format!("http://{address}"), package, PATIENCE, LIMIT).unwrap();
-        Self { caller: Arc::new(caller), version }
+        Self { caller: Arc::new(caller), version, address }
+    }
+
+    /// The same service, on a connection of its own.
+    pub(crate) fn apart(&self) -> Self {
+        Self::new(self.version, self.address)
     }
 
     /// Whether the service has a call for the operation.
@@ -109,13 +118,22 @@ impl Grpc {
         message
     }
 
+    /// A status of gRPC as REST would carry it, as far as the tests read it.
     fn refused(&self, refusal: &Refusal) -> Answer {
+        let Refusal { code, retry_after_seconds: pause, .. } = refusal;
         let reason = refusal.reason.as_ref().unwrap_or_else(|| panic!("{refusal:?}"));
         let body = match self.version {
-            ProtocolVersion::V1 => json!({"error": {"details": [{"reason": reason}]}}),
-            ProtocolVersion::V03 => json!({"type": reason}),
+            ProtocolVersion::V1 => {
+                let metadata = pause.map(|pause| json!({"retryAfterSeconds": pause.to_string()}));
+                json!({"error": {"details": [{"reason": reason, "metadata": metadata}]}})
+            }
+            ProtocolVersion::V03 => json!({"type": reason, "retry_after_seconds": pause}),
         };
-        answer_of(StatusCode::BAD_REQUEST, &body)
+        let status = match *code {
+            RESOURCE_EXHAUSTED => StatusCode::TOO_MANY_REQUESTS,
+            _ => StatusCode::BAD_REQUEST,
+        };
+        answer_of(status, &body)
     }
 }
 

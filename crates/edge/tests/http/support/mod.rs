@@ -34,7 +34,9 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use binding::{Binding, BindingEvents};
 pub(crate) use client::{Answer, Call, Events, Frame, Http2, Pieces};
-pub(crate) use http2_frames::{http2_data, http2_headers, http2_start};
+pub(crate) use http2_frames::{
+    Http2Frame, http2_cancel, http2_data, http2_headers, http2_last_data, http2_start,
+};
 pub(crate) use messages::Stdio;
 pub(crate) use protocol_client::{ClientView, ProtocolClient};
 pub(crate) use shown::{redacted, shown};

@@ -48,7 +48,8 @@ impl Route {
             Self::Tls(address, client) => Box::new(client.connect(TcpStream::connect(address).await?).await?),
             Self::Unix(path) => Box::new(UnixStream::connect(path).await?),
             Self::WebSocket(inner) => return Box::pin(inner.connect()).await,
-            Self::Stdio(_) | Self::Grpc(_) => panic!("there is one connection, and it is open"),
+            Self::Grpc(service) => Box::new(TcpStream::connect(service.address).await?),
+            Self::Stdio(_) => panic!("there is one connection, and it is open"),
         })
     }
 
