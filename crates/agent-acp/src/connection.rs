@@ -14,9 +14,11 @@ mod error;
 mod facts;
 mod serve;
 mod sessions;
+mod unwritten;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -28,7 +30,7 @@ use serde::Serialize;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::error::TrySendError;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot, watch};
 use tokio::time::timeout;
 
 use self::backlog::{Backlog, TurnEvents};
@@ -39,6 +41,8 @@ pub(crate) use self::driver::OUTPUT_ENDED;
 pub use self::error::CallError;
 pub use self::facts::{Chosen, Role, SessionFacts};
 pub use self::sessions::OpenedSession;
+pub(crate) use self::unwritten::Room;
+use self::unwritten::Unwritten;
 use crate::client::{Client, Report};
 use crate::frame::{self, AgentRequestId, RpcError};
 use crate::ignored::Ignored;
@@ -50,6 +54,7 @@ use crate::translate::{Replay, TurnEnd};
 
 /// How many lines may wait to be written to the agent. If the queue is full, most requests wait for room, within their time limits.
 /// Prompts, cancels and answers to permission requests fail at once, because the agent seems to have stopped reading.
+/// [`Limits::unwritten_bytes`] bounds the bytes of long lines.
 const OUTBOX: usize = 1024;
 
 /// How much text that is no message is kept to explain a failure, in bytes. Later text is dropped.
@@ -66,6 +71,11 @@ pub struct Limits {
     /// How many bytes of events may wait to be read, over all turns, and how many bytes of requests for files may wait to be served.
     /// Then the agent waits.
     pub queued_bytes: usize,
+    /// How many bytes of long lines may wait to be written. Then requests and prompts wait, within their time limits. A longer line
+    /// waits until no other one does.
+    pub unwritten_bytes: usize,
+    /// How long the agent may take no byte of its input while a line waits. Then it is ended, and its turns fail.
+    pub write: Duration,
     /// How long the agent waits so while other sessions wait too. Then events of the turn that is not read are dropped, and the turn
     /// says so.
     pub stall: Duration,
@@ -83,6 +93,8 @@ impl Default for Limits {
         Self {
             line_bytes: frame::MAX_LINE_BYTES,
             queued_bytes: 32 * 1024 * 1024,
+            unwritten_bytes: 32 * 1024 * 1024,
+            write: Duration::from_mins(2),
             stall: Duration::from_secs(10),
             open_sessions: 16,
             start: Duration::from_mins(1),
@@ -101,6 +113,9 @@ struct Shared {
     backlog: Arc<Backlog>,
     /// Permits for the bytes of the agent's requests that wait to be served.
     requests: Arc<Semaphore>,
+    unwritten: Unwritten,
+    /// The output of the agent was not read for a while, because events waited to be read. An agent may read no input meanwhile.
+    was_held_back: AtomicBool,
     /// Whether the agent's process has ended.
     exited: watch::Sender<bool>,
     /// Unset: the agent may ask for no files and commands.
@@ -110,12 +125,14 @@ struct Shared {
 /// A line that waits to be written.
 struct Outgoing {
     line: Vec<u8>,
+    _room: Room,
     _held: Option<OwnedSemaphorePermit>,
 }
 
 struct State {
     /// `None`: no more lines are written.
     outbox: Option<queue::Sender<Outgoing>>,
+    unwritten: Unwritten,
     last_id: u64,
     pending: HashMap<u64, Pending>,
     sessions: HashMap<String, Route>,
@@ -198,8 +215,10 @@ impl Connection {
         W: AsyncWrite + Unpin,
     {
         let (outbox, lines) = queue::channel(OUTBOX);
+        let unwritten = Unwritten::new(limits.unwritten_bytes);
         let state = State {
             outbox: Some(outbox),
+            unwritten: unwritten.clone(),
             last_id: 0,
             pending: HashMap::new(),
             sessions: HashMap::new(),
@@ -216,6 +235,8 @@ impl Connection {
         let connection = Self(Arc::new(Shared {
             backlog: Backlog::new(limits.queued_bytes),
             requests: Arc::new(Semaphore::new(limits.queued_bytes)),
+            unwritten,
+            was_held_back: AtomicBool::new(false),
             exited: watch::channel(false).0,
             client: OnceLock::new(),
             limits,
@@ -249,10 +270,29 @@ impl Connection {
         self.call("authenticate", &json!({"methodId": method}), self.0.limits.start).await.map(drop)
     }
 
+    /// Waits until a prompt of about so many bytes may be queued.
+    pub(crate) async fn room(&self, bytes: usize) -> Result<Room, CallError> {
+        match timeout(self.0.limits.start, self.0.unwritten.room(bytes)).await {
+            Ok(Ok(room)) => Ok(room),
+            Ok(Err(_)) => Err(self.lock().why_closed().unwrap_or_else(CallError::shut)),
+            Err(_) => Err(CallError::Deaf),
+        }
+    }
+
     /// Sends a prompt, and returns the queue of the turn's events. Fails with [`CallError::Busy`] while another prompt runs in the
     /// session: each agent does something else with a second one.
     pub fn prompt(
         &self,
+        session: &str,
+        prompt: &[impl Serialize],
+    ) -> Result<queue::Receiver<Queued>, CallError> {
+        self.prompt_in(None, session, prompt)
+    }
+
+    /// The same, with the room that it waited for.
+    pub(crate) fn prompt_in(
+        &self,
+        room: Option<Room>,
         session: &str,
         prompt: &[impl Serialize],
     ) -> Result<queue::Receiver<Queued>, CallError> {
@@ -264,7 +304,7 @@ impl Connection {
         }
         let id = state.register(Pending::Prompt { session: session.to_owned() });
         let line = frame::request(id, "session/prompt", &json!({"sessionId": session, "prompt": prompt}));
-        if let Err(error) = state.send(line) {
+        if let Err(error) = state.send_in(room, line) {
             state.pending.remove(&id);
             return Err(error);
         }
@@ -390,7 +430,9 @@ impl Connection {
         let line = frame::request(id, method, params);
         let exchange = async {
             // If the line cannot be sent, the connection is over, and that is the answer.
-            let _ = outbox.send(line.into()).await;
+            if let Ok(room) = self.0.unwritten.room(line.len()).await {
+                let _ = outbox.send(Outgoing { line, _room: room, _held: None }).await;
+            }
             answer.await
         };
         let answer = match timeout(limit, exchange).await {
@@ -414,6 +456,7 @@ impl Connection {
         let mut state = self.lock();
         state.closed.get_or_insert(why);
         state.outbox = None;
+        state.unwritten.close();
         state.open_asks.clear();
         // Dropping the queues and the replies tells those who wait.
         let pending = std::mem::take(&mut state.pending);
@@ -427,12 +470,6 @@ impl Connection {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl From<Vec<u8>> for Outgoing {
-    fn from(line: Vec<u8>) -> Self {
-        Self { line, _held: None }
     }
 }
 
@@ -453,7 +490,18 @@ impl State {
 
     /// Queues a line. If it fails, nothing was sent.
     fn send(&self, line: Vec<u8>) -> Result<(), CallError> {
-        self.outbox()?.try_send(line.into()).map_err(|error| match error {
+        self.send_in(None, line)
+    }
+
+    /// The same, with the room that was waited for.
+    fn send_in(&self, room: Option<Room>, line: Vec<u8>) -> Result<(), CallError> {
+        let outbox = self.outbox()?;
+        let room =
+            room.map_or_else(|| self.unwritten.try_room(line.len()), Ok).map_err(|error| match error {
+                TryAcquireError::NoPermits => CallError::Deaf,
+                TryAcquireError::Closed => self.why_closed().unwrap_or_else(CallError::shut),
+            })?;
+        outbox.try_send(Outgoing { line, _room: room, _held: None }).map_err(|error| match error {
             TrySendError::Full(_) => CallError::Deaf,
             TrySendError::Closed(_) => self.why_closed().unwrap_or_else(CallError::shut),
         })

@@ -69,6 +69,20 @@ pub fn needed_files<'a>(inputs: &'a [Input], takes: PromptCapabilities) -> Vec<&
     inputs.iter().filter_map(needed).collect()
 }
 
+/// About how many bytes the blocks have that hold text and files.
+pub fn size(inputs: &[Input], takes: PromptCapabilities) -> usize {
+    let encoded = |bytes: usize| bytes / 3 * 4;
+    let size = |input: &Input| match input {
+        Input::Text(text) => text.len(),
+        Input::File(InputFile { source: FileSource::Inline(bytes), .. }) => encoded(bytes.len()),
+        Input::File(InputFile {
+            source: FileSource::Workspace(_), content: Some(facts), media_type, ..
+        }) if is_shown(media_type, takes) => encoded(usize::try_from(facts.bytes).unwrap_or(usize::MAX)),
+        Input::File(_) => 0,
+    };
+    inputs.iter().map(size).sum()
+}
+
 /// Builds the content blocks of a prompt. `read` holds the content of the files that [`needed_files`] names. A file that could not be
 /// read is described in the prompt by its name and type.
 pub fn blocks(

@@ -27,6 +27,12 @@ impl Peer {
         serde_json::from_str(&line.unwrap().expect("the client writes")).unwrap()
     }
 
+    /// Reads a little of what the client writes, and ignores it.
+    pub(crate) async fn take_some(&mut self) {
+        let read = self.lines.get_mut().fill_buf().await.unwrap().len();
+        self.lines.get_mut().consume(read);
+    }
+
     /// Waits until the client closes the pipe.
     pub(crate) async fn closed(&mut self) {
         assert_eq!(self.lines.next_line().await.unwrap(), None);

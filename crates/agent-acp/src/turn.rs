@@ -11,7 +11,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use crate::connection::{CallError, Connection, Queued, Role, TurnEvent};
+use crate::connection::{CallError, Connection, Queued, Role, Room, TurnEvent};
 use crate::frame::AgentRequestId;
 use crate::permission::{self, Choice};
 use crate::translate::{Settings, Translator, TurnEnd};
@@ -43,8 +43,19 @@ impl Turn {
         prompt: &PromptId,
         content: &[impl Serialize],
     ) -> std::result::Result<Self, CallError> {
+        Self::start_in(None, connection, session, prompt, content)
+    }
+
+    /// The same, with the room that the prompt waited for.
+    pub(crate) fn start_in(
+        room: Option<Room>,
+        connection: &Connection,
+        session: SessionId,
+        prompt: &PromptId,
+        content: &[impl Serialize],
+    ) -> std::result::Result<Self, CallError> {
         let facts = connection.facts(session.as_str()).ok_or(CallError::NoSession)?;
-        let events = connection.prompt(session.as_str(), content)?;
+        let events = connection.prompt_in(room, session.as_str(), content)?;
         let settings =
             Settings::new(facts.current(Role::Mode), facts.current(Role::Model), &facts.config_options);
         let translator = Translator::new(session.clone(), prompt, facts.totals)

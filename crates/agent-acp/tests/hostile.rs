@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use longshore_agent_acp::connection::{CallError, Limits};
 use longshore_agent_acp::content::PromptBlock;
-use longshore_agent_acp::launch::{Running, launch};
+use longshore_agent_acp::launch::{Failed, Running, launch};
 use longshore_agent_acp::process::{Ending, ProcessConfig, environment};
 use longshore_agent_acp::turn::Turn;
 use longshore_agent_acp::{AcpAgent, AcpConfig, FileAccess};
@@ -226,6 +226,21 @@ async fn an_agent_that_closes_its_output_but_lives_is_over_and_is_killed() {
     assert!(why(&outcome).starts_with("The agent ended, or closed its output."), "{outcome:?}");
     // The configured patience is for agents that need time to save their work.
     drop(running);
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_read_a_long_prompt_is_ended_and_the_turn_says_why() {
+    let limits = Limits { write: Duration::from_millis(300), ..limits() };
+    let script = r#"ok 1 '{"protocolVersion":1}'; ok 2 '{"sessionId":"s"}'; while :; do sleep 1000; done"#;
+    let mut running = launch(&config(script), limits, &Tasks::new()).await.unwrap();
+    running.connection.new_session("/", &[]).await.unwrap();
+    let blocks = [PromptBlock::Text { text: "x".repeat(1024 * 1024) }];
+    let (id, prompt) = (SessionId::parse("s").unwrap(), PromptId::parse("p").unwrap());
+    let mut turn = Turn::start(&running.connection, id, &prompt, &blocks).unwrap();
+    let (_, outcome) = rest(&mut turn).await;
+    assert!(why(&outcome).contains("it took no byte of its input"), "{outcome:?}");
+    assert_eq!(timeout(PATIENCE, running.failed()).await, Ok(Failed::Closed));
+    assert_ne!(running.cut_off().await.unwrap(), Ending::ByItself);
 }
 
 #[tokio::test]

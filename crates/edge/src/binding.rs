@@ -30,7 +30,7 @@ pub(crate) struct Bindings {
     /// The extensions of the public card.
     pub(crate) public_extensions: Activated,
     pub(crate) limits: BodyLimits,
-    pub(crate) bodies: Bodies,
+    pub(crate) bodies: Arc<Bodies>,
     pub(crate) streams: Arc<StreamSettings>,
     pub(crate) payload_log: PayloadLog,
 }

@@ -28,12 +28,7 @@ const DRAINED_BYTES: usize = 1024 * 1024;
 const DRAINED_FOR: Duration = Duration::from_secs(1);
 
 /// `held` counts the bytes of a body that does not arrive in one piece.
-pub(crate) async fn read<B>(
-    headers: &HeaderMap,
-    body: B,
-    limits: BodyLimits,
-    held: HeldBody<'_>,
-) -> Result<Bytes>
+pub(crate) async fn read<B>(headers: &HeaderMap, body: B, limits: BodyLimits, held: HeldBody) -> Result<Bytes>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: std::error::Error + Send + Sync + 'static,
@@ -67,7 +62,7 @@ async fn collect<B>(
     body: &mut std::pin::Pin<&mut B>,
     max: usize,
     declared: usize,
-    mut held: HeldBody<'_>,
+    mut held: HeldBody,
 ) -> Result<Bytes>
 where
     B: http_body::Body<Data = Bytes>,

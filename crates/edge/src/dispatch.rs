@@ -19,6 +19,7 @@ use longshore_meter::Metrics;
 use longshore_meter::label::Limit;
 use longshore_model::{Error, ErrorKind, Result};
 use longshore_wire::contract::{self, MissingVersion};
+use longshore_wire::jsonrpc as envelope;
 use longshore_wire::methods;
 use longshore_wire::surface::Served;
 use longshore_wire::v03::Dialect;
@@ -40,7 +41,7 @@ use crate::gate::Gate;
 use crate::grpc::{self, GrpcServices, Protobuf};
 use crate::guard::Bound;
 use crate::incoming::{Incoming, verbs};
-use crate::jsonrpc::{self, Carrier};
+use crate::jsonrpc::{self, CallHead, Carrier};
 use crate::limits::{Bodies, OpenRequest, Slots};
 use crate::mcp::{self, McpService};
 use crate::metrics::MetricsPage;
@@ -206,10 +207,12 @@ impl Dispatcher {
     pub(crate) async fn answer_message(
         &self,
         head: &MessageHead,
-        message: &[u8],
+        message: Bytes,
         refusal: Option<Refusal>,
     ) -> Response {
-        let own = head.with_parameters(message);
+        let parsed = envelope::parse(&message);
+        let (own, call) = (head.with_parameters(parsed.as_ref().ok()), CallHead::new(parsed.as_ref()));
+        drop(parsed);
         let (parts, refusal) = match (&own, refusal) {
             (Ok(own), refusal) => (own.as_ref().unwrap_or(&head.parts), refusal),
             (Err(_), Some(refusal)) => (&head.parts, Some(refusal)),
@@ -235,7 +238,7 @@ impl Dispatcher {
             let admitted = admitted.map_err(|error| Refusal { error, shows_id: true });
             if let Err(Refusal { error, shows_id }) = admitted.and_then(|()| refusal.map_or(Ok(()), Err)) {
                 self.gate.delay(&error).await;
-                return jsonrpc::refuse(&incoming, message, &error, shows_id);
+                return jsonrpc::refuse(&incoming, &call, &error, shows_id);
             }
             self.gate.wait_for_turn(&head.caller).await;
             jsonrpc::answer_text(&self.bindings, &head.caller, &incoming, Carrier::Message, message).await
@@ -243,7 +246,7 @@ impl Dispatcher {
         let answered = AssertUnwindSafe(answering).catch_unwind().instrument(span).await;
         let response = answered.unwrap_or_else(|_| {
             // The panic hook has logged the panic and its location.
-            jsonrpc::refuse(&incoming, message, &Error::internal("a handler panicked"), true)
+            jsonrpc::refuse(&incoming, &call, &Error::internal("a handler panicked"), true)
         });
         let version = incoming.operation_format(&response).map(|format| (format.version, head.binding));
         count::count_response(&self.metrics, version, incoming.called(), &response);

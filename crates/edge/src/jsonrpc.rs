@@ -4,6 +4,7 @@
 //! without an id is a notification: a command is executed, a query is not, and the response is 204 whatever the result. In 0.3
 //! only an extension method may be a notification; every other request without an id is refused and nothing is executed.
 
+use bytes::Bytes;
 use http::StatusCode;
 use longshore_model::{
     CancelTask, CreatePushConfig, DeletePushConfig, Error, ErrorKind, GetPushConfig, GetTask,
@@ -18,7 +19,7 @@ use longshore_wire::{contract, methods, v1, v03};
 
 use crate::auth::Caller;
 use crate::binding::Bindings;
-use crate::command::{Command, MethodCall};
+use crate::command::{Command, MethodCall, RequestOptions};
 use crate::incoming::Incoming;
 use crate::media::{self, Media};
 use crate::operation::Reply;
@@ -91,6 +92,9 @@ struct Received<'a> {
     extension: Option<&'static methods::Method>,
 }
 
+/// The id of a call, and what it requests, or why that cannot be performed.
+type Prepared = (Option<Id>, Result<(Command, RequestOptions)>);
+
 /// Answers a call over HTTP, whatever its method.
 pub(crate) async fn answer<B>(
     bindings: &Bindings,
@@ -99,7 +103,7 @@ pub(crate) async fn answer<B>(
     body: B,
 ) -> Response
 where
-    B: http_body::Body<Data = bytes::Bytes>,
+    B: http_body::Body<Data = Bytes>,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
     let headers = &incoming.parts.headers;
@@ -108,25 +112,40 @@ where
         bindings.read_body(caller, incoming, body).await
     };
     match read.await {
-        Ok(body) => answer_text(bindings, caller, incoming, Carrier::Http, &body).await,
+        Ok(body) => answer_text(bindings, caller, incoming, Carrier::Http, body).await,
         Err(error) => incoming.refuse(&error),
     }
 }
 
-/// Refuses a call in a text, without performing anything. `shows_id`: the response has the id of the request.
-pub(crate) fn refuse(incoming: &Incoming<'_>, body: &[u8], error: &Error, shows_id: bool) -> Response {
+/// What the refusal of a call needs of its text.
+#[derive(Debug)]
+pub(crate) struct CallHead {
+    /// `None`: a notification.
+    id: Option<Id>,
+    /// `None`: the text names no method.
+    method: Option<String>,
+}
+
+impl CallHead {
+    pub(crate) fn new(parsed: std::result::Result<&envelope::Request<'_>, &envelope::Rejected>) -> Self {
+        match parsed {
+            Ok(call) => Self { id: call.id.clone(), method: Some(call.method.clone().into_owned()) },
+            Err(rejected) => Self { id: Some(rejected.id.clone()), method: rejected.method.clone() },
+        }
+    }
+}
+
+/// Refuses a call without performing anything. `shows_id`: the response has the id of the request.
+pub(crate) fn refuse(incoming: &Incoming<'_>, call: &CallHead, error: &Error, shows_id: bool) -> Response {
     let headers = &incoming.parts.headers;
-    let (id, method) = match envelope::parse(body) {
-        Ok(call) => (call.id, Some(call.method.into_owned())),
-        Err(rejected) => (Some(rejected.id), rejected.method),
-    };
+    let CallHead { id, method } = call;
     let implied = method.as_deref().and_then(|method| version::implied_by_method(method, headers));
     let format = ResponseFormat::rpc(incoming.requested.response_version(implied));
     if let Some(method) = method {
-        set_called(incoming, Operation::by_jsonrpc(format.version, &method), None);
+        set_called(incoming, Operation::by_jsonrpc(format.version, method), None);
     }
     let mut response = match id {
-        Some(id) => format.refuse(if shows_id { &id } else { &Id::Null }, headers, error),
+        Some(id) => format.refuse(if shows_id { id } else { &Id::Null }, headers, error),
         None => silent(error),
     };
     reply::set_version(&mut response, format.version);
@@ -146,16 +165,17 @@ fn set_called(
     }
 }
 
-/// Answers a call in a text that was read completely. A response without a body answers a notification.
+/// Answers a call in a text that was read completely. The text is dropped before the call is performed, which may take hours.
+/// A response without a body answers a notification.
 pub(crate) async fn answer_text(
     bindings: &Bindings,
     caller: &Caller,
     incoming: &Incoming<'_>,
     carrier: Carrier,
-    body: &[u8],
+    body: Bytes,
 ) -> Response {
     let headers = &incoming.parts.headers;
-    let call = match envelope::parse(body) {
+    let call = match envelope::parse(&body) {
         Ok(call) => call,
         Err(rejected) => {
             let implied = rejected.method.and_then(|method| version::implied_by_method(&method, headers));
@@ -179,16 +199,21 @@ pub(crate) async fn answer_text(
     let logged = received.operation.map(|operation| operation.jsonrpc(format.version));
     incoming.line.set_method(received.logged_name());
     set_called(incoming, received.operation, received.extension);
-    payload::log_request(bindings.payload_log, logged, headers, body);
-    let mut response = match incoming.requested.resolve(implied) {
-        Ok(_) => received.answer(caller, call).await,
+    payload::log_request(bindings.payload_log, logged, headers, &body);
+    let prepared = match incoming.requested.resolve(implied) {
+        Ok(_) => received.prepare(call),
         // The protocol version is checked before the method and its parameters. A notification gets no error, whatever is wrong
         // with it.
-        Err(error) => match &call.id {
+        Err(error) => Err(match &call.id {
             Some(id) => format.refuse(id, headers, &error),
             None if received.may_be_notification() => silent(&error),
             None => format.refuse(&Id::Null, headers, &error),
-        },
+        }),
+    };
+    drop(body);
+    let mut response = match prepared {
+        Ok((id, request)) => received.answer(caller, id, request).await,
+        Err(refused) => refused,
     };
     payload::log_response(bindings.payload_log, logged, &response);
     extensions::echo(&mut response, headers, named);
@@ -197,20 +222,32 @@ pub(crate) async fn answer_text(
 }
 
 impl Received<'_> {
-    async fn answer(&self, caller: &Caller, call: envelope::Request<'_>) -> Response {
-        let (headers, operations) = (&self.incoming.parts.headers, &self.bindings.operations);
+    /// The id and the decoded command of a call, or the response that refuses the call.
+    #[expect(clippy::result_large_err, reason = "both are returned once for each request")]
+    fn prepare(&self, call: envelope::Request<'_>) -> std::result::Result<Prepared, Response> {
         if call.id.is_none() && !self.may_be_notification() {
             let error = match self.operation {
                 Some(_) => without_id(),
                 None => self.unsupported(&call.method),
             };
-            return self.format.refuse(&Id::Null, headers, &error);
+            return Err(self.format.refuse(&Id::Null, &self.incoming.parts.headers, &error));
         }
         let request = self.decode(&call).and_then(|command| {
             let options = self.incoming.options(self.format, call.id.is_some() && command.streams())?;
             Ok((command, options))
         });
-        let Some(id) = call.id else {
+        Ok((call.id, request))
+    }
+
+    /// `id`: `None` for a notification.
+    async fn answer(
+        &self,
+        caller: &Caller,
+        id: Option<Id>,
+        request: Result<(Command, RequestOptions)>,
+    ) -> Response {
+        let (headers, operations) = (&self.incoming.parts.headers, &self.bindings.operations);
+        let Some(id) = id else {
             let notified = match request {
                 Ok((command, options)) => operations.notify(caller, command, &options).await,
                 Err(error) => Err(error),

@@ -74,10 +74,8 @@ impl MessageHead {
     }
 
     /// The head of a message with service parameters of its own.
-    pub(crate) fn with_parameters(&self, message: &[u8]) -> Result<Option<Parts>> {
-        let Ok(envelope::Request { service_parameters: Some(given), .. }) = envelope::parse(message) else {
-            return Ok(None);
-        };
+    pub(crate) fn with_parameters(&self, call: Option<&envelope::Request<'_>>) -> Result<Option<Parts>> {
+        let Some(given) = call.and_then(|call| call.service_parameters) else { return Ok(None) };
         let mut parts = self.parts.clone();
         for (name, value) in multiplex::service_parameters(given)? {
             let field = || format!("serviceParameters.{name}");
@@ -248,7 +246,7 @@ impl Multiplexer {
         let id = id.filter(|_| !is_refusal);
         self.open.insert(number, OpenCall { id, is_refusal, abort, stream_end: None });
         let (dispatcher, head) = (Arc::clone(&self.dispatcher), Arc::clone(&self.head));
-        let answering = async move { dispatcher.answer_message(&head, &message, refusal).await };
+        let answering = async move { dispatcher.answer_message(&head, message, refusal).await };
         let answering = Abortable::new(answering, registration);
         self.calls.push(Box::pin(async move { (number, answering.await) }));
     }

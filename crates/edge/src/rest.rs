@@ -87,9 +87,13 @@ where
         bindings.operations.check_required(format.rules().activated(&parts.headers))?;
     }
     bindings.operations.check_served(operation)?;
-    let text = text(bindings, caller, incoming, body).await?;
+    let body = read_body(bindings, caller, incoming, body).await?;
+    let text = std::str::from_utf8(&body)
+        .map_err(|_| Error::new(ErrorKind::Parse, "The body of the request is not UTF-8 text; send JSON."))?;
     payload::log_request(bindings.payload_log, route.logged_path(), &parts.headers, text.as_bytes());
-    let command = decode(operation, [&route.id, &route.sub_id], parts, version, &text)?;
+    let command = decode(operation, [&route.id, &route.sub_id], parts, version, text)?;
+    // A send may wait for the agent for hours.
+    drop(body);
     let options = incoming.options(format, command.streams())?;
     let reply = bindings.operations.perform(caller, command, &options).await?;
     let json = |body| reply::json(StatusCode::OK, (format.rules().media)(&parts.headers), body);
@@ -114,21 +118,20 @@ where
     })
 }
 
-/// The body of a POST as text. The body of any other verb is ignored.
-async fn text<B>(bindings: &Bindings, caller: &Caller, incoming: &Incoming<'_>, body: B) -> Result<String>
+/// The body of a POST. The body of any other verb is ignored.
+async fn read_body<B>(bindings: &Bindings, caller: &Caller, incoming: &Incoming<'_>, body: B) -> Result<Bytes>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
     let parts = incoming.parts;
     if parts.method != Method::POST {
-        return Ok(String::new());
+        return Ok(Bytes::new());
     }
     media::check_content_type(&parts.headers, false)?;
     let bytes = bindings.read_body(caller, incoming, body).await?;
     media::check_content_type(&parts.headers, !bytes.is_empty())?;
-    String::from_utf8(bytes.into())
-        .map_err(|_| Error::new(ErrorKind::Parse, "The body of the request is not UTF-8 text; send JSON."))
+    Ok(bytes)
 }
 
 /// `id` and `sub_id`: the ids in the path.

@@ -15,7 +15,7 @@ pub use agent::{
     Steering, Turn, TurnRequest, UnfollowedTurns,
 };
 pub use caller::{caller, caller_trace, with_caller, with_caller_trace};
-pub use calls::{CallStore, MAX_CALLS, StoredCall};
+pub use calls::{CallPage, CallStore, MAX_CALLS, PAGE_CALLS, StoredCall};
 pub use clock::{Clock, SystemClock};
 pub use control::{
     Control, ExternalTurn, KnownSession, MAX_OFFERS, NativePrompts, RemovedPlace, RemovedSession, Removes,

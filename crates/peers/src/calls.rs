@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use longshore_engine::Tasks;
-use longshore_engine::port::{BoxFuture, CallStore, Clock, Store, StoredCall};
+use longshore_engine::port::{BoxFuture, CallPage, CallStore, Clock, Store, StoredCall};
 use longshore_meter::Metrics;
 use longshore_meter::label::PeerCall;
 use longshore_model::{Answer, Hops, PermissionReply, SessionId, redact};
@@ -75,11 +75,17 @@ impl PeerCalls {
     /// after the engine has resumed its tasks.
     pub async fn recover(&self) -> longshore_model::Result<usize> {
         self.0.turns.recovered();
-        let mut count = 0;
-        for stored in self.0.calls.open_calls().await? {
-            count += usize::from(matches!(self.go_on(&stored).await?, Some(Known::Live(_))));
+        let (mut count, mut after) = (0, None);
+        loop {
+            let CallPage { calls, next } = self.0.calls.open_calls(after.as_deref()).await?;
+            for stored in calls {
+                count += usize::from(matches!(self.go_on(&stored).await?, Some(Known::Live(_))));
+            }
+            if next.is_none() {
+                return Ok(count);
+            }
+            after = next;
         }
-        Ok(count)
     }
 
     /// A call that is stored as open, and goes on from here if it does not already. One that cannot go on ends. `None`: its record

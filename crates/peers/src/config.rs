@@ -17,7 +17,24 @@ pub struct PeersConfig {
     pub at_once: usize,
     /// The most calls of one task in all.
     pub per_task: usize,
+    pub in_all: InAll,
     pub hops: HopRules,
+}
+
+/// The calls of all tasks. The responses of each may take the memory of [`CLIENT_LIMITS`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InAll {
+    /// The most that run at the same time. Further ones wait.
+    pub at_once: usize,
+    /// How long a new call waits. Then it fails, and nothing was sent. One of an earlier run of the gateway, whose message was sent,
+    /// waits as long as it may take.
+    pub wait: Duration,
+}
+
+impl Default for InAll {
+    fn default() -> Self {
+        Self { at_once: 64, wait: Duration::from_mins(5) }
+    }
 }
 
 /// An agent that may be called by its name.

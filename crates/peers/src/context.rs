@@ -7,9 +7,11 @@ use std::time::Duration;
 use longshore_engine::Tasks;
 use longshore_engine::port::{CallStore, Clock, Store};
 use longshore_meter::Metrics;
+use tokio::sync::Semaphore;
 
 use crate::call::Call;
 use crate::calls::PeerParts;
+use crate::config::InAll;
 use crate::hops::{HopRules, Identity};
 use crate::place::Places;
 use crate::record::Record;
@@ -24,6 +26,9 @@ pub(crate) struct Context {
     pub(crate) places: Places,
     pub(crate) at_once: usize,
     pub(crate) per_task: usize,
+    pub(crate) in_all: InAll,
+    /// One for each call that may run.
+    pub(crate) slots: Semaphore,
     pub(crate) hop_rules: HopRules,
     pub(crate) identity: Identity,
     pub(crate) calls: Arc<dyn CallStore>,
@@ -44,6 +49,8 @@ impl Context {
             places: Places::new(&config),
             at_once: config.at_once,
             per_task: config.per_task,
+            in_all: config.in_all,
+            slots: Semaphore::new(config.in_all.at_once),
             hop_rules: config.hops,
             identity,
             calls,

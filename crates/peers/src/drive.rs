@@ -8,7 +8,7 @@ use longshore_client::{Client, Error, ErrorKind, Event, Metadata, Outgoing, Part
 use longshore_model::{AgentEvent, RequestId, Resolution, TaskState, TraceContext};
 use longshore_wire::extension::Extension;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{SemaphorePermit, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::call::{AnswerError, Call, GivenAnswer, Report};
@@ -185,6 +185,13 @@ impl<'a> Driver<'a> {
             }
         }
         self.call.report(show::tool(&record)).await;
+        let Some(_slot) = self.slot(is_new).await else {
+            return End::failed(format!(
+                "The agents of this gateway already have {} calls that run, the most at the same time. Nothing was sent. Try again \
+                 later.",
+                self.ctx.in_all.at_once
+            ));
+        };
         let mut may_have_arrived = !is_new;
         let (mut attempts, mut lost_since, mut pause) = (0, None::<Instant>, FIRST_PAUSE);
         loop {
@@ -213,6 +220,17 @@ impl<'a> Driver<'a> {
             sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
+    }
+
+    /// Waits until the call may run beside those of other tasks. `None`: it waited too long.
+    async fn slot(&self, is_new: bool) -> Option<SemaphorePermit<'a>> {
+        let slots = &self.ctx.slots;
+        if slots.available_permits() == 0 {
+            self.call.note("waits until another call of this gateway has ended".to_owned());
+        }
+        // The duration of the call limits the wait too.
+        let wait = if is_new { self.ctx.in_all.wait } else { Duration::MAX };
+        timeout(wait, slots.acquire()).await.ok()?.ok()
     }
 
     /// Connects, sends the message or joins the peer's task, and follows the task as long as the connection holds.

@@ -25,7 +25,7 @@ mod turns;
 pub use agent::CallingAgent;
 pub use audit::refused_unknown;
 pub use calls::{PeerCalls, PeerParts};
-pub use config::{CLIENT_LIMITS, CallLimits, Peer, PeersConfig, UrlRules};
+pub use config::{CLIENT_LIMITS, CallLimits, InAll, Peer, PeersConfig, UrlRules};
 pub use hops::{HopRules, Identity};
 pub use line::one_line;
 pub use tools::{

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use longshore_engine::port::{CallStore, PushConfigs, PushQueue, Store};
 use longshore_seal::{KeysInMemory, Sealer};
 use longshore_store::{Durability, SqliteOptions};
-use longshore_testkit::store_suite::calls::{CallStores, calls_are_kept_and_leave_with_their_task};
+use longshore_testkit::store_suite::calls::{
+    CallStores, calls_are_kept_and_leave_with_their_task,
+    open_calls_are_read_in_pages_until_there_are_no_more,
+};
 use longshore_testkit::store_suite::push::{PushFixture, PushStores};
 use longshore_testkit::store_suite::{self, Fixture};
 use proptest::prelude::*;
@@ -125,6 +128,7 @@ fn with_calls(store: impl Store + CallStore + 'static) -> CallStores {
 #[tokio::test]
 async fn calls_are_kept_in_memory() {
     calls_are_kept_and_leave_with_their_task(with_calls(longshore_store::memory()), |stores| stores).await;
+    open_calls_are_read_in_pages_until_there_are_no_more(with_calls(longshore_store::memory())).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -137,6 +141,9 @@ async fn calls_are_kept_in_sqlite() {
         open()
     };
     calls_are_kept_and_leave_with_their_task(open(), reopen).await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let store = longshore_store::sqlite(&directory.path().join("store.db"), Durability::Process);
+    open_calls_are_read_in_pages_until_there_are_no_more(with_calls(store.expect("a store"))).await;
 }
 
 macro_rules! each_check {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use longshore_client::{Binding, Credential, ProtocolVersion, Settings};
 use longshore_outbound::{Guard, HostRule, IpNet, Rules, Scheme, SystemResolver};
-use longshore_peers::{CLIENT_LIMITS, CallLimits, HopRules, Peer, PeersConfig, UrlRules};
+use longshore_peers::{CLIENT_LIMITS, CallLimits, HopRules, InAll, Peer, PeersConfig, UrlRules};
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 use url::Url;
@@ -106,7 +106,8 @@ pub(super) fn read(
         limits,
     });
     let hops = HopRules { longest: whole(longest)?, returns: returns.ok_or(HasProblem)? };
-    Ok(Some(PeersConfig { peers, urls, at_once: whole(at_once)?, per_task: whole(per_task)?, hops }))
+    let (at_once, per_task, in_all) = (whole(at_once)?, whole(per_task)?, InAll::default());
+    Ok(Some(PeersConfig { peers, urls, at_once, per_task, in_all, hops }))
 }
 
 fn private_networks() -> Vec<IpNet> {

@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use super::AcpAgent;
 use super::drive::Started;
 use super::lease::Lease;
+use crate::connection::CallError;
 use crate::content;
 use crate::schema::PromptCapabilities;
 
@@ -39,14 +40,18 @@ impl AcpAgent {
         };
         self.choose(connection, id, &options).await?;
         let takes = lease.live.about.agent_capabilities.prompt_capabilities;
+        let not_taken = |cause: CallError| cause.into_error("take the prompt");
+        // Before the files are read, because a prompt that waits should hold as little as possible.
+        let room = connection.room(content::size(&input, takes)).await.map_err(not_taken)?;
         let files = read_files(&input, takes).await;
         let blocks = content::blocks(&input, Path::new(&session.directory), takes, &files);
         prompting.mark();
-        let started = crate::turn::Turn::start(connection, session.id.clone(), &prompt, &blocks);
+        let id = session.id.clone();
+        let started = crate::turn::Turn::start_in(Some(room), connection, id, &prompt, &blocks);
         let turn = started.map_err(|cause| {
             // The line was not even queued.
             prompting.unmark();
-            cause.into_error("take the prompt")
+            not_taken(cause)
         })?;
         let turn = turn.with_epitaph(lease.epitaph());
         let (silence, patience) = (self.config.silence, self.config.cancel_patience);

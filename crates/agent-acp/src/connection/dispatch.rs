@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use longshore_meter::label::WhyIgnored;
@@ -247,12 +248,14 @@ impl Connection {
                 return true;
             }
             let since = Instant::now();
+            self.0.was_held_back.store(true, Ordering::Relaxed);
             tokio::select! {
                 biased;
                 () = read => {}
                 () = events.closed() => {}
                 () = sleep(stall.saturating_sub(events.delay())) => {}
             }
+            self.0.was_held_back.store(true, Ordering::Relaxed);
             events.add_delay(since.elapsed());
             if events.delay() < stall {
                 continue;

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use longshore_engine::queue;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -50,9 +52,13 @@ where
             let mut reading = pin!(read(&connection, lines));
             tokio::select! {
                 why = &mut reading => why,
-                written = write(input, outbox) => match written {
+                written = write(&connection, input, outbox) => match written {
                     // The input was closed on purpose: the agent ends by itself, or is killed.
                     Ok(()) => reading.await,
+                    Err(error) if error.kind() == io::ErrorKind::TimedOut => format!(
+                        "The agent was ended, because it took no byte of its input for {} s while a message waited for it.",
+                        connection.0.limits.write.as_secs()
+                    ),
                     Err(error) => {
                         tracing::debug!(%error, "the agent's input cannot be written");
                         match timeout(LAST_WORDS, reading.as_mut()).await {
@@ -104,10 +110,38 @@ async fn silence_after(exited: &mut watch::Receiver<bool>) {
     sleep(LAST_WORDS).await;
 }
 
-async fn write<W: AsyncWrite + Unpin>(mut input: W, mut outbox: queue::Receiver<Outgoing>) -> io::Result<()> {
+/// Fails with `TimedOut` if the agent does not read.
+async fn write<W: AsyncWrite + Unpin>(
+    connection: &Connection,
+    mut input: W,
+    mut outbox: queue::Receiver<Outgoing>,
+) -> io::Result<()> {
+    let limit = connection.0.limits.write;
     while let Some(outgoing) = outbox.recv().await {
-        input.write_all(&outgoing.line).await?;
+        let mut left = &outgoing.line[..];
+        while !left.is_empty() {
+            connection.0.was_held_back.store(false, Ordering::Relaxed);
+            let written = tokio::select! {
+                biased;
+                written = input.write(left) => written?,
+                () = refused_for(limit, connection) => return Err(io::ErrorKind::TimedOut.into()),
+            };
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            left = &left[written..];
+        }
         input.flush().await?;
     }
     input.shutdown().await
+}
+
+/// Waits until the agent has had so much time to read. A time in which the gateway did not read what the agent wrote does not count.
+async fn refused_for(limit: Duration, connection: &Connection) {
+    loop {
+        sleep(limit).await;
+        if !connection.0.was_held_back.swap(false, Ordering::Relaxed) {
+            return;
+        }
+    }
 }

@@ -211,9 +211,9 @@ impl Connection {
             Err(refusal) => refused(id, refusal),
         };
         let outbox = self.lock().outbox();
-        if let Ok(outbox) = outbox {
-            // An error means that the connection is over.
-            let _ = outbox.send(Outgoing { line, _held: long }).await;
+        // An error means that the connection is over.
+        if let (Ok(outbox), Ok(room)) = (outbox, self.0.unwritten.room(line.len()).await) {
+            let _ = outbox.send(Outgoing { line, _room: room, _held: long }).await;
         }
     }
 }

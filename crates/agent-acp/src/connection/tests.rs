@@ -582,6 +582,62 @@ async fn an_agent_that_floods_with_requests_and_reads_no_answers_is_cut_off() {
     assert_eq!(connection.closed().as_deref(), Some("The agent does not read its input."));
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_bytes_that_an_agent_does_not_read_are_bounded_and_short_lines_pass() {
+    const MIB: usize = 1024 * 1024;
+    let limits = Limits { unwritten_bytes: 3 * MIB, ..Limits::default() };
+    let (connection, mut peer, _tasks) = connect_with(limits);
+    for session in ["s", "t", "u"] {
+        open(&connection, &mut peer, session, json!({})).await;
+    }
+    let prompt = |room: Room, session: &str, bytes: usize| {
+        connection.prompt_in(Some(room), session, &say(&"x".repeat(bytes))).unwrap()
+    };
+    // Longer than the bound, and the first.
+    let _first = prompt(connection.room(5 * MIB).await.unwrap(), "s", 5 * MIB);
+    assert_eq!(connection.prompt("t", &say(&"x".repeat(MIB))).err(), Some(CallError::Deaf));
+    assert_eq!(connection.room(MIB).await.err(), Some(CallError::Deaf), "after a minute");
+    let _short = connection.prompt("t", &say("hi")).unwrap();
+    let waiting = connection.room(2 * MIB);
+    let (room, read) = tokio::join!(waiting, peer.get());
+    assert_eq!(read["params"]["sessionId"], "s");
+    assert_eq!(peer.get().await["params"]["sessionId"], "t");
+    let _last = prompt(room.unwrap(), "u", 2 * MIB);
+    assert_eq!(peer.get().await["params"]["sessionId"], "u");
+    assert!(connection.room(9 * MIB).await.is_ok(), "what is written takes no room");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_takes_no_byte_of_its_input_is_ended_and_its_turns_say_why() {
+    let (connection, mut peer, _tasks) = with_session().await;
+    open(&connection, &mut peer, "t", json!({})).await;
+    let mut first = turn(&connection, "s");
+    peer.get().await;
+    peer.text("s", "half").await;
+    let content = say(&"x".repeat(1024 * 1024));
+    let session = SessionId::parse("t").unwrap();
+    let mut second = Turn::start(&connection, session, &PromptId::parse("q").unwrap(), &content).unwrap();
+    // As long as the agent takes some of it, it may be slow.
+    for _ in 0..5 {
+        tokio::time::sleep(Duration::from_secs(100)).await;
+        peer.take_some().await;
+        assert!(connection.is_open());
+    }
+    let why =
+        "The agent was ended, because it took no byte of its input for 120 s while a message waited for it.";
+    tokio::time::sleep(Duration::from_secs(121)).await;
+    assert_eq!(connection.closed().as_deref(), Some(why));
+    assert!(matches!(connection.room(1024 * 1024).await, Err(CallError::Closed(_))));
+    for turn in [&mut first, &mut second] {
+        let events = rest(turn).await;
+        assert!(
+            matches!(outcome(&events), Outcome::Failed(failure) if failure.message.contains(why)),
+            "{events:?}"
+        );
+    }
+    drop(peer);
+}
+
 #[tokio::test]
 async fn modes_and_models_are_set_in_the_way_that_the_agent_has() {
     let options = json!([

@@ -8,11 +8,15 @@ use http::HeaderMap;
 use http::request::Builder;
 use http_body::Frame;
 use http_body_util::{BodyExt, Full};
-use longshore_meter::label::Limit;
-use longshore_model::TraceContext;
+use longshore_meter::label::{Binding, Limit};
+use longshore_model::{Principal, TraceContext};
+use longshore_testkit::scripted_agent::ScriptedAgent;
 use longshore_wire::contract::Deployment;
+use serde_json::{Value, json};
+use tokio_util::sync::DropGuard;
 
 use super::*;
+use crate::auth::Rights;
 use crate::{Credentials, Limits, Rate, test_engine};
 
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
@@ -34,6 +38,10 @@ impl http_body::Body for Panicking {
 }
 
 fn dispatcher(limits: Limits) -> Dispatcher {
+    dispatcher_of(limits, test_engine::echoing())
+}
+
+fn dispatcher_of(limits: Limits, engine: Engine) -> Dispatcher {
     let credentials = Credentials::builder()
         .api_key("key".into(), "ada")
         .api_key("key-of-bob".into(), "bob")
@@ -43,7 +51,7 @@ fn dispatcher(limits: Limits) -> Dispatcher {
         Deployment { public_url: "https://agent.example".to_owned(), ..Deployment::of_opencode() };
     let config = EdgeConfig { limits, ..EdgeConfig::new(deployment, credentials) };
     let bound = Bound { address: Some(SocketAddr::from(([0, 0, 0, 0], 8000))), has_tls: false };
-    Dispatcher::new(test_engine::echoing(), config, bound, CancellationToken::new(), Tasks::new())
+    Dispatcher::new(engine, config, bound, CancellationToken::new(), Tasks::new())
 }
 
 fn in_a_minute(requests: u32) -> Rate {
@@ -376,6 +384,56 @@ async fn responses_are_counted_by_operation_version_binding_and_kind() {
         r#"{operation="other",line="none",binding="none",kind="ROUTE_NOT_FOUND"} 1"#,
     ];
     assert_eq!(counted, expected);
+}
+
+/// The bytes of a body, whose drop is seen.
+struct Watched(Vec<u8>, #[expect(dead_code, reason = "cancels its token on drop")] DropGuard);
+
+impl AsRef<[u8]> for Watched {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[tokio::test]
+async fn a_send_that_waits_for_its_turn_holds_no_body() {
+    let (agent, mut turns) = ScriptedAgent::manual();
+    let engine = test_engine::engine(Arc::new(longshore_store::memory()), agent);
+    let dispatcher = dispatcher_of(Limits::default(), engine);
+    let ada = Caller { principal: Principal::new("ada"), rights: Rights::of_owner() };
+    let head = MessageHead::new(HERE, Arc::new(ada), Binding::WebSocket, None, None);
+    let message = |id: &str, parts: &str| json!({"message": {"messageId": id, "role": "ROLE_USER", parts: [{"text": "go"}]}});
+    let rpc = |params: Value| json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params});
+    let mut blocking = message("m2", "content");
+    blocking["configuration"] = json!({"blocking": true});
+    // `None`: a message of a WebSocket.
+    let cases = [
+        (Some("/"), rpc(message("m0", "parts"))),
+        (Some("/message:send"), message("m1", "parts")),
+        (Some("/v1/message:send"), blocking),
+        (None, rpc(message("m3", "parts"))),
+    ];
+    for (path, text) in cases {
+        let gone = CancellationToken::new();
+        let body = Bytes::from_owner(Watched(text.to_string().into_bytes(), gone.clone().drop_guard()));
+        let answering = async {
+            match path {
+                Some(path) => {
+                    let request = keyed(Request::post(path), "key").body(Full::new(body)).unwrap();
+                    dispatcher.answer(HERE, None, request).await
+                }
+                None => dispatcher.answer_message(&head, body, None).await,
+            }
+        };
+        let mut answering = std::pin::pin!(answering);
+        let turn = tokio::select! {
+            answered = &mut answering => panic!("{path:?} {:?}", answered.status()),
+            turn = turns.recv() => turn.unwrap(),
+        };
+        assert!(gone.is_cancelled(), "{path:?}");
+        turn.complete().await;
+        assert_eq!(answering.await.status(), 200, "{path:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

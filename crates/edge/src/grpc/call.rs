@@ -69,6 +69,8 @@ impl Call<'_> {
         drop(body);
         payload::log_call(bindings.payload_log, route.logged_path(), params.as_bytes());
         let command = decode(operation, version, &params)?;
+        // A send may wait for the agent for hours.
+        drop(params);
         let options = incoming.options(format, command.streams())?;
         let json = match bindings.operations.perform(caller, command, &options).await? {
             Reply::Events(reader) => return self.events(*reader, format).await,

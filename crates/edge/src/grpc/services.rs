@@ -1,6 +1,9 @@
 //! Services of gRPC beside those of A2A, such as reflection. They pass the same gate, and their streams take slots, too.
 
 use std::fmt;
+use std::future::pending;
+use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,14 +15,15 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, BodyStream, Full, LengthLimitError, Limited, StreamBody};
 use longshore_model::{Error, ErrorKind, Result};
 use longshore_wire::surface::Access;
+use tokio::time::{Instant, sleep_until};
 
 use super::deadline::{Deadline, Late};
-use super::{Protobuf, response, status};
+use super::{PREFIX, Protobuf, response, status};
 use crate::auth::Caller;
 use crate::binding::Bindings;
 use crate::body::BodyLimits;
 use crate::incoming::Incoming;
-use crate::limits::OpenedFor;
+use crate::limits::{HeldBody, OpenedFor};
 use crate::reply::Response;
 
 /// The body of a request or of a response.
@@ -29,6 +33,10 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// The longest body of a call without a credential, which asks only for the health of a service.
 const MAX_QUESTION: usize = 4 * 1024;
+
+/// How long the caller of a conversation may pause before its next message, or the end of the body. Then the body fails, and the
+/// service ends the call.
+const MAX_PAUSE: Duration = Duration::from_mins(5);
 
 const LATE: &str = "The body of the request did not arrive in time.";
 
@@ -76,7 +84,7 @@ where
         .map(|caller| bindings.operations.slots.take(&caller.principal, OpenedFor::Subscription))
         .transpose()?;
     let body = match caller {
-        Some(_) => limited(body, bindings.limits),
+        Some(caller) => limited(body, bindings.limits, bindings.bodies.begin(&caller.principal)),
         None => question(body, bindings.limits.timeout).await?,
     };
     let (head, body) = services.call(Request::from_parts(incoming.parts.clone(), body)).await.into_parts();
@@ -86,25 +94,36 @@ where
             Frame::trailers(status::failed(protobuf, &error))
         })
     });
-    let closed = Box::pin(bindings.streams.closing.child_token().cancelled_owned());
-    let frames = stream::unfold(Some((frames, closed, slot)), move |open| async move {
-        let (mut frames, mut closed, slot) = open?;
+    let (streams, end) = (Arc::clone(&bindings.streams), bindings.streams.end_of_new());
+    let ended = Box::pin(async move {
+        tokio::select! {
+            () = streams.closing.cancelled() => {
+                Error::new(ErrorKind::Unavailable, "The gateway is shutting down; call again.")
+            }
+            () = at(end) => streams.over("Call again."),
+        }
+    });
+    let frames = stream::unfold(Some((frames, ended, slot)), move |open| async move {
+        let (mut frames, mut ended, slot) = open?;
         tokio::select! {
             biased;
             frame = deadline.limit(frames.next()) => match frame {
-                Ok(frame) => Some((frame?, Some((frames, closed, slot)))),
+                Ok(frame) => Some((frame?, Some((frames, ended, slot)))),
                 Err(Late) => Some((Frame::trailers(status::late()), None)),
             },
-            () = closed.as_mut() => {
-                let text = "The gateway is shutting down; call again.";
-                let closing = Error::new(ErrorKind::Unavailable, text);
-                Some((Frame::trailers(status::failed(protobuf, &closing)), None))
-            }
+            error = ended.as_mut() => Some((Frame::trailers(status::failed(protobuf, &error)), None)),
         }
     });
     let mut response = response(frames);
     response.headers_mut().extend(head.headers);
     Ok(response)
+}
+
+async fn at(end: Option<Instant>) {
+    match end {
+        Some(end) => sleep_until(end).await,
+        None => pending().await,
+    }
 }
 
 /// The whole body of a call without a credential. Nothing waits for the rest of it later.
@@ -127,22 +146,106 @@ where
     Ok(Full::new(collected.to_bytes()).map_err(|never| match never {}).boxed_unsync())
 }
 
-/// The body of a call that may be a conversation: only the begin of its first message must come in time.
-fn limited<B>(body: B, limits: BodyLimits) -> GrpcBody
+/// The body of a call that may be a conversation. Each message must begin in time and be whole in time, and the body must end in
+/// time after the last one. `held` counts the bytes of a message that is not whole yet.
+fn limited<B>(body: B, limits: BodyLimits, held: HeldBody) -> GrpcBody
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
     let most = if limits.max_bytes == 0 { usize::MAX } else { limits.max_bytes };
-    let frames = Box::pin(BodyStream::new(Limited::new(body, most)));
-    let frames = stream::unfold((frames, Some(limits.timeout)), |(mut frames, timeout)| async move {
-        let next = match timeout {
-            Some(timeout) => {
-                tokio::time::timeout(timeout, frames.next()).await.unwrap_or_else(|_| Some(Err(LATE.into())))
-            }
-            None => frames.next().await,
-        };
-        Some((next?, (frames, None)))
-    });
-    StreamBody::new(frames).boxed_unsync()
+    let body = Box::pin(BodyStream::new(Limited::new(body, most)));
+    let (timeout, message) = (limits.timeout, Unfinished::default());
+    let reading = Conversation { body, held, message, timeout, until: Instant::now() + timeout };
+    StreamBody::new(stream::unfold(Some(reading), |reading| async move {
+        let mut reading = reading?;
+        let next = reading.next().await?;
+        let is_over = next.is_err();
+        Some((next, (!is_over).then_some(reading)))
+    }))
+    .boxed_unsync()
 }
+
+/// The body of a call that is being read.
+struct Conversation<B> {
+    body: Pin<Box<BodyStream<Limited<B>>>>,
+    held: HeldBody,
+    message: Unfinished,
+    /// How long a message that has begun may take.
+    timeout: Duration,
+    /// When the message must be whole, or the next one must begin, or the body must have ended.
+    until: Instant,
+}
+
+impl<B> Conversation<B>
+where
+    B: http_body::Body<Data = Bytes>,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    async fn next(&mut self) -> Option<std::result::Result<Frame<Bytes>, BoxError>> {
+        let Ok(frame) = tokio::time::timeout_at(self.until, self.body.next()).await else {
+            return Some(Err(LATE.into()));
+        };
+        let frame = match frame? {
+            Ok(frame) => frame,
+            Err(error) => return Some(Err(error)),
+        };
+        if let Some(data) = frame.data_ref() {
+            let was_whole = self.message.arrived == 0;
+            let has_ended = self.message.take(data);
+            if self.message.arrived == 0 {
+                self.held.free();
+                self.until = Instant::now() + MAX_PAUSE;
+            } else {
+                if was_whole || has_ended {
+                    self.until = Instant::now() + self.timeout;
+                }
+                if let Err(error) = self.held.grow_to(self.message.arrived) {
+                    return Some(Err(error.into()));
+                }
+            }
+        }
+        Some(Ok(frame))
+    }
+}
+
+/// A message of which not all bytes have arrived.
+#[derive(Default)]
+struct Unfinished {
+    /// The prefix of the message, as far as it has arrived.
+    prefix: [u8; PREFIX],
+    /// How many bytes have arrived, with the prefix. 0: no message has begun.
+    arrived: usize,
+}
+
+impl Unfinished {
+    /// Takes the next bytes. Returns whether a message ended in them.
+    fn take(&mut self, mut data: &[u8]) -> bool {
+        let mut has_ended = false;
+        while !data.is_empty() {
+            let missing = match PREFIX.checked_sub(self.arrived) {
+                Some(of_prefix @ 1..) => {
+                    let part = of_prefix.min(data.len());
+                    self.prefix[self.arrived..][..part].copy_from_slice(&data[..part]);
+                    part
+                }
+                _ => (self.length() - self.arrived).min(data.len()),
+            };
+            self.arrived += missing;
+            data = &data[missing..];
+            if self.arrived >= PREFIX && self.arrived == self.length() {
+                (self.arrived, has_ended) = (0, true);
+            }
+        }
+        has_ended
+    }
+
+    /// The length of the message with its prefix, which must be there.
+    fn length(&self) -> usize {
+        let [_, length @ ..] = self.prefix;
+        (u32::from_be_bytes(length) as usize).saturating_add(PREFIX)
+    }
+}
+
+#[cfg(test)]
+mod tests;

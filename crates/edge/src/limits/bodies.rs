@@ -36,21 +36,21 @@ struct Held {
 
 /// The bytes that one unfinished body counts for, freed on drop.
 #[derive(Debug)]
-pub(crate) struct HeldBody<'a> {
-    bodies: &'a Bodies,
-    principal: &'a Principal,
+pub(crate) struct HeldBody {
+    bodies: Arc<Bodies>,
+    principal: Principal,
     bytes: usize,
 }
 
 impl Bodies {
-    pub(crate) fn new(limits: &Limits, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(limits: &Limits, metrics: Arc<Metrics>) -> Arc<Self> {
         let most = if limits.body_bytes == 0 { usize::MAX } else { limits.body_bytes };
-        Self { most, most_each: most.div_ceil(2), held: Mutex::default(), metrics }
+        Arc::new(Self { most, most_each: most.div_ceil(2), held: Mutex::default(), metrics })
     }
 
     /// Begins to count a body. A body that arrives in one piece is not counted.
-    pub(crate) fn begin<'a>(&'a self, principal: &'a Principal) -> HeldBody<'a> {
-        HeldBody { bodies: self, principal, bytes: 0 }
+    pub(crate) fn begin(self: &Arc<Self>, principal: &Principal) -> HeldBody {
+        HeldBody { bodies: Arc::clone(self), principal: principal.clone(), bytes: 0 }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -58,14 +58,14 @@ impl Bodies {
     }
 }
 
-impl HeldBody<'_> {
+impl HeldBody {
     /// Sets the number of bytes that have arrived. Fails if the body would then exceed a limit.
     pub(crate) fn grow_to(&mut self, arrived: usize) -> Result<()> {
-        let Bodies { most, most_each, metrics, .. } = self.bodies;
+        let Bodies { most, most_each, metrics, .. } = &*self.bodies;
         let bytes = arrived.saturating_add(OVERHEAD);
         let mut held = self.bodies.held();
         let more = bytes.saturating_sub(self.bytes);
-        let own = held.each.get(self.principal).copied().unwrap_or_default();
+        let own = held.each.get(&self.principal).copied().unwrap_or_default();
         if held.all.saturating_add(more) > *most || own.saturating_add(more) > *most_each {
             metrics.refused.of(Limit::BodyBytes).increment();
             return Err(Error::new(
@@ -77,28 +77,34 @@ impl HeldBody<'_> {
             .after(RETRY_AFTER));
         }
         held.all += more;
-        match held.each.get_mut(self.principal) {
+        match held.each.get_mut(&self.principal) {
             Some(own) => *own += more,
             None => drop(held.each.insert(self.principal.clone(), more)),
         }
         self.bytes += more;
         Ok(())
     }
-}
 
-impl Drop for HeldBody<'_> {
-    fn drop(&mut self) {
+    /// Counts nothing more of what has arrived until now.
+    pub(crate) fn free(&mut self) {
         if self.bytes == 0 {
             return;
         }
         let mut held = self.bodies.held();
         held.all -= self.bytes;
-        if let Some(own) = held.each.get_mut(self.principal) {
+        if let Some(own) = held.each.get_mut(&self.principal) {
             *own -= self.bytes;
             if *own == 0 {
-                held.each.remove(self.principal);
+                held.each.remove(&self.principal);
             }
         }
+        self.bytes = 0;
+    }
+}
+
+impl Drop for HeldBody {
+    fn drop(&mut self) {
+        self.free();
     }
 }
 

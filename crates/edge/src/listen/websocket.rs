@@ -296,9 +296,9 @@ async fn finish(mut socket: WebSocketStream<MeteredSocket<'_>>, end: End) {
 /// A socket that counts the bytes of the message that is arriving, within the limit for all unfinished bodies of the gateway.
 struct MeteredSocket<'a> {
     socket: Transport,
-    bodies: &'a Bodies,
+    bodies: &'a Arc<Bodies>,
     principal: &'a Principal,
-    held: HeldBody<'a>,
+    held: HeldBody,
     arrived: usize,
     /// When the first byte of the message arrived.
     since: Option<Instant>,
@@ -306,7 +306,7 @@ struct MeteredSocket<'a> {
 }
 
 impl<'a> MeteredSocket<'a> {
-    fn new(socket: Transport, bodies: &'a Bodies, principal: &'a Principal) -> Self {
+    fn new(socket: Transport, bodies: &'a Arc<Bodies>, principal: &'a Principal) -> Self {
         let held = bodies.begin(principal);
         Self { socket, bodies, principal, held, arrived: 0, since: None, is_refused: false }
     }

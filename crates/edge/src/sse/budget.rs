@@ -61,6 +61,11 @@ impl StreamSettings {
             .detail("lastEventId", first.to_string())
     }
 
+    /// Counts a stream that has reached its longest duration and is not one of a task, and returns its error.
+    pub(crate) fn over(&self, advice: &str) -> Error {
+        self.error(Exceeded::Duration, advice)
+    }
+
     fn error(&self, exceeded: Exceeded, advice: &str) -> Error {
         let seconds = |most: Option<Duration>| most.map(|most| most.as_secs_f64().to_string());
         let Budget { bytes, duration, idle } = self.budget;

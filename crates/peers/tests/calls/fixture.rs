@@ -14,7 +14,7 @@ use longshore_model::{
 };
 use longshore_peers::{
     AnswerRequest, CallHandle, CallKey, CallLimits, CallReport, CallRequest, CallingAgent, HopRules,
-    Identity, Peer, PeerCalls, PeerParts, PeersConfig, ToolCaller, ToolError, Tools as _,
+    Identity, InAll, Peer, PeerCalls, PeerParts, PeersConfig, ToolCaller, ToolError, Tools as _,
 };
 use longshore_store::MemoryStore;
 use longshore_testkit::scripted_agent::{ScriptedAgent, StartedTurn};
@@ -35,7 +35,8 @@ pub(crate) struct Gateway {
 }
 
 pub(crate) fn config(peers: Vec<Peer>) -> PeersConfig {
-    PeersConfig { peers, urls: None, at_once: 4, per_task: 20, hops: HopRules::default() }
+    let in_all = InAll::default();
+    PeersConfig { peers, urls: None, at_once: 4, per_task: 20, in_all, hops: HopRules::default() }
 }
 
 /// A peer named `b`.

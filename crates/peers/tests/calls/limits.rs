@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use longshore_model::{ErrorKind, Hop, Hops};
-use longshore_peers::{CallState, HopRules, Identity, PeersConfig};
+use longshore_peers::{CallState, HopRules, Identity, InAll, PeersConfig, Tools as _};
 use longshore_testkit::stub_agent::Reply;
 use serde_json::json;
 
-use crate::fixture::{alice, answer, config, message_over, peer, remote, requests, start, stream, stub};
+use crate::fixture::{
+    alice, answer, caller, config, message_over, peer, remote, requests, start, stream, stub,
+};
 
 #[tokio::test]
 async fn fifty_calls_of_one_task_respect_both_limits() {
@@ -35,6 +37,39 @@ async fn fifty_calls_of_one_task_respect_both_limits() {
     let refusal = a.call(&turn, "k6", "What?").await.unwrap_err();
     assert!(refusal.0.contains("has made 5 calls"), "{refusal:?}");
     assert_eq!(requests(&b, "SendStreamingMessage").len(), 5);
+}
+
+#[tokio::test]
+async fn calls_beyond_the_most_of_all_tasks_wait_for_one_that_ends_or_fail_unsent() {
+    let b = stub(|request, _| match request.rpc() {
+        "CancelTask" => Reply::result(&remote("CANCELED", "")),
+        _ => stream(&[json!({"task": remote("WORKING", "")})]).endless(),
+    });
+    let sent = || requests(&b, "SendStreamingMessage").len();
+    let until = async |count: usize| {
+        while sent() < count {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let in_all = InAll { at_once: 1, wait: Duration::from_millis(50) };
+    let mut a = start(PeersConfig { in_all, ..config(vec![peer(&b)]) });
+    let (_, turn) = a.turn().await;
+    a.call_for(&turn, "k1", "What?", Duration::ZERO).await.unwrap();
+    until(1).await;
+    let failed = a.call(&turn, "k2", "What?").await.unwrap();
+    let CallState::Failed { reason } = failed.state else { panic!("{failed:?}") };
+    assert!(reason.contains("1 calls that run") && reason.contains("Nothing was sent"), "{reason}");
+
+    let in_all = InAll { at_once: 1, ..InAll::default() };
+    let mut a = start(PeersConfig { in_all, ..config(vec![peer(&b)]) });
+    let (_, turn) = a.turn().await;
+    let first = a.call_for(&turn, "k1", "What?", Duration::ZERO).await.unwrap();
+    until(2).await;
+    let second = a.call_for(&turn, "k2", "What?", Duration::ZERO).await.unwrap();
+    assert_eq!((second.state, sent()), (CallState::Working, 2));
+    let canceled = a.calls.cancel(&caller(&turn), &first.handle).await.unwrap();
+    assert_eq!(canceled.state, CallState::Canceled);
+    until(3).await;
 }
 
 #[tokio::test]

@@ -66,7 +66,7 @@ async fn calls_of_a_turn_that_a_restart_ended_are_canceled() {
     a.engine.recover().await.unwrap();
     a.reaches(&sent.task, TaskState::Failed).await;
     assert_eq!(a.calls.recover().await.unwrap(), 1);
-    while !a.store.open_calls().await.unwrap().is_empty() {
+    while !a.store.open_calls(None).await.unwrap().calls.is_empty() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert_eq!(requests(&b, "CancelTask").len(), 1);
@@ -146,7 +146,7 @@ async fn what_a_peer_did_before_the_turn_was_resumed_is_shown() {
             Some(call) => asks && !call.record.to_value()["ask"].is_null(),
             None => !asks,
         };
-        while !has_happened(a.store.open_calls().await.unwrap()) {
+        while !has_happened(a.store.open_calls(None).await.unwrap().calls) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         a.agent.starts.release(1);

@@ -62,7 +62,7 @@ pub(super) struct Row {
     /// The oldest event that the log still has.
     pub(super) first: Seq,
     pub(super) turn: Option<TurnRecord>,
-    /// The size of the log and of the files.
+    /// The size of the log, the files and the calls.
     pub(super) bytes: u64,
     // Everything that was ever stored for the task, and is removed with it.
     pub(super) keys: HashSet<Digest>,
@@ -82,7 +82,7 @@ impl Bytes {
         StoredBytes { of_owner: self.of_owner.get(owner).copied().unwrap_or(0), in_all: self.in_all }
     }
 
-    fn add(&mut self, row: &mut Row, bytes: u64) {
+    pub(super) fn add(&mut self, row: &mut Row, bytes: u64) {
         row.bytes += bytes;
         self.in_all += bytes;
         match self.of_owner.get_mut(&row.owner) {

@@ -1,8 +1,8 @@
 //! The calls that agents make to other agents.
 
-use longshore_engine::port::{BoxFuture, CallStore, MAX_CALLS, StoredCall};
+use longshore_engine::port::{BoxFuture, CallPage, CallStore, MAX_CALLS, PAGE_BYTES, PAGE_CALLS, StoredCall};
 use longshore_model::{Json, Principal, Result, TaskId, Timestamp};
-use rusqlite::{Connection, Row, ToSql, named_params};
+use rusqlite::{Connection, OptionalExtension as _, Row, ToSql, named_params};
 
 use super::fault::{Outcome, damaged};
 use super::queue::Owner;
@@ -15,7 +15,12 @@ const SELECT: &str = "SELECT calls.id, tasks.id, calls.owner, calls.open, calls.
 
 impl CallStore for SqliteStore {
     fn put_call(&self, call: StoredCall) -> BoxFuture<'_, Result<bool>> {
-        Box::pin(self.writer.run(Owner::Principal(call.owner.clone()), move |db| put(db, &call)))
+        Box::pin(async move {
+            let owner = call.owner.clone();
+            let grown = self.writer.run(Owner::Principal(owner.clone()), move |db| put(db, &call)).await?;
+            self.bytes.add(&owner, grown.unwrap_or(0));
+            Ok(grown.is_some())
+        })
     }
 
     fn call<'a>(&'a self, id: &'a str) -> BoxFuture<'a, Result<Option<StoredCall>>> {
@@ -31,14 +36,21 @@ impl CallStore for SqliteStore {
         Box::pin(self.quick.run(Owner::Gateway, move |db| list(db, "tasks.id = ?1", &task)))
     }
 
-    fn open_calls(&self) -> BoxFuture<'_, Result<Vec<StoredCall>>> {
-        Box::pin(self.quick.run(Owner::Gateway, |db| list(db, "calls.open = 1 AND ?1", &true)))
+    fn open_calls<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<CallPage>> {
+        // The empty id is before all others.
+        let after = after.unwrap_or_default().to_owned();
+        Box::pin(self.quick.run(Owner::Gateway, move |db| open_page(db, &after)))
     }
 }
 
-fn put(db: &Connection, call: &StoredCall) -> Outcome<bool> {
+/// Returns by how many bytes the record has grown. `None`: there is no such task.
+fn put(db: &Connection, call: &StoredCall) -> Outcome<Option<i64>> {
     let task = write::find_task_row(db, call.task.as_str())?.filter(|task| task.owner == call.owner);
-    let Some(task) = task else { return Ok(false) };
+    let Some(task) = task else { return Ok(None) };
+    let before: Option<i64> = db
+        .prepare_cached("SELECT octet_length(record) FROM calls WHERE id = ?")?
+        .query_row([&call.id], |row| row.get(0))
+        .optional()?;
     db.prepare_cached(
         "INSERT INTO calls (id, task, owner, open, at, record) VALUES (:id, :task, :owner, :open, :at, :record)
          ON CONFLICT (id) DO UPDATE SET task = :task, owner = :owner, open = :open, at = :at, record = :record",
@@ -51,7 +63,13 @@ fn put(db: &Connection, call: &StoredCall) -> Outcome<bool> {
         ":at": call.at.0,
         ":record": call.record.get(),
     })?;
-    Ok(true)
+    Ok(Some(to_i64(call.record.get().len()) - before.unwrap_or(0)))
+}
+
+/// The bytes of the records of a task.
+pub(super) fn bytes_of_task(db: &Connection, task: i64) -> Outcome<i64> {
+    let sql = "SELECT coalesce(sum(octet_length(record)), 0) FROM calls WHERE task = ?";
+    Ok(db.prepare_cached(sql)?.query_row([task], |row| row.get(0))?)
 }
 
 /// Leaves out calls that cannot be read: their tools get no result, and their peers are left alone.
@@ -64,6 +82,28 @@ fn list(db: &Connection, which: &str, value: &dyn ToSql) -> Outcome<Vec<StoredCa
         found.extend(skip_damaged(call(row))?);
     }
     Ok(found)
+}
+
+fn open_page(db: &Connection, after: &str) -> Outcome<CallPage> {
+    let sql = format!("{SELECT} WHERE calls.open = 1 AND calls.id > ?1 ORDER BY calls.id LIMIT {PAGE_CALLS}");
+    let mut statement = db.prepare_cached(&sql)?;
+    let mut rows = statement.query([after])?;
+    let (mut page, mut count, mut bytes) = (CallPage::default(), 0, 0);
+    while count < PAGE_CALLS && bytes < PAGE_BYTES {
+        let Some(row) = rows.next()? else {
+            page.next = None;
+            return Ok(page);
+        };
+        count += 1;
+        if let Some(id) = skip_damaged(text("call", row, 0).map(str::to_owned))? {
+            page.next = Some(id);
+        }
+        if let Some(call) = skip_damaged(call(row))? {
+            bytes += call.record.get().len();
+            page.calls.push(call);
+        }
+    }
+    Ok(page)
 }
 
 fn call(row: &Row<'_>) -> Outcome<StoredCall> {

@@ -12,7 +12,7 @@ use super::read::{self, Parts};
 use super::reader::Reader;
 use super::record::SnapshotText;
 use super::writer::Writer;
-use super::{from_sql, to_i64, write};
+use super::{calls, from_sql, to_i64, write};
 use crate::rules;
 
 /// The most tasks that one step considers.
@@ -345,7 +345,7 @@ fn drop_next(db: &Connection, root: i64, budget: &mut Budget) -> Outcome<bool> {
     let of_task = "SELECT owner, context FROM tasks WHERE ordinal = ?";
     let (owner, context): (String, String) =
         db.prepare_cached(of_task)?.query_row([task], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let snapshot = snapshot_bytes(db, task)?;
+    let rest = snapshot_bytes(db, task)? + calls::bytes_of_task(db, task)?;
     let left = budget.bytes;
     // A damaged task still has its log.
     remove_events(db, task, i64::MAX, budget)?;
@@ -355,7 +355,7 @@ fn drop_next(db: &Connection, root: i64, budget: &mut Budget) -> Outcome<bool> {
         return Ok(false);
     }
     db.prepare_cached("DELETE FROM tasks WHERE ordinal = ?")?.execute([task])?;
-    budget.take(snapshot);
+    budget.take(rest);
     budget.free(&owner, left);
     forget_context(db, &owner, &context)?;
     Ok(true)

@@ -20,6 +20,7 @@ pub(super) const BYTES_OF_TASKS: &str = "SELECT tasks.ordinal, tasks.owner,
                     WHERE snapshots.task = tasks.ordinal
                     AND tasks.state IN ('completed', 'failed', 'canceled', 'rejected')), 0)
         + (SELECT coalesce(sum(size), 0) FROM files WHERE files.task = tasks.ordinal)
+        + (SELECT coalesce(sum(octet_length(record)), 0) FROM calls WHERE calls.task = tasks.ordinal)
      FROM tasks WHERE tasks.ordinal > ?1 ORDER BY tasks.ordinal LIMIT ?2";
 
 #[derive(Clone, Default)]

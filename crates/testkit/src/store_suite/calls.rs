@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use longshore_engine::port::{CallStore, Retention, Store, StoredCall};
+use longshore_engine::port::{CallStore, PAGE_BYTES, PAGE_CALLS, Retention, Store, StoredCall};
 use longshore_model::{Json, TaskState, Timestamp};
 
 use super::make::{ada, append, appended, create, made, owner, status, task_id};
@@ -23,6 +23,20 @@ pub fn call(task: &str, id: &str, is_open: bool, record: &str) -> StoredCall {
         is_open,
         at: Timestamp(5),
         record: Json::parse(record).expect("tests write JSON"),
+    }
+}
+
+/// All pages.
+pub async fn open_calls(calls: &Arc<dyn CallStore>) -> Vec<StoredCall> {
+    let (mut all, mut after) = (Vec::new(), None);
+    loop {
+        let page = calls.open_calls(after.as_deref()).await.expect("a read");
+        assert!(page.calls.len() <= PAGE_CALLS);
+        all.extend(page.calls);
+        match page.next {
+            Some(next) => after = Some(next),
+            None => return all,
+        }
     }
 }
 
@@ -50,7 +64,7 @@ pub async fn calls_are_kept_and_leave_with_their_task(
 
     let CallStores { store, calls } = reopen(CallStores { store, calls });
     assert_eq!(calls.calls_of(&task_id("t")).await.expect("a read"), [ended.clone(), first.clone()]);
-    assert_eq!(calls.open_calls().await.expect("a read"), [first.clone(), third.clone()]);
+    assert_eq!(open_calls(&calls).await, [first.clone(), third.clone()]);
     assert_eq!(calls.call("a").await.expect("a read"), Some(ended));
     assert_eq!(calls.call("x").await.expect("a read"), None);
 
@@ -60,5 +74,21 @@ pub async fn calls_are_kept_and_leave_with_their_task(
         Retention { now: Timestamp(50), fold_before: before, drop_before: before, keys_before: Timestamp(0) };
     retained(&store, retention).await;
     assert_eq!(calls.calls_of(&task_id("t")).await.expect("a read"), []);
-    assert_eq!(calls.open_calls().await.expect("a read"), [third]);
+    assert_eq!(open_calls(&calls).await, [third]);
+}
+
+pub async fn open_calls_are_read_in_pages_until_there_are_no_more(stores: CallStores) {
+    let CallStores { store, calls } = stores;
+    made(&store, create("t")).await;
+    let long = format!("\"{}\"", "x".repeat(PAGE_BYTES / 2));
+    let mut put = Vec::new();
+    for number in 0..2 * PAGE_CALLS + 5 {
+        let record = if (11..14).contains(&number) { &long } else { "1" };
+        let call = call("t", &format!("c{number:04}"), number % 7 != 3, record);
+        assert!(calls.put_call(call.clone()).await.expect("the store takes calls"));
+        put.extend(call.is_open.then_some(call));
+    }
+    let first = calls.open_calls(None).await.expect("a read").calls;
+    assert_eq!(first.last().map(|call| call.id.as_str()), Some("c0012"), "the page ends with its bytes");
+    assert_eq!(open_calls(&calls).await, put);
 }

@@ -63,7 +63,11 @@ impl Fixture {
     }
 
     /// The gateway's end of a WebSocket, and that of a client which reads nothing.
-    async fn socket<'a>(&self, bodies: &'a Bodies, principal: &'a Principal) -> (Server<'a>, UnixStream) {
+    async fn socket<'a>(
+        &self,
+        bodies: &'a Arc<Bodies>,
+        principal: &'a Principal,
+    ) -> (Server<'a>, UnixStream) {
         let (client, server) = UnixStream::pair().unwrap();
         let clients = SlowClients::new(WRITE_TIMEOUT, None, Arc::clone(&self.metrics));
         let socket = Socket::new(RawSocket::Unix(server), &clients, &self.writes);
@@ -95,7 +99,7 @@ fn limits(idle: Option<Duration>) -> Limits {
     Limits { idle, message_timeout: WRITE_TIMEOUT, write_timeout: WRITE_TIMEOUT }
 }
 
-fn unmetered() -> (Bodies, Principal) {
+fn unmetered() -> (Arc<Bodies>, Principal) {
     (Bodies::new(&EdgeLimits::default(), Arc::default()), Principal::new("ada"))
 }
 

@@ -90,7 +90,7 @@ async fn a_repair_keeps_what_is_whole_and_names_the_rest() {
         );
         assert_eq!(new.read(&ada(), &whole, Seq::START, 99).await.unwrap(), log, "{sql}");
         assert!(new.interrupt(&ada(), &request_id("r")).await.unwrap().is_some(), "{sql}");
-        assert_eq!(new.open_calls().await.unwrap().len(), 1, "{sql}");
+        assert_eq!(new.open_calls(None).await.unwrap().calls.len(), 1, "{sql}");
         let task = new.get(&ada(), &task_id("t")).await.unwrap().unwrap().task;
         if has_end {
             assert_eq!(task, original.task, "{sql}");

@@ -1,7 +1,8 @@
 use std::path::Path;
 
-use longshore_engine::port::{Append, Retention, Store as _};
+use longshore_engine::port::{Append, CallStore as _, Retention, Store as _};
 use longshore_model::{TaskState, Timestamp};
+use longshore_testkit::store_suite::calls::call;
 use longshore_testkit::store_suite::make::{
     ada, append, chunk, create, create_in, file, owner, status, task_id,
 };
@@ -45,7 +46,12 @@ async fn bytes_are_counted_with_each_write_and_again_after_a_start_and_freed_by_
     assert!(before.of_owner > 0 && before.in_all > before.of_owner, "{before:?}");
     let text = "x".repeat(50_000);
     store.append(append("t", 1, vec![status(TaskState::Working, 2), chunk(&text)])).await.unwrap();
-    store.put_file(file("t", "f", &vec![7; 30_000])).await.unwrap();
+    store.put_file(file("t", "f", &vec![7; 20_000])).await.unwrap();
+    let record = |bytes| format!("\"{}\"", "x".repeat(bytes));
+    // The second record replaces the first.
+    for bytes in [40_000, 10_000] {
+        assert!(store.put_call(call("t", "c", true, &record(bytes))).await.unwrap());
+    }
     store.append(append("t", 3, vec![status(TaskState::Completed, 3)])).await.unwrap();
     let bytes = store.stored_bytes(&ada());
     assert!((80_000..85_000).contains(&(bytes.of_owner - before.of_owner)), "{bytes:?}");
@@ -74,6 +80,7 @@ async fn a_task_leaves_no_counted_bytes_behind_without_a_restart() {
         for _ in 0..2 {
             store.put_file(file(&id, &format!("f{number}"), &vec![7; 30_000])).await.unwrap();
         }
+        assert!(store.put_call(call(&id, &format!("c{number}"), false, "[1]")).await.unwrap());
         assert!(store.stored_bytes(&ada()).of_owner < 35_000);
         let task = store.get(&ada(), &task_id(&id)).await.unwrap().unwrap().task;
         let end = append(&id, 3, vec![status(TaskState::Completed, 3)]);
