@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use longshore_engine::port::{FileSource, Input, InputFile, Resume, Session, Turn, TurnRequest};
 use longshore_engine::queue;
@@ -41,6 +42,7 @@ impl AcpAgent {
         let takes = lease.live.about.agent_capabilities.prompt_capabilities;
         let files = read_files(&input, takes).await;
         let blocks = content::blocks(&input, Path::new(&session.directory), takes, &files);
+        self.check_commands(connection, id, &blocks, &options).await?;
         prompting.mark();
         let started = crate::turn::Turn::start(connection, session.id.clone(), &prompt, &blocks);
         let turn = started.map_err(|cause| {
@@ -49,8 +51,9 @@ impl AcpAgent {
             cause.into_error("take the prompt")
         })?;
         let turn = turn.with_epitaph(lease.epitaph());
-        let patience = self.config.cancel_patience;
-        let started = Started { turn, session: session.id, prompt, lease, using, remark, patience };
+        let (patience, protected) = (self.config.cancel_patience, Arc::clone(&self.config.protected));
+        let started =
+            Started { turn, session: session.id, prompt, lease, using, remark, patience, protected };
         let (sender, events) = queue::channel(MAX_WAITING);
         let driver = self.turns.driver(started, sender);
         self.tasks.spawn("acp-turn", driver.run(self.tasks.clone()));
