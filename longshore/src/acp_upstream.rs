@@ -70,6 +70,7 @@ pub(crate) fn config(plan: &Plan, agent: &AcpPlan) -> AcpConfig {
         mode: agent.mode.clone(),
         pinned: agent.pinned.clone(),
         pins_config: agent.pins_config,
+        shell: plan.control.session_shell && !plan.environment.is_read_only(),
         model: agent.model.clone(),
         idle_stop: agent.limits.idle_stop,
         silence: plan.turns.silence,

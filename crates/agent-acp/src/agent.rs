@@ -2,6 +2,7 @@
 
 mod admit;
 mod choose;
+mod commands;
 mod drive;
 mod facts;
 mod host;
@@ -17,12 +18,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, Description, NewSession, Session, SessionChoices, SessionFinder,
-    Turn, TurnRecord, TurnRequest, UnfollowedTurns,
+    Admission, Admitted, Agent, BoxFuture, Description, Input, NewSession, Session, SessionChoices,
+    SessionFinder, Turn, TurnRecord, TurnRequest, UnfollowedTurns,
 };
 use longshore_engine::{ProtectedPaths, Tasks};
 use longshore_meter::Metrics;
-use longshore_model::{Answer, Ask, Choices, Error, Result, SessionId};
+use longshore_model::{Answer, Ask, Choices, Error, PromptOptions, Result, SessionId};
 
 use self::admit::Workspace;
 use self::choose::{ChosenOptions, Defaults};
@@ -37,6 +38,7 @@ use crate::schema::McpServer;
 
 /// How an agent is started and used.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each one is a setting of its own")]
 pub struct AcpConfig {
     /// What the operator calls the agent.
     pub name: String,
@@ -65,6 +67,8 @@ pub struct AcpConfig {
     pub pinned: Vec<Role>,
     /// Callers may choose no other options of the agent either.
     pub pins_config: bool,
+    /// The operator lets callers with the right to it run a shell.
+    pub shell: bool,
     /// How long the agent may be idle before its process is stopped. `None`: it runs on.
     pub idle_stop: Option<Duration>,
     /// How long the agent may be silent during a turn while it waits for no answer and runs no tool. Then the turn is stopped.
@@ -94,6 +98,7 @@ impl AcpConfig {
             model: None,
             pinned: Vec::new(),
             pins_config: false,
+            shell: false,
             idle_stop: None,
             silence: None,
             cancel_patience: Duration::from_secs(30),
@@ -183,6 +188,10 @@ impl Agent for AcpAgent {
             }
             Ok(admitted)
         })
+    }
+
+    fn check_input(&self, directory: &str, input: &[Input], options: &PromptOptions) -> Result<()> {
+        self.check_known_commands(directory, input, options)
     }
 
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {

@@ -120,6 +120,8 @@ struct Shared {
     exited: watch::Sender<bool>,
     /// Unset: the agent may ask for no files and commands.
     client: OnceLock<Arc<Client>>,
+    /// Told after the agent has named the commands of a session.
+    commands_named: watch::Sender<()>,
 }
 
 /// A line that waits to be written.
@@ -239,6 +241,7 @@ impl Connection {
             was_held_back: AtomicBool::new(false),
             exited: watch::channel(false).0,
             client: OnceLock::new(),
+            commands_named: watch::channel(()).0,
             limits,
             state: Mutex::new(state),
         }));

@@ -13,7 +13,8 @@ mod terminal;
 mod tool;
 mod usage;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -24,6 +25,7 @@ use longshore_model::{
     ProgressKind, PromptId, RequestId, Resolution, SessionId, SessionNote,
 };
 use serde_json::json;
+use url::Url;
 
 pub use self::outcome::TurnEnd;
 pub(crate) use self::paths::places;
@@ -63,6 +65,8 @@ pub struct Translator {
     settings: Settings,
     auth_methods: Vec<AuthMethod>,
     files: usize,
+    /// The paths from which the reported files may come.
+    file_paths: HashMap<ArtifactId, Vec<PathBuf>>,
     ignored: Ignored,
     /// Why updates are missing.
     losses: BTreeSet<Loss>,
@@ -118,6 +122,7 @@ impl Translator {
             settings: Settings::default(),
             auth_methods: Vec::new(),
             files: 0,
+            file_paths: HashMap::new(),
             ignored: Ignored::default(),
             losses: BTreeSet::new(),
             is_stopped: false,
@@ -148,6 +153,11 @@ impl Translator {
     /// The events since the last call.
     pub fn take(&mut self) -> Vec<AgentEvent> {
         std::mem::take(&mut self.out)
+    }
+
+    /// The paths from which a reported file may come, as far as the agent names them.
+    pub fn take_paths(&mut self, file: &ArtifactId) -> Vec<PathBuf> {
+        self.file_paths.remove(file).unwrap_or_default()
     }
 
     /// What could not be translated.
@@ -270,17 +280,20 @@ impl Translator {
             "image" | "audio" if content.data.is_none() && content.uri.is_some() => {
                 self.append(kind, chunk.message_id.as_deref(), &link_to(content));
             }
-            _ => self.content(content, chunk.message_id.as_deref()),
+            _ => self.content(content, chunk.message_id.as_deref(), &[]),
         }
     }
 
-    /// An image, a sound or an embedded resource: a file of its own.
-    fn content(&mut self, content: &ContentBlock, message: Option<&str>) {
+    /// An image, a sound or an embedded resource: a file of its own. `paths`: of the tool call that it comes from.
+    fn content(&mut self, content: &ContentBlock, message: Option<&str>, paths: &[String]) {
         match file_of(content) {
             Some(file) if self.files < MAX_FILES && file.bytes.len() <= MAX_FILE_BYTES => {
                 self.files += 1;
                 self.end_text();
                 let block = self.ids.block(BlockKind::File, message);
+                let directory = Path::new(self.directory.as_deref().unwrap_or_default());
+                let paths = paths.iter().map(PathBuf::from).chain(path_of(content));
+                self.file_paths.insert(block.id.clone(), paths.map(|path| directory.join(path)).collect());
                 self.out.push(AgentEvent::File { block, file });
             }
             Some(_) => self.count(WhyIgnored::TooMuch, "file over the limits"),
@@ -317,6 +330,12 @@ impl Translator {
         if self.calls.is_new(&update.id) {
             self.end_text();
         }
+        let is_file =
+            |content: &&ContentBlock| !matches!(content.kind.as_str(), "" | "text" | "resource_link");
+        let files = update.content.iter().flatten().map(|content| &content.content).filter(is_file);
+        let files: Vec<_> = files.collect();
+        // A call that is over no longer has its input.
+        let before = if files.is_empty() { Vec::new() } else { self.paths_of_call(update) };
         let merged = self.calls.merge(update, source, &self.session, &mut self.ids, &mut self.out);
         if let Err((why, name)) = merged {
             self.count(why, &name);
@@ -324,11 +343,16 @@ impl Translator {
         for content in update.content.iter().flatten().filter(|content| !tool::is_known(content)) {
             self.count(WhyIgnored::Unknown, &format!("tool content {}", content.kind));
         }
-        let images = update.content.iter().flatten().map(|content| &content.content);
-        for image in images.filter(|content| !matches!(content.kind.as_str(), "" | "text" | "resource_link"))
-        {
-            self.content(image, None);
+        if !files.is_empty() {
+            let paths = [before, self.paths_of_call(update)].concat();
+            for file in files {
+                self.content(file, None, &paths);
+            }
         }
+    }
+
+    fn paths_of_call(&self, update: &crate::schema::ToolUpdate) -> Vec<String> {
+        self.calls.facts(update).map(|facts| facts.paths).unwrap_or_default()
     }
 
     fn plan(&mut self, plan: &Plan) {
@@ -373,6 +397,17 @@ impl Translator {
 fn link_to(content: &ContentBlock) -> String {
     let uri = content.uri.as_deref().unwrap_or_default();
     format!("[{}]({uri})", content.name.as_deref().unwrap_or(uri))
+}
+
+/// The path that the URI of a block names.
+fn path_of(content: &ContentBlock) -> Option<PathBuf> {
+    let uri = content.resource.as_ref().map(|resource| resource.uri.as_str()).or(content.uri.as_deref())?;
+    match Url::parse(uri) {
+        Ok(url) if url.scheme() == "file" => url.to_file_path().ok(),
+        Ok(_) => None,
+        // Not a URI, but a path.
+        Err(_) => Some(uri.into()),
+    }
 }
 
 /// The file that a block of content holds. `None`: it holds none, or one that cannot be decoded.

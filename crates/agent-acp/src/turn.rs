@@ -1,11 +1,12 @@
 //! One turn: sends the prompt, translates its events, and answers its asks.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use longshore_engine::queue;
 use longshore_model::{
-    AgentEvent, Answer, AskOptions, Error, ErrorKind, PromptId, RequestId, Result, SessionId,
+    AgentEvent, Answer, ArtifactId, AskOptions, Error, ErrorKind, PromptId, RequestId, Result, SessionId,
 };
 use serde::Serialize;
 use tokio::sync::watch;
@@ -84,6 +85,11 @@ impl Turn {
 
     pub fn translator(&self) -> &Translator {
         &self.translator
+    }
+
+    /// The paths from which a reported file may come.
+    pub fn take_file_paths(&mut self, file: &ArtifactId) -> Vec<PathBuf> {
+        self.translator.take_paths(file)
     }
 
     /// The next events. `None`: the turn is over. When the future is dropped, no event is lost.

@@ -227,6 +227,7 @@ impl Operations {
         extension::check_send_options(&command, options.activated)?;
         output::check_output_modes(&command.config.accepted_output_modes)?;
         let trace = Some(options.trace.clone());
+        command.options.prompt.may_run = self.may_run(caller);
         Ok(SendMessage { may_claim: caller.may(Capability::SessionClaim), trace, ..command })
     }
 

@@ -104,6 +104,10 @@ pub struct PromptOptions {
     /// The gateways whose agents called each other until this prompt. Empty: no agent of a gateway sent it.
     #[serde(default, skip_serializing_if = "Hops::is_empty")]
     pub hops: Hops,
+    /// The caller may run a shell, so the agent may run in one what the caller adds to a command of the agent. Comes from the
+    /// credential of the send, never from the message.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_run: bool,
 }
 
 impl PromptOptions {
@@ -131,6 +135,7 @@ impl PromptOptions {
             variant: self.variant.clone().or_else(|| defaults.variant.clone()),
             system: self.system.clone().or_else(|| defaults.system.clone()),
             hops: if self.hops.is_empty() { defaults.hops.clone() } else { self.hops.clone() },
+            may_run: self.may_run,
         }
     }
 }
@@ -235,9 +240,11 @@ mod tests {
         let defaults = PromptOptions {
             agent: Some("build".to_owned()),
             model: ModelName::parse("a/b/c"),
+            may_run: true,
             ..PromptOptions::default()
         };
         let both = mine.or(&defaults);
+        assert!(!both.may_run, "a right is of the send itself");
         assert_eq!(both.agent.as_deref(), Some("plan"));
         assert_eq!(both.model.unwrap().model, "b/c");
         for half in ["", "a", "a/", "/b"] {

@@ -4,11 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use longshore_engine::port::{
-    Admission, Admitted, Agent, BoxFuture, Description, NewSession, Session, SessionChoices, SessionFinder,
-    Turn, TurnRequest, UnfollowedTurns, caller,
+    Admission, Admitted, Agent, BoxFuture, Description, Input, NewSession, Session, SessionChoices,
+    SessionFinder, Turn, TurnRequest, UnfollowedTurns, caller,
 };
 use longshore_engine::queue;
-use longshore_model::{AgentEvent, Answer, Ask, Error, ErrorKind, RequestId, Resolution, Result, Usage};
+use longshore_model::{
+    AgentEvent, Answer, Ask, Error, ErrorKind, PromptOptions, RequestId, Resolution, Result, Usage,
+};
 use tokio::sync::mpsc;
 
 use crate::call::{AnswerError, Call, MAX_REPORTS, Report};
@@ -168,6 +170,10 @@ impl Agent for CallingAgent {
             return Box::pin(async { Err(error) });
         }
         self.agent.admit(request)
+    }
+
+    fn check_input(&self, directory: &str, input: &[Input], options: &PromptOptions) -> Result<()> {
+        self.agent.check_input(directory, input, options)
     }
 
     fn open_session(&self, request: NewSession) -> BoxFuture<'_, Result<Session>> {

@@ -336,6 +336,7 @@ pub fn prompt_options() -> impl Strategy<Value = PromptOptions> {
             variant,
             system,
             hops: Hops::default(),
+            may_run: false,
         },
     )
 }

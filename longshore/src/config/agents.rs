@@ -116,17 +116,39 @@ pub fn named(text: &str, context: &ProcessContext) -> Result<AcpPlan, String> {
     Ok(command.plan(&context.environment, &BTreeMap::new()))
 }
 
-/// Whether an `[[agents]]` table holds values that may be secrets.
+/// Whether an `[[agents]]` table holds values that may be secrets: variables, headers, or arguments with such a name.
 pub(super) fn holds_secret(text: &str) -> bool {
     let has_values = |fields: &Value| {
-        ["env", "headers"]
-            .iter()
-            .any(|name| fields[name].as_object().is_some_and(|values| !values.is_empty()))
+        let is_filled = |name: &str| fields[name].as_object().is_some_and(|values| !values.is_empty());
+        is_filled("env") || is_filled("headers") || passes_secret(&fields["command"])
     };
     let servers =
         |entry: &Value| entry["mcp_servers"].as_array().is_some_and(|all| all.iter().any(has_values));
     let entries: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
     entries.iter().any(|entry| has_values(entry) || servers(entry))
+}
+
+/// Whether an argument of a command is named like a secret, as in `--api-key=x`, `--token x` and `API_KEY=x`. A number is none: it
+/// counts tokens.
+fn passes_secret(command: &Value) -> bool {
+    let words = match command {
+        Value::Array(words) => words.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        Value::String(line) => command_line::split(line).unwrap_or_default(),
+        _ => Vec::new(),
+    };
+    let is_named = |name: &str| {
+        let name = name.to_lowercase();
+        ["key", "token", "secret", "password"].iter().any(|word| name.contains(word))
+    };
+    let is_value = |value: &str| !value.is_empty() && value.parse::<f64>().is_err();
+    let next = words.iter().skip(1).map(Some).chain([None]);
+    words.iter().zip(next).any(|(word, next)| match (word.split_once('='), next) {
+        (Some((name, value)), _) => is_named(name) && is_value(value),
+        (None, Some(value)) => {
+            word.starts_with('-') && is_named(word) && !value.starts_with('-') && is_value(value)
+        }
+        (None, None) => false,
+    })
 }
 
 /// A command, split into its words.

@@ -113,6 +113,7 @@ In the file the agent is one `[[agents]]` table. A second table is refused: more
 The agent gets no variable of the gateway but these: those that name the user, the home and its XDG directories, the shell, the
 terminal, the language, the time zone, the PATH, a temporary directory and certificates; those of its preset; and those that `env` and
 `pass_env` name. A command line that begins with the command of a preset gets the variables of that preset.
+A file with `env`, `headers`, or an argument whose name contains `key`, `token`, `secret` or `password` counts as a file with a secret.
 
 ```toml
 [[agents]]

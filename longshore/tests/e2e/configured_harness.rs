@@ -1,6 +1,7 @@
 //! A gateway whose OpenCode has another configuration than the demo, with a model that outlives the gateway.
 
 use std::net::SocketAddr;
+use std::path::Path;
 
 use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::demo_home;
@@ -28,13 +29,18 @@ impl Harness {
         let home = root.path().join("opencode-home");
         let environment =
             demo_home(&home, &model.base_url(), &path_with_tools()).expect("a home can be made");
-        let file = home.join("config").join("opencode").join("opencode.json");
-        let text = std::fs::read(&file).expect("the home has a configuration");
-        let mut configuration = serde_json::from_slice(&text).expect("the configuration is JSON");
-        change(&mut configuration);
-        std::fs::write(&file, configuration.to_string()).expect("a configuration can be written");
+        change_configuration(&home, change);
         let gateway = Gateway::start_in(root, prepare(Setup::managed(LONGSHORE, environment))).await;
         let opencode = gateway.opencode().await;
         (Self { client: Client::of(&gateway), gateway, opencode }, model)
     }
+}
+
+/// Changes the configuration of the OpenCode that has this home.
+pub(crate) fn change_configuration(home: &Path, change: impl FnOnce(&mut Value)) {
+    let file = home.join("config").join("opencode").join("opencode.json");
+    let text = std::fs::read(&file).expect("the home has a configuration");
+    let mut configuration = serde_json::from_slice(&text).expect("the configuration is JSON");
+    change(&mut configuration);
+    std::fs::write(&file, configuration.to_string()).expect("a configuration can be written");
 }

@@ -6,6 +6,7 @@
 //! Tests whose name begins with `long_` take long: `make test` leaves them out, `make test-long` runs them.
 
 mod acp_agents;
+mod acp_commands;
 mod acp_matrix;
 mod approvals;
 mod ask_deadlines;

@@ -10,9 +10,10 @@ use longshore_demo_model::DemoModel;
 use longshore_demo_model::home::demo_home;
 use longshore_engine::Tasks;
 use longshore_testkit::gateway::{Setup, path_with_tools};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::configured_harness::change_configuration;
 use crate::harness::LONGSHORE;
 
 /// An agent, and what differs between the agents.
@@ -61,11 +62,18 @@ pub(crate) async fn prepare() -> (tempfile::TempDir, DemoModel) {
 }
 
 pub(crate) fn opencode(root: &Path, model: &DemoModel) -> RealAgent {
+    opencode_with(root, model, |_| {})
+}
+
+/// `change` changes OpenCode's configuration before OpenCode reads it.
+pub(crate) fn opencode_with(root: &Path, model: &DemoModel, change: impl FnOnce(&mut Value)) -> RealAgent {
     let home = root.join("agent-home");
+    let environment = demo_home(&home, &model.base_url(), &path_with_tools()).expect("a home can be made");
+    change_configuration(&home, change);
     RealAgent {
         preset: "opencode-acp",
         title: "OpenCode over ACP",
-        environment: demo_home(&home, &model.base_url(), &path_with_tools()).expect("a home can be made"),
+        environment,
         shell: |command| format!("scn:bash cmd=\"{command}\""),
         other_mode: "plan",
         silent_mode: None,

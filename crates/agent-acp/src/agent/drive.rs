@@ -4,9 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use longshore_engine::{Tasks, queue};
+use longshore_engine::{ProtectedPaths, Tasks, queue};
 use longshore_model::{
-    AgentEvent, Answer, BlockKind, Error, ErrorKind, Failure, Outcome, PromptId, RequestId, Result, SessionId,
+    AgentEvent, AgentFile, Answer, BlockKind, BlockRef, Error, ErrorKind, Failure, Outcome, PromptId,
+    RequestId, Result, SessionId,
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
@@ -96,7 +97,7 @@ impl Turns {
     /// The driver of a turn that has just been prompted.
     pub(super) fn driver(self: &Arc<Self>, started: Started, events: queue::Sender<AgentEvent>) -> Driver {
         let (sender, orders) = queue::channel(MAX_ORDERS);
-        let Started { turn, session, prompt, lease, using, remark, silence, patience } = started;
+        let Started { turn, session, prompt, lease, using, remark, silence, patience, protected } = started;
         self.lock().running.insert(session.clone(), RunningTurn { prompt, orders: sender });
         Driver {
             turns: Arc::clone(self),
@@ -107,6 +108,7 @@ impl Turns {
             remark,
             silence,
             patience,
+            protected,
             orders,
             events: Some(events),
             waiting: VecDeque::new(),
@@ -136,6 +138,8 @@ pub(super) struct Started {
     pub(super) silence: Option<Duration>,
     /// How long the agent may take to stop.
     pub(super) patience: Duration,
+    /// The gateway's own files, which the agent must not show.
+    pub(super) protected: Arc<ProtectedPaths>,
 }
 
 /// See the module.
@@ -150,6 +154,7 @@ pub(super) struct Driver {
     remark: Option<&'static str>,
     silence: Option<Duration>,
     patience: Duration,
+    protected: Arc<ProtectedPaths>,
     orders: queue::Receiver<Order>,
     /// `None`: the engine no longer reads the events.
     events: Option<queue::Sender<AgentEvent>>,
@@ -203,7 +208,7 @@ impl Driver {
                 () = pass_on(&mut self.events, &mut self.waiting), if !self.waiting.is_empty() => {}
                 // Only then: when the engine is behind, the agent waits.
                 more = self.turn.next(), if self.waiting.is_empty() => match more {
-                    Some(events) => self.take(events),
+                    Some(events) => self.take(events).await,
                     None => return,
                 },
                 // After the agent's events, so that none waits.
@@ -259,8 +264,12 @@ impl Driver {
         self.turn.give_up("The agent did not stop when it was asked to.");
     }
 
-    fn take(&mut self, events: Vec<AgentEvent>) {
-        for mut event in events {
+    async fn take(&mut self, events: Vec<AgentEvent>) {
+        for event in events {
+            let mut event = match event {
+                AgentEvent::File { block, file } => self.unless_protected(block, file).await,
+                event => event,
+            };
             match &mut event {
                 AgentEvent::Text { block, text } if block.kind == BlockKind::Text => {
                     let room = MAX_HEARD.saturating_sub(self.heard.len());
@@ -271,6 +280,19 @@ impl Driver {
             }
             self.waiting.push_back(event);
         }
+    }
+
+    /// Withholds a file that the agent shows if it may be one of the gateway's own. A file whose path could not be checked counts
+    /// as one.
+    async fn unless_protected(&mut self, block: BlockRef, file: AgentFile) -> AgentEvent {
+        let (protected, paths) = (Arc::clone(&self.protected), self.turn.take_file_paths(&block.id));
+        let is_denied = move || paths.iter().any(|path| protected.deny(path));
+        if !tokio::task::spawn_blocking(is_denied).await.unwrap_or(true) {
+            return AgentEvent::File { block, file };
+        }
+        tracing::warn!(session = %self.session, id = %block.id, "withheld a file of the gateway that the agent showed");
+        let reason = "A file of the agent was withheld: it belongs to the gateway itself.".to_owned();
+        AgentEvent::WithheldFile { block, name: file.name, reason }
     }
 
     fn end(&mut self, outcome: &mut Outcome) {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use longshore_engine::port::{FileSource, Input, InputFile, Resume, Session, Turn, TurnRequest};
 use longshore_engine::queue;
@@ -45,6 +46,7 @@ impl AcpAgent {
         let room = connection.room(content::size(&input, takes)).await.map_err(not_taken)?;
         let files = read_files(&input, takes).await;
         let blocks = content::blocks(&input, Path::new(&session.directory), takes, &files);
+        self.check_commands(connection, id, &blocks, &options).await?;
         prompting.mark();
         let id = session.id.clone();
         let started = crate::turn::Turn::start_in(Some(room), connection, id, &prompt, &blocks);
@@ -55,7 +57,8 @@ impl AcpAgent {
         })?;
         let turn = turn.with_epitaph(lease.epitaph());
         let (silence, patience) = (self.config.silence, self.config.cancel_patience);
-        let started = Started { turn, session: session.id, prompt, lease, using, remark, silence, patience };
+        let (session, protected) = (session.id, Arc::clone(&self.config.protected));
+        let started = Started { turn, session, prompt, lease, using, remark, silence, patience, protected };
         let (sender, events) = queue::channel(MAX_WAITING);
         let driver = self.turns.driver(started, sender);
         self.tasks.spawn("acp-turn", driver.run(self.tasks.clone()));

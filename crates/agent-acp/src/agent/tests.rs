@@ -1,4 +1,5 @@
 mod choices;
+mod commands;
 mod keep;
 mod sessions;
 mod turns;

@@ -1,6 +1,9 @@
 //! Sets the mode, the model and the config options of a session.
 
+use std::time::Duration;
+
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::{CallError, Connection, Role, SessionFacts};
 use crate::schema::{self, ConfigAnswer};
@@ -8,6 +11,14 @@ use crate::schema::{self, ConfigAnswer};
 impl Connection {
     pub fn facts(&self, session: &str) -> Option<SessionFacts> {
         self.lock().sessions.get(session).map(|route| route.facts.clone())
+    }
+
+    /// Waits until the agent has named the commands of a session, which it may do a moment after it has opened the session.
+    pub async fn wait_for_commands(&self, session: &str, patience: Duration) {
+        let mut named = self.0.commands_named.subscribe();
+        let is_unknown = || self.facts(session).is_some_and(|facts| facts.commands.is_none());
+        // An error means that the time is up.
+        let _ = timeout(patience, async { while is_unknown() && named.changed().await.is_ok() {} }).await;
     }
 
     /// Sets the mode or the model: by the method for it if the agent has its own list, or else by the config option. Checks the

@@ -225,6 +225,9 @@ impl Connection {
                 return state.take_early(&session, update, bytes);
             };
             route.facts.note(&update);
+            if matches!(update, Update::Commands(_)) {
+                self.0.commands_named.send_replace(());
+            }
             match &mut route.phase {
                 Phase::Turn { events, .. } => events.clone(),
                 Phase::Loading(replay) => return replay.update(&update),

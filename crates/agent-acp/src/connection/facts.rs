@@ -54,7 +54,8 @@ pub struct SessionFacts {
     pub modes: Option<Modes>,
     pub models: Option<Models>,
     pub config_options: Vec<ConfigOption>,
-    pub commands: Vec<Command>,
+    /// `None`: the agent has not named them yet, or has none.
+    pub commands: Option<Vec<Command>>,
     /// What the session had when it was opened, before anybody chose something else.
     pub initial: Chosen,
     pub title: Option<String>,
@@ -68,7 +69,7 @@ impl SessionFacts {
             modes: None,
             models: None,
             config_options: Vec::new(),
-            commands: Vec::new(),
+            commands: None,
             initial: Chosen::default(),
             title: None,
             totals,
@@ -89,7 +90,7 @@ impl SessionFacts {
 
     pub(super) fn note(&mut self, update: &Update) {
         match update {
-            Update::Commands(commands) => self.commands.clone_from(commands),
+            Update::Commands(commands) => self.commands = Some(commands.clone()),
             Update::Mode(mode) => self.set(Role::Mode, mode),
             Update::ConfigOptions(options) => self.set_options(options.clone()),
             Update::Title(Some(title)) => self.title = Some(title.clone()),
@@ -240,7 +241,7 @@ impl SessionFacts {
                     choices: choices_of(option),
                 })
                 .collect(),
-            commands: self.commands.iter().map(command).collect(),
+            commands: self.commands.iter().flatten().map(command).collect(),
         }
     }
 }

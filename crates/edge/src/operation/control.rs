@@ -80,9 +80,13 @@ impl Operations {
 
     fn control_caller(&self, caller: &Caller) -> ControlCaller {
         let may_claim = caller.may(Capability::SessionClaim);
+        ControlCaller { principal: caller.principal.clone(), may_claim, may_run: self.may_run(caller) }
+    }
+
+    /// Whether the caller may run commands in a shell.
+    pub(super) fn may_run(&self, caller: &Caller) -> bool {
         let shell = Switch::SessionShell;
-        let may_run = shell.is_on(&self.deployment) && caller.may(shell.capability());
-        ControlCaller { principal: caller.principal.clone(), may_claim, may_run }
+        shell.is_on(&self.deployment) && caller.may(shell.capability())
     }
 
     /// Checks a call. Nothing is executed yet.

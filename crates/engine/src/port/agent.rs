@@ -33,6 +33,13 @@ pub trait Agent: Send + Sync + Debug {
     /// the task is accepted, and its turn waits for the agent or fails.
     fn admit<'a>(&'a self, request: Admission<'a>) -> BoxFuture<'a, Result<Admitted>>;
 
+    /// Checks the content of a message before anything is stored, after [`Agent::admit`]. `directory`: that of its context. Reads
+    /// nothing and waits for nothing: [`Agent::start_turn`] checks the content again, with all that the agent knows then.
+    fn check_input(&self, directory: &str, input: &[Input], options: &PromptOptions) -> Result<()> {
+        let _ = (directory, input, options);
+        Ok(())
+    }
+
     /// Opens a session. Called once per context, before its first turn, or again when the agent no longer has the session. After
     /// an error that is marked with [`Error::mark_needs_credentials`], here and in [`Agent::start_turn`], the task waits until its
     /// caller sends another message.

@@ -355,6 +355,7 @@ impl Engine {
         let directory = current.cloned().unwrap_or(admitted);
         let rules = &self.ctx.config.intake;
         let input = intake::prepare(rules, Path::new(&directory), &message.parts).await?;
+        self.ctx.ports.agent.check_input(&directory, &input, &options.prompt)?;
         Ok(Admitted { directory, directory_named, input })
     }
 

@@ -203,6 +203,7 @@ fn order_request(
             variant: owned(request, "variant"),
             system: owned(request, "system"),
             hops: Hops::default(),
+            may_run: false,
         },
         message: request.text("messageID").map(|id| MessageId::parse(id).expect(CHECKED)),
     })

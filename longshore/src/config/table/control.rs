@@ -10,8 +10,9 @@ pub const SESSION_SHELL: Setting = Setting {
     kind: Kind::Switch,
     fallback: Value("false"),
     help: "Let callers with the capability session_shell run shell commands: in their sessions \
-           (opencode.sessions.shell), and as the start command of a new worktree (opencode.worktrees.create). OpenCode \
-           runs these commands without asking for permission. Always off when environment.sandbox_mode is read-only or \
+           (opencode.sessions.shell), as the start command of a new worktree (opencode.worktrees.create), and by the text \
+           that a message adds to a command of an agent over ACP. The agent runs these commands without asking for \
+           permission. Always off when environment.sandbox_mode is read-only or \
            environment.write_scope is none.",
 };
 

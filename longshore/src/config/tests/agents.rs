@@ -291,8 +291,28 @@ fn a_file_with_variables_or_headers_of_an_agent_must_be_private() {
         (r#","env":{"KEY":"value"}"#, true),
         (r#","mcp_servers":[{"headers":{"Authorization":"x"}}]"#, true),
         (r#","mcp_servers":[{"url":"https://a"}]"#, false),
+        (r#","mcp_servers":[{"command":["m","--token","x"]}]"#, true),
+        (r#","mcp_servers":[{"command":"m --verbose"}]"#, false),
     ] {
         assert_eq!(holds_secret(&entry(more)), expected, "{more}");
+    }
+    for (command, expected) in [
+        (r#""a --api-key sk-1""#, true),
+        (r#""a --API_KEY='sk 1'""#, true),
+        (r#"["env","OPENAI_API_KEY=sk-1","a"]"#, true),
+        (r#"["a","--client-secret=x"]"#, true),
+        (r#"["a","-password","x"]"#, true),
+        (r#"["a","--token-file","x","--acp"]"#, true),
+        (r#"["a","--max-tokens","4096","--acp"]"#, false),
+        (r#"["a","--ask-password","--acp"]"#, false),
+        (r#"["a","--ask-password"]"#, false),
+        (r#"["a","--api-key="]"#, false),
+        (r#"["token","key"]"#, false),
+        (r#""qwen --acp""#, false),
+        (r#""a 'b""#, false),
+    ] {
+        let text = format!(r#"[{{"name":"a","command":{command}}}]"#);
+        assert_eq!(holds_secret(&text), expected, "{command}");
     }
 }
 

@@ -394,3 +394,56 @@ async fn a_missing_login_is_told_with_the_agents_methods_and_the_next_turn_start
         stage.peers[0].closed().await;
     }
 }
+
+#[tokio::test]
+async fn a_file_of_the_gateway_that_the_agent_shows_is_withheld() {
+    let mut stage = stage_with(1, |config| {
+        std::fs::create_dir(config.workspace.join("data")).unwrap();
+        for file in ["data/token", "own.txt"] {
+            std::fs::write(config.workspace.join(file), "x").unwrap();
+        }
+        std::os::unix::fs::symlink("data/token", config.workspace.join("link")).unwrap();
+        std::fs::hard_link(config.workspace.join("data/token"), config.workspace.join("hard")).unwrap();
+        config.protected = Arc::new(ProtectedPaths::new([config.workspace.join("data")]));
+    });
+    let session = stage.begin(loads(), "s").await;
+    let root = stage.directory();
+    let resource = |uri: String| json!({"type": "resource", "resource": {"uri": uri, "text": "x"}});
+    let image =
+        |uri: Option<String>| json!({"type": "image", "mimeType": "image/png", "data": "cG5n", "uri": uri});
+    let said = |content: Value| json!({"sessionUpdate": "agent_message_chunk", "content": content});
+    let call = |input: Value, content: Value| {
+        json!({"sessionUpdate": "tool_call", "toolCallId": "c", "status": "completed", "kind": "read", "rawInput": input,
+               "content": [{"type": "content", "content": content}]})
+    };
+    for (update, is_withheld) in [
+        (said(resource(format!("file://{root}/data/token"))), true),
+        (said(resource(format!("file://{root}/data/%74oken"))), true),
+        (said(resource(format!("{root}/data/token"))), true),
+        (said(resource("data/token".to_owned())), true),
+        (said(resource(format!("file://{root}/link"))), true),
+        (said(image(Some(format!("file://{root}/hard")))), true),
+        (call(json!({"file_path": "./link"}), image(None)), true),
+        (
+            call(json!({"path": format!("{root}/own.txt")}), resource(format!("file://{root}/data/token"))),
+            true,
+        ),
+        (said(resource(format!("file://{root}/own.txt"))), false),
+        (said(image(None)), false),
+        (said(resource("https://example.com/data/token".to_owned())), false),
+        (call(json!({"file_path": "own.txt"}), image(None)), false),
+    ] {
+        let (mut turn, prompt) = stage.prompt(&session, "hi").await;
+        stage.peers[0].update("s", update.clone()).await;
+        let found = loop {
+            match next(&mut turn).await {
+                AgentEvent::File { .. } => break false,
+                AgentEvent::WithheldFile { .. } => break true,
+                _ => {}
+            }
+        };
+        assert_eq!(found, is_withheld, "{update}");
+        stage.peers[0].end(&prompt, "end_turn").await;
+        assert_eq!(rest(&mut turn).await.1, completed());
+    }
+}

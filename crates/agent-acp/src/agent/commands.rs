@@ -1,0 +1,209 @@
+//! Keeps callers from running a shell by the agent's commands.
+//!
+//! An agent runs a command if a prompt begins with a slash and the command's name. The template of a command, which the gateway does
+//! not see, may run in a shell what follows the name, and the agent asks for no permission. So a prompt that adds anything to the name
+//! needs the right to run a shell.
+//!
+//! What begins a prompt differs: OpenCode joins all texts, Qwen Code reads the first one and Claude Code the last one. So every text counts as
+//! a beginning, and a name may go on in the next text.
+
+use std::time::Duration;
+
+use longshore_engine::port::{FileSource, Input, InputFile};
+use longshore_model::{Error, PromptOptions, Result};
+
+use super::AcpAgent;
+use crate::connection::Connection;
+use crate::content::PromptBlock;
+use crate::schema::Command;
+
+/// How long a turn that may begin with a command waits for the names of the commands. After that, every word after a slash counts
+/// as one.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl AcpAgent {
+    /// The check of a message that comes in: by the commands of the session that was opened last, if that is in the same directory.
+    pub(super) fn check_known_commands(
+        &self,
+        directory: &str,
+        input: &[Input],
+        options: &PromptOptions,
+    ) -> Result<()> {
+        let prompt = Prompt::of_input(input);
+        if self.may_run(options) || !prompt.may_begin_with_command() {
+            return Ok(());
+        }
+        let known = self.facts().and_then(|facts| facts.session);
+        match known.filter(|session| session.directory == directory).and_then(|session| session.commands) {
+            Some(commands) if prompt.adds_to_command(Some(&commands)) => Err(refusal()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The check of the blocks that the agent is about to get.
+    pub(super) async fn check_commands(
+        &self,
+        connection: &Connection,
+        session: &str,
+        blocks: &[PromptBlock],
+        options: &PromptOptions,
+    ) -> Result<()> {
+        let prompt = Prompt::of_blocks(blocks);
+        if self.may_run(options) || !prompt.may_begin_with_command() {
+            return Ok(());
+        }
+        let known = || connection.facts(session).and_then(|facts| facts.commands);
+        if known().is_none() && prompt.adds_to_command(None) {
+            connection.wait_for_commands(session, PATIENCE).await;
+        }
+        if prompt.adds_to_command(known().as_deref()) { Err(refusal()) } else { Ok(()) }
+    }
+
+    /// The operator may have taken the right away since the message came.
+    fn may_run(&self, options: &PromptOptions) -> bool {
+        options.may_run && self.config.shell
+    }
+}
+
+fn refusal() -> Error {
+    let text = "The message begins with a slash and a command of the agent, and holds more than that. The agent may run the rest in a \
+                shell. That needs the capability session_shell, on a gateway where the shell is enabled (control.session_shell). Send the \
+                command alone, or begin each text with another word.";
+    Error::invalid("message.parts", text)
+}
+
+/// What matters of a prompt: its texts, and how many parts it has altogether.
+struct Prompt<'a> {
+    texts: Vec<Text<'a>>,
+    parts: usize,
+}
+
+struct Text<'a> {
+    text: &'a str,
+    /// An agent may look for a command here.
+    may_begin: bool,
+}
+
+impl<'a> Prompt<'a> {
+    fn of_input(input: &'a [Input]) -> Self {
+        let text = |input: &'a Input| match input {
+            Input::Text(text) => Some((text.as_str(), false)),
+            Input::File(InputFile { is_text: true, source: FileSource::Inline(bytes), .. }) => {
+                Some((std::str::from_utf8(bytes).ok()?, true))
+            }
+            Input::File(_) => None,
+        };
+        Self::new(input.len(), input.iter().filter_map(text))
+    }
+
+    fn of_blocks(blocks: &'a [PromptBlock]) -> Self {
+        let text = |block: &'a PromptBlock| match block {
+            PromptBlock::Text { text } => Some((text.as_str(), false)),
+            PromptBlock::Resource { resource } => Some((resource.text.as_deref()?, true)),
+            PromptBlock::Image { .. } | PromptBlock::Audio { .. } | PromptBlock::ResourceLink { .. } => None,
+        };
+        Self::new(blocks.len(), blocks.iter().filter_map(text))
+    }
+
+    /// The text of a file begins a prompt only if nothing else comes before it: files often begin with a slash, such as lists of
+    /// paths.
+    fn new(parts: usize, all: impl Iterator<Item = (&'a str, bool)>) -> Self {
+        let mut texts: Vec<Text<'a>> = Vec::new();
+        for (text, is_file) in all {
+            let may_begin =
+                !is_file || texts.iter().all(|before| before.text.trim_start_matches(is_blank).is_empty());
+            texts.push(Text { text, may_begin });
+        }
+        Self { texts, parts }
+    }
+
+    fn may_begin_with_command(&self) -> bool {
+        self.texts.iter().any(|text| text.may_begin && FirstWord::of(text.text).is_some())
+    }
+
+    /// Whether the prompt gives the agent a command and more. `None`: which commands there are is not known.
+    fn adds_to_command(&self, commands: Option<&[Command]>) -> bool {
+        let last = self.texts.len().saturating_sub(1);
+        self.texts.iter().enumerate().filter(|(_, text)| text.may_begin).any(|(at, text)| {
+            let Some(FirstWord { word, rest }) = FirstWord::of(text.text) else { return false };
+            let is_cut = at < last && rest.is_empty();
+            let is_alone = self.parts == 1 && rest.trim().is_empty();
+            let Some(commands) = commands else { return is_cut || (may_be_name(&word) && !is_alone) };
+            commands.iter().map(|command| name(&command.name)).any(|name| match compare(&word, &name) {
+                Names::It => !is_alone,
+                Names::ItAndMore => true,
+                Names::Beginning => is_cut,
+                Names::Other => false,
+            })
+        })
+    }
+}
+
+/// The first word of a text, after a slash.
+struct FirstWord<'a> {
+    /// In lower case: one agent ignores the case.
+    word: String,
+    /// From the first blank after the word on.
+    rest: &'a str,
+}
+
+impl<'a> FirstWord<'a> {
+    /// `None`: the text does not begin with a slash. Some agents allow blanks before it, and one after it.
+    fn of(text: &'a str) -> Option<Self> {
+        let text = text.trim_start_matches(is_blank).strip_prefix('/')?;
+        let text = text.trim_start_matches(|character| character == '/' || is_blank(character));
+        let (word, rest) = text.split_at(text.find(is_blank).unwrap_or(text.len()));
+        Some(Self { word: word.to_lowercase(), rest })
+    }
+}
+
+/// What a word says about the name of a command.
+enum Names {
+    It,
+    /// The name and a separator come first.
+    ItAndMore,
+    /// The word is the beginning of the name.
+    Beginning,
+    Other,
+}
+
+fn compare(word: &str, name: &str) -> Names {
+    let is_separator = |next: char| !next.is_alphanumeric() && !matches!(next, '-' | '_' | '.' | '/');
+    if word == name || own_name(word).is_some_and(|own| own_name(name) == Some(own)) {
+        Names::It
+    } else if word.strip_prefix(name).is_some_and(|more| more.starts_with(is_separator)) {
+        Names::ItAndMore
+    } else if name.starts_with(word) {
+        Names::Beginning
+    } else {
+        Names::Other
+    }
+}
+
+/// Whether the word may be the name of a command. That of a comment (`/*`) is not.
+fn may_be_name(word: &str) -> bool {
+    !word.is_empty() && !word.starts_with('*')
+}
+
+/// The name of a command as a caller writes it. The names of some commands are followed by those of their own commands.
+fn name(advertised: &str) -> String {
+    let word = advertised.split_whitespace().next().unwrap_or_default();
+    word.trim_start_matches('/').to_lowercase()
+}
+
+/// A name without that of the plugin or server that it comes from. Claude Code runs `/mcp:server:name`, `/server:name (MCP)`,
+/// `/mcp__server__name`, and, for a plugin, `/plugin:name` and `/name`.
+fn own_name(name: &str) -> Option<&str> {
+    let own = name.rsplit(':').next()?.rsplit("__").next()?;
+    Some(own).filter(|own| !own.is_empty())
+}
+
+/// Blanks of Unicode, and characters that are not shown.
+fn is_blank(character: char) -> bool {
+    character.is_whitespace()
+        || character.is_control()
+        || matches!(
+            character,
+            '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
+        )
+}
