@@ -291,7 +291,7 @@ impl Translator {
                 self.files += 1;
                 self.end_text();
                 let block = self.ids.block(BlockKind::File, message);
-                let directory = Path::new(self.directory.as_deref().unwrap_or_default());
+                let directory = Path::new(self.calls.directory.as_deref().unwrap_or_default());
                 let paths = paths.iter().map(PathBuf::from).chain(path_of(content));
                 self.file_paths.insert(block.id.clone(), paths.map(|path| directory.join(path)).collect());
                 self.out.push(AgentEvent::File { block, file });

@@ -38,6 +38,7 @@ async fn options_reach_the_prompt_and_its_own_task_only() {
         variant: Some("high".to_owned()),
         system: Some("Be brief.".to_owned()),
         hops: Hops(vec![Hop { gateway: "g".to_owned(), signature: "s".to_owned() }]),
+        may_run: true,
     };
     command.options.prompt = options.clone();
     h.engine.send(&alice(), command).await.unwrap();
