@@ -51,7 +51,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         &self.buffer
     }
 
-    /// The reader, unless more than the lines that were taken was read already.
+    /// Returns the reader. Fails if bytes after the last line were already read, because they would be lost.
     pub(crate) fn into_reader(self) -> io::Result<R> {
         if self.buffer.is_empty() {
             Ok(self.reader)

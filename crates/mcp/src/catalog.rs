@@ -1,4 +1,4 @@
-//! The tools as a client lists them.
+//! The definitions of the tools that `tools/list` returns.
 
 use std::sync::Arc;
 
@@ -102,8 +102,8 @@ impl ToolName {
         }
     }
 
-    /// What a client may tell its user about the tool. Other agents do what a message says, and an answer may grant a permission, so a
-    /// client should ask its user before.
+    /// The hints about the tool that a client may show its user. A called agent does what a message says, and an answer may grant a
+    /// permission, so the hints tell the client to ask its user first.
     fn annotations(self) -> ToolAnnotations {
         let reads = matches!(self, Self::Discover | Self::Status);
         ToolAnnotations::new()

@@ -27,19 +27,19 @@ use crate::tools::{
 };
 use crate::turns::{Full, RunningTurn};
 
-/// The longest wait of one tool call, whatever it requests.
+/// The longest wait of one tool call, even if the call requests a longer one.
 const LONGEST_WAIT: Duration = Duration::from_mins(30);
 
-/// How often the task of a call that no turn shows is looked at.
+/// How often the gateway checks whether the task of a call has ended, if no turn shows the call.
 const LOOK_AT_TASK: Duration = Duration::from_secs(5);
 
 /// The longest message to a peer, in bytes.
 const MAX_TEXT: usize = 1024 * 1024;
 
-/// The longest key of a call, in bytes.
+/// The longest key ([`CallKey`]) of a call, in bytes.
 const MAX_KEY: usize = 1024;
 
-/// The longest description of an agent or a skill that a model gets, in characters, and how many skills.
+/// The longest description of an agent or a skill that a model gets, in characters, and the most skills of one agent.
 const MAX_DESCRIPTION: usize = 500;
 const MAX_SKILLS: usize = 32;
 

@@ -1,4 +1,4 @@
-//! How calls end, and what the task shows of them.
+//! How calls end, and how the task shows their end.
 
 use std::time::Duration;
 
