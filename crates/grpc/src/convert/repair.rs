@@ -1,8 +1,10 @@
 //! Repairs JSON of the agent that protocol buffers cannot hold. The other bindings pass such JSON on unchanged.
 //!
-//! - Half a surrogate pair, such as `"\ud83d"`, becomes the replacement character, because protocol buffers allow only valid Unicode.
+//! - Half a surrogate pair, such as `"\ud83d"`, becomes the replacement character, because protocol buffers allow
+//!   only valid Unicode.
 //! - A number beyond the range of a double becomes a string.
-//! - A value that is nested too deeply becomes a string, because readers of protocol buffers refuse messages of more than 100 levels.
+//! - A value that is nested too deeply becomes a string, because readers of protocol buffers refuse messages of more than
+//!   100 levels.
 
 use std::borrow::Cow;
 
