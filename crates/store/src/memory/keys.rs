@@ -45,7 +45,7 @@ impl Keys {
         self.tasks.is_empty()
     }
 
-    /// Drops the oldest keys from before `valid_since`, at most `limit`. Returns how many.
+    /// Removes the oldest keys from before `valid_since`, at most `limit`. Returns how many.
     pub(super) fn drop_expired(&mut self, valid_since: Timestamp, limit: u32) -> u32 {
         for dropped in 0..limit {
             let Some(oldest) = self.by_age.first().filter(|(at, _)| *at < valid_since) else {
