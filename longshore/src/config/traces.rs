@@ -17,7 +17,7 @@ pub struct Traces {
     pub sample_ratio: f64,
 }
 
-/// `None`: no collector is configured, or a problem was added to the reader.
+/// Reads the settings. `None`: no collector is configured, or a problem was added to the reader.
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<Traces> {
     let endpoint = reader.url(&table::OTLP_ENDPOINT);
     let headers = headers(reader);
