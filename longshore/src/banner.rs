@@ -43,7 +43,7 @@ pub(crate) enum GeneratedToken<'a> {
 }
 
 impl GeneratedToken<'_> {
-    /// The token as the line of the banner shows it, and as the request uses it inside double quotes of a shell.
+    /// Two texts for the token: one for the banner's line, and one for the request, where it stands in double quotes of a shell.
     fn texts(self) -> (String, String) {
         match self {
             Self::Shown(token) => (token.expose_secret().to_owned(), token.expose_secret().to_owned()),

@@ -160,7 +160,7 @@ impl BridgeOfSession {
 const TESTED: [&str; 2] = ["@agentclientprotocol/claude-agent-acp", "qwen-code"];
 
 impl BridgeOfSession {
-    /// The token of a bridge that may serve several sessions. `None`: each session of the agent has its own bridge.
+    /// The token for a bridge that may serve several sessions. `None`: the agent has a separate bridge for each session.
     fn shared(&self, agent: &str) -> Option<Token> {
         // OpenCode over ACP uses one bridge for all sessions of a directory: the bridge of the session that was opened last.
         if agent.eq_ignore_ascii_case("opencode") {

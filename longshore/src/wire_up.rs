@@ -127,7 +127,7 @@ pub(crate) async fn prepare(
 }
 
 impl PreparedGateway {
-    /// Starts or attaches to the agent. This may take seconds.
+    /// Starts the agent, or attaches to it. This may take seconds.
     pub(crate) async fn start_agent(&self, plan: &Plan) -> anyhow::Result<Upstream> {
         Upstream::start(plan, &self.clock, &self.tasks, &self.metrics, self.calling.as_ref()).await
     }

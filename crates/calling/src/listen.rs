@@ -45,7 +45,7 @@ pub struct Connections {
 }
 
 impl Listener {
-    /// Only the gateway that has locked the data directory may call this.
+    /// Binds the socket. Only the gateway that has locked the data directory may call this.
     pub fn bind(data_dir: &Path) -> io::Result<Self> {
         socket::bind(data_dir).map(Self)
     }

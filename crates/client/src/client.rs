@@ -219,7 +219,7 @@ impl Client {
         read::task(&self.call(Call::of_task(Method::GetTask, task)).await?, self.dialect())
     }
 
-    /// Lists the caller's tasks. A2A 0.3 has this operation over REST only, and few agents serve it.
+    /// Lists the caller's tasks. In A2A 0.3 this operation exists only over REST, and few agents serve it.
     pub async fn list(&self, listing: &Listing) -> Result<TaskList> {
         let mut params = json!({});
         if let Some(context) = &listing.context_id {
@@ -430,7 +430,7 @@ fn is_same_server(interface: &Interface, url: &Url) -> bool {
     interface.url.origin() == url.origin() || (interface.binding == Binding::Grpc && same_host())
 }
 
-/// The result in a JSON-RPC response, or its error.
+/// The result in a JSON-RPC response. An error in the response becomes an `Err`.
 pub(crate) fn result_of_rpc(mut response: Value) -> Result<Value> {
     if response["error"].is_object() {
         return Err(refusal::of_jsonrpc(&response["error"]));

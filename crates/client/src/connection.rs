@@ -13,7 +13,7 @@ use crate::sse::{Broken, Decoder, Frame};
 use crate::value::Event;
 use crate::{Result, read, refusal};
 
-/// An open connection.
+/// An open connection of a stream.
 #[derive(Debug)]
 pub(crate) struct Connection {
     source: Source,

@@ -203,7 +203,7 @@ async fn read_line(input: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) 
     input.take(MAX_LINE + 1 - line.len() as u64).read_until(b'\n', line).await
 }
 
-/// Gives a tool call a key, unless it has one.
+/// Adds an idempotency key to a tool call that has none.
 fn add_key(message: &mut serde_json::Map<String, Value>) {
     let params = message.get_mut("params").and_then(Value::as_object_mut);
     let Some(params) = params else { return };

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// One event.
+/// One server-sent event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Frame {
     pub(crate) data: String,

@@ -30,7 +30,7 @@ pub enum Cause {
     Connect,
     /// The connection broke during the call.
     Transport,
-    /// The request cannot be written as a message of the package.
+    /// The request cannot be encoded as a message of the package.
     Input,
 }
 

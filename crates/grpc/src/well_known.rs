@@ -28,7 +28,7 @@ pub struct Value {
 
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Kind {
-    /// Always 0.
+    /// The JSON value `null`. The number is always 0.
     #[prost(int32, tag = "1")]
     Null(i32),
     #[prost(double, tag = "2")]

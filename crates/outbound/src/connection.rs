@@ -26,7 +26,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 pub(crate) struct Connection {
     sender: SendRequest<Full<Bytes>>,
-    /// `None`: the connection has ended.
+    /// The I/O of the connection. `None`: the connection has ended.
     driver: Option<Driver>,
 }
 

@@ -72,7 +72,7 @@ impl Default for Rules {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     Spelling(&'static str),
-    /// Its scheme is not allowed.
+    /// The scheme of the URL is not allowed.
     Scheme,
     Port,
     /// The operator has allowed other hosts only.

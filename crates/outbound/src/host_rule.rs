@@ -8,7 +8,7 @@ pub struct HostRule {
 }
 
 impl HostRule {
-    /// `None`: the text is no host name.
+    /// Parses a rule. `None`: the text is no host name.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim().to_ascii_lowercase();
         let (only_subdomains, name) = match text.strip_prefix("*.") {

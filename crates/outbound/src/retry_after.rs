@@ -13,7 +13,7 @@ pub enum RetryAfter {
 }
 
 impl RetryAfter {
-    /// `None`: the header is missing or cannot be read.
+    /// Reads the header. `None`: it is missing or invalid.
     pub(crate) fn read(headers: &HeaderMap) -> Option<Self> {
         let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {

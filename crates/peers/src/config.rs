@@ -52,7 +52,7 @@ pub struct Peer {
     pub model_answers: bool,
 }
 
-/// How much one call may use.
+/// Limits for one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallLimits {
     /// The longest time of a call, waits for answers included. Then the gateway cancels the call.

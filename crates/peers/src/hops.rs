@@ -62,7 +62,7 @@ impl Identity {
         Self { id: id.into(), key: key.into() }
     }
 
-    /// The chain with this gateway at its end.
+    /// The chain with this gateway's signed entry added at its end.
     pub(crate) fn extend(&self, hops: &Hops) -> Hops {
         let mut all = hops.0.clone();
         all.push(Hop { gateway: self.id.clone(), signature: self.sign(&hops.0) });

@@ -54,7 +54,7 @@ impl<'a> Bodies<'a> {
         }
     }
 
-    /// Whether the caller wants the event and may see it.
+    /// Whether the configuration includes the event, and the caller may see the event.
     pub(crate) fn wants(&self, event: &TaskEvent) -> bool {
         self.config.events.covers(event) && v1::encode::is_shown(event, self.view(), &self.head.output)
     }

@@ -7,7 +7,7 @@ use longshore_client::{Error, ErrorKind, TaskState};
 
 use crate::config::Problems;
 
-/// How a command ended.
+/// The exit code of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Code {
     Completed = 0,

@@ -13,7 +13,7 @@ pub struct Traces {
     pub endpoint: Url,
     pub headers: Headers,
     pub service_name: String,
-    /// From 0 to 1.
+    /// The fraction of traces that are exported, from 0 to 1.
     pub sample_ratio: f64,
 }
 

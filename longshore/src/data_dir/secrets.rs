@@ -58,7 +58,7 @@ pub(crate) fn secret(path: &Path) -> anyhow::Result<[u8; 32]> {
     Ok(secret)
 }
 
-/// The keys of a data directory, in a file that only its owner can read.
+/// The file with the sealing keys of a data directory. Only its owner can read it.
 #[derive(Debug)]
 pub(crate) struct KeyFile(PathBuf);
 

@@ -203,7 +203,7 @@ async fn a_permission_stays_one_when_the_peer_reports_something_else_meanwhile()
     assert_eq!((requests(&b, "GetTask").len(), requests(&b, "SendStreamingMessage").len()), (0, 1));
 }
 
-/// The status shows the newest ask. The task names the oldest.
+/// The peer's status message shows its newest ask, but the metadata of its task names the oldest.
 #[tokio::test]
 async fn two_permissions_of_a_peer_are_asked_one_after_the_other() {
     let b = stub(|request, count| {

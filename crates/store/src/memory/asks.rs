@@ -115,7 +115,7 @@ impl Asks {
         }
     }
 
-    /// Removes the ask of a task that was removed.
+    /// Removes an ask of a removed task.
     pub(super) fn forget(&mut self, request: &RequestId, task: &TaskId) {
         if self.known.get(request).is_none_or(|known| known.task != *task) {
             return;

@@ -207,7 +207,7 @@ impl State {
         Ok(())
     }
 
-    /// The task that the key of a send belongs to, unless the key has expired.
+    /// The task that belongs to an idempotency key, unless the key has expired.
     pub(super) fn task_of_key(&self, owner: &Principal, key: &IdempotencyKey) -> Option<&TaskId> {
         self.keys.get(owner)?.get(key)
     }

@@ -48,7 +48,7 @@ impl Thresholds {
     }
 }
 
-/// A page with its header in the log.
+/// The bytes of a frame in the log: a page with its header.
 pub(super) const FRAME_BYTES: u64 = 4096 + 24;
 
 /// The lowest threshold for restarting the log. With less, the log would be restarted all the time.
@@ -84,7 +84,7 @@ struct Shared {
 enum NextAction {
     #[default]
     Wait,
-    /// The log has grown by [`Thresholds::sync_every`].
+    /// Sync the log, because it has grown by [`Thresholds::sync_every`].
     Sync,
     /// End the thread.
     Stop,
@@ -97,7 +97,7 @@ enum RestartingCommit {
     #[default]
     None,
     Next,
-    /// The commit of the current group.
+    /// The commit of the group that is being written.
     Current,
 }
 

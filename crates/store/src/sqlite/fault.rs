@@ -10,17 +10,17 @@ pub(super) type Outcome<T> = Result<T, Fault>;
 pub(super) struct Fault(pub(super) Error);
 
 impl Fault {
-    /// Another program had locked the file. Nothing was written.
+    /// Whether another program had locked the file. If so, nothing was written.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
     }
 
-    /// A conflicting row exists, or a referenced row is missing. Nothing was written.
+    /// Whether a conflicting row exists or a referenced row is missing. If so, nothing was written.
     pub(super) fn is_constraint_violation(&self) -> bool {
         self.code() == Some(ErrorCode::ConstraintViolation)
     }
 
-    /// The disk has no space, or the system refused the write for another reason.
+    /// Whether the disk has no space, or the system refused the write for another reason.
     pub(super) fn is_failed_write(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure))
     }

@@ -85,7 +85,7 @@ pub(super) fn read(db: &Connection, id: &FileId, offset: u64, length: usize) -> 
     Ok(Some(bytes))
 }
 
-/// Removes incomplete files, which no writer will complete any more. For startup.
+/// Removes incomplete files. Called at startup, when no writer can complete them any more.
 pub(super) fn remove_incomplete(db: &Connection) -> Outcome<()> {
     db.execute(REMOVE_INCOMPLETE, [])?;
     Ok(())

@@ -89,7 +89,7 @@ impl KnownDamage {
         self.lock().tasks.keys().copied().collect()
     }
 
-    /// A summary for `/health`, without names.
+    /// A summary for `/health`, without ids and owners.
     pub(super) fn summary(&self) -> Option<String> {
         let known = self.lock();
         let text = match (known.tasks.len(), known.structure.is_empty()) {

@@ -59,7 +59,7 @@ pub(super) fn list(db: &Connection, known: &KnownDamage, query: &ListQuery) -> O
     Ok(TaskPage { tasks, total: total.unsigned_abs(), next: last.filter(|_| more) })
 }
 
-/// The conditions of a query and the values of their `?`.
+/// The conditions of a query, and the values of their `?` parameters.
 struct Filter {
     /// The table and the index whose order is that of the list. The index is named because SQLite does not know how many tasks a
     /// context has, and sometimes prefers the index that reads all tasks of the owner.
@@ -99,7 +99,7 @@ impl Filter {
         filter
     }
 
-    /// The query of the total. Must not be called after [`Self::page`], which adds a condition.
+    /// The query for the total. Must not be called after [`Self::page`], which adds a condition.
     fn count(&self) -> String {
         format!("SELECT count(*) FROM {} WHERE {}", self.tasks, self.condition)
     }

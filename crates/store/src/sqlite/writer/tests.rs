@@ -44,7 +44,7 @@ impl Bench {
         assert!(requests.len() <= GROUP);
         let (busy, release) = self.keep_busy().await;
         let mut all = join_all(requests);
-        // The first poll puts each request into the queue.
+        // The first poll of each future puts its request into the queue.
         assert!((&mut all).now_or_never().is_none());
         drop(release);
         let answers = all.await;
