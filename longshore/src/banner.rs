@@ -23,7 +23,7 @@ pub(crate) struct Banner<'a> {
     pub(crate) public_url: Option<&'a str>,
     /// The interfaces in the card, the preferred one first.
     pub(crate) interfaces: &'a [ListedInterface],
-    /// The unix socket on which the gateway listens too.
+    /// The unix socket. `None`: the gateway does not listen on one.
     pub(crate) socket: Option<&'a Path>,
     /// The token that Longshore generated, if no credential was configured.
     pub(crate) token: Option<GeneratedToken<'a>>,

@@ -479,7 +479,7 @@ async fn no_request_is_sent_that_the_guard_refuses() {
     assert_eq!(stub.requests().len(), sent);
 }
 
-/// The size of a kept task has a limit, whatever field its bytes are in.
+/// The limit for the size of a kept task counts the bytes of all its fields.
 #[tokio::test]
 async fn a_task_cannot_grow_without_content() {
     type Event = fn(usize) -> Value;

@@ -1,7 +1,7 @@
 //! The types of `google.protobuf` that A2A uses, with their `ProtoJSON`.
 //!
 //! The types are written by hand because a generated `Value` holds every number as a double. In other implementations, the number
-//! 42 of a JSON object so becomes 42.0 in a `Struct`, and a reader that expects an integer then refuses it.
+//! 42 of a JSON object becomes 42.0 in a `Struct`, and a reader that expects an integer then refuses it.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -55,7 +55,7 @@ impl Connection {
     }
 
     /// Sends a request and reads the response. Only the status counts as the answer: if the body is slow, too long or cut off, the
-    /// call succeeds all the same, but the connection is not reused.
+    /// call still succeeds, but the connection is not reused.
     pub(crate) async fn exchange(
         &mut self,
         request: Request<Full<Bytes>>,

@@ -1,8 +1,9 @@
 //! The chain of gateways whose agents called each other. This module signs this gateway's entry in the chain, and detects loops.
 //!
 //! Each gateway adds its own entry to the chain of a message before it sends the message on, and signs the chain so far. A gateway
-//! that finds its own entry in a chain checks its signature, and so detects whether an entry before its own was removed or changed.
-//! The gateway cannot check the entries after its own: another gateway can leave out entries there, but not the entry of this one.
+//! that finds its own entry in a chain checks its signature. A wrong signature shows that an entry before its own was removed or
+//! changed. The gateway cannot check the entries after its own: another gateway can leave out entries there, but not the entry of
+//! this one.
 
 use std::fmt;
 

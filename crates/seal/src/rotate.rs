@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Replaces the keys, but from the second time on reports a failure all the same, as if the directory could not be synced.
+    /// Replaces the keys. From the second time on it still reports a failure, as if the directory could not be synced.
     #[derive(Clone, Debug, Default)]
     struct FailsAfterSaving(Arc<KeysInMemory>, Arc<AtomicUsize>);
 

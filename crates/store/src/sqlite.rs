@@ -142,7 +142,7 @@ impl From<Durability> for SqliteOptions {
 /// Dropping the store waits until all requested writes are done.
 pub struct SqliteStore {
     // The fields are dropped in this order: the last connection to close the file cleans up, and only the writer can do that.
-    /// Runs reads of bounded size, which so do not wait for larger ones.
+    /// Runs reads of bounded size, so that these do not wait for larger reads.
     quick: Reader,
     /// Reads whole tasks, the tasks that are resumed at startup, and parts of files.
     whole: Reader,

@@ -168,7 +168,7 @@ pub fn find(name: &str) -> Option<&'static Preset> {
     ALL.iter().find(|preset| preset.name == name)
 }
 
-/// The preset with whose command a command line begins. The program may be at any path.
+/// Finds the preset of a command line: the command line begins with the preset's command. The program may be at any path.
 pub fn of_command(words: &[String]) -> Option<&'static Preset> {
     let (program, arguments) = words.split_first()?;
     let program = std::path::Path::new(program).file_name()?.to_str()?;

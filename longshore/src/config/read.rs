@@ -72,7 +72,8 @@ impl<'a> Reader<'a> {
 
     /// The value of a setting from the source with the highest priority that has one. Defaults do not count.
     ///
-    /// An empty variable counts as not set, because shells and container files write unset variables so.
+    /// An empty variable counts as not set, because shells and container files often set a variable to nothing instead of unsetting
+    /// it.
     pub fn written(&mut self, setting: &Setting) -> Option<Written> {
         self.read_keys.insert(setting.key);
         if let Some(text) = self.flags.get(setting.key) {

@@ -156,7 +156,7 @@ fn notes(text: &str) -> [Value; 2] {
     ]
 }
 
-/// Makes a call, and returns when the gateway has read the last of the notes.
+/// Makes a call, and returns when the gateway has read the last event of [`notes`].
 async fn call_until_last(a: &Gateway, turn: &StartedTurn) -> CallHandle {
     let request =
         CallRequest { peer: "b".to_owned(), text: "Do it.".to_owned(), continues: None, wait: LONG };

@@ -27,7 +27,7 @@ use super::fault::Outcome;
 /// rest. Each pass has fewer pages than the one before.
 const PASSES: usize = 3;
 
-/// Sizes of the log, in pages, at which the thread acts.
+/// Sizes of the write-ahead log, in pages, at which the thread acts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Thresholds {
     /// The log is synced each time it has grown by this many pages.
@@ -371,7 +371,7 @@ impl CopySchedule {
     }
 }
 
-/// The log after a checkpoint.
+/// The state of the write-ahead log after a checkpoint.
 struct LogState {
     pages: i64,
     copied: i64,

@@ -69,7 +69,8 @@ pub(super) fn inspect(db: &Connection, current: Option<Epoch>) -> Outcome<Damage
         }
         checked?;
     }
-    // Only the log itself says where the log of an unfinished task ends, so the checks above would not notice lost last events.
+    // Only the log itself tells where the log of an unfinished task ends. So the checks above cannot notice that its last events
+    // are lost.
     if !damage.structure.is_empty() || damage.hides_names {
         let reason = "its last events may be missing".to_owned();
         for (ordinal, id) in unfinished {

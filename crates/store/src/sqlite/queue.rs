@@ -32,7 +32,7 @@ pub(super) const QUEUE: usize = 1024;
 /// The most jobs of one owner that wait for a thread. More jobs wait for a slot, so that other owners find room.
 pub(super) const QUEUE_OF_OWNER: usize = 256;
 
-/// An error: the thread has ended.
+/// The error of a queue whose thread has ended.
 #[derive(Debug)]
 pub(super) struct QueueClosed;
 

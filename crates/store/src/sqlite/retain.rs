@@ -21,7 +21,7 @@ const STEP_TASKS: i64 = 32;
 /// The most rows that the writer removes in one step.
 const STEP_ROWS: i64 = 512;
 
-/// The most bytes that a step removes. It ends after the row with which it reaches this number.
+/// The most bytes that a step removes. A step ends after the row with which the removed bytes reach this number.
 const STEP_BYTES: i64 = 1024 * 1024;
 
 /// The largest snapshot that is written. SQLite holds no row of more than a billion bytes.
@@ -158,7 +158,7 @@ impl Budget {
         self.bytes -= bytes;
     }
 
-    /// Records that everything since the budget had `bytes` left was removed for this owner.
+    /// Records the removed bytes of an owner. `bytes`: the bytes that the budget had left before their removal.
     fn free(&mut self, owner: &str, bytes: i64) {
         self.freed.push((Principal::new(owner), bytes.saturating_sub(self.bytes)));
     }

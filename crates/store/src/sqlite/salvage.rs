@@ -1,4 +1,4 @@
-//! Ends unfinished tasks that are damaged and so cannot be resumed. Keeps their readable content.
+//! Ends unfinished tasks that cannot be resumed because they are damaged. Keeps their readable content.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ fn end_one(
             write_end(db, damaged, task, (epoch, at), end)?;
             Ok(true)
         }
-        // The id is unreadable, so no caller can request the task. Only make it no longer count as unfinished.
+        // The id is unreadable, so no caller can request the task. It is enough to end the task in its row.
         None => {
             set_row(db, damaged, None, TaskState::Failed, at)?;
             Ok(true)

@@ -125,7 +125,7 @@ pub(super) enum JobKind {
 pub(super) trait Job: Send {
     fn kind(&self) -> JobKind;
 
-    /// The number of ordinary requests as which this one counts.
+    /// The weight of this request. An ordinary request has the weight 1.
     fn weight(&self) -> usize;
 
     /// Does the work and keeps its outcome. Returns whether its writes may stay: `true` if the work succeeded or wrote nothing. An
