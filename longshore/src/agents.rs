@@ -27,7 +27,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(5);
 /// How long the trial turn may take.
 const TURN_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// After the trial turn, how long the program waits for the agent to name its commands, and how often it checks.
+/// How long the program waits after the trial turn for the agent to name its commands, and how often it checks for them.
 const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -130,8 +130,8 @@ async fn steps(plan: &Plan, agent: &AcpPlan, running: &AcpAgent) -> bool {
     said.is_some()
 }
 
-/// The names of the agent's commands. An agent sends them some time after a session was opened, and sends nothing if it has none,
-/// so this waits for [`COMMANDS_TIMEOUT`].
+/// The names of the agent's commands. Agents send them some time after a session was opened. An agent without commands sends
+/// nothing, so this function waits for at most [`COMMANDS_TIMEOUT`].
 async fn commands(running: &AcpAgent) -> Vec<String> {
     let until = Instant::now() + COMMANDS_TIMEOUT;
     loop {

@@ -101,9 +101,9 @@ impl DataDir {
         Ok(Self::locked(lock, path))
     }
 
-    /// Fails if a demo made the directory and this gateway is not a demo, or the other way round, because a demo keeps its sessions
-    /// in another OpenCode home. Also fails if the directory was made for another agent or workspace, because its tasks, its
-    /// sessions and an OpenCode that was left running belong to these.
+    /// Fails if a demo made the directory and this gateway is not a demo, or the other way round, because a demo has its own
+    /// OpenCode home with its own sessions. Also fails if the directory was made for another agent or workspace, because the tasks,
+    /// the sessions and a running OpenCode in it belong to these.
     fn check_owner(self, kind: &str, workspace: &Path) -> anyhow::Result<Self> {
         let path = &self.path;
         let (kind_file, workspace_file) = (path.join("kind"), path.join("workspace"));

@@ -207,9 +207,9 @@ fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
         .context("cannot start the runtime")
 }
 
-/// The default number of runtime threads: half of the cores. An event passes from task to task; if these run on two threads, the
-/// threads must wake each other, so fewer threads than cores are faster. In addition, the store has a thread that is about as busy
-/// as one of these, and the agent is a separate process.
+/// The default number of runtime threads: half of the cores. An event passes from task to task. If two of these tasks run on two
+/// threads, the threads must wake each other, so fewer threads than cores are faster. The other cores are for the store's thread,
+/// which is about as busy as one of these threads, and for the agent, which is a separate process.
 fn half_of_the_cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }

@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-/// Replaces the allocator of the C library, which returns freed memory to the system at once and requests it again with the next
-/// group of commits. Under load, the store's thread spent half of its time on that.
+/// The allocator of the program. The one of the C library returns freed memory to the system at once, and requests it again with
+/// the next group of commits. Under load, the store's thread spent half of its time on that.
 #[cfg(feature = "mimalloc")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -86,7 +86,7 @@ async fn remove_abandoned(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Binds the socket in such a way that its file has its permissions from the first moment on.
+/// Binds the socket. Its file has the right permissions from the first moment on.
 fn bind_with_mode(path: &Path, mode: u32) -> io::Result<StdListener> {
     // The mask applies to the whole process. At the start no other thread creates files; if one did, its file would only get fewer
     // permissions.

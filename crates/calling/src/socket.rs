@@ -1,7 +1,7 @@
 //! The unix socket between the bridges and the gateway.
 //!
-//! Both sides open the directory of the socket first and connect through `/proc`, because the path of a socket may have at most 107
-//! bytes, but the path of a data directory may be longer.
+//! The path of a socket may have at most 107 bytes, but the path of a data directory may be longer. So both sides open the
+//! directory of the socket first, and then use a short path to the socket through `/proc`.
 
 use std::fs::{File, Permissions};
 use std::io;

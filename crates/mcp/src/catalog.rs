@@ -102,8 +102,8 @@ impl ToolName {
         }
     }
 
-    /// The hints about the tool that a client may show its user. A called agent does what a message says, and an answer may grant a
-    /// permission, so the hints tell the client to ask its user first.
+    /// The hints about the tool, which a client may show its user. A called agent does what a message says, and an answer may grant
+    /// a permission. Therefore the hints tell the client to ask its user before it uses such a tool.
     fn annotations(self) -> ToolAnnotations {
         let reads = matches!(self, Self::Discover | Self::Status);
         ToolAnnotations::new()

@@ -1,4 +1,5 @@
-//! The state of one call while it runs or while its turn runs, and the channels to those who wait for it.
+//! The state of one call, while the call or its turn runs, and the channels between the call, its turn and the tools that wait for
+//! it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -45,8 +45,8 @@ const MAX_EVENTS: usize = 200_000;
 /// The least time between two progress lines that only say that the peer works.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// How long after its start a call may send again a message that may have arrived. A Longshore peer detects repeated messages for
-/// ten minutes by default, but its operator may have set a shorter time, and its card does not tell the time.
+/// The age up to which a call may send again a message that may have arrived. A Longshore peer detects repeated messages for ten
+/// minutes by default. Its operator may have set a shorter time, which its card does not tell.
 const RESEND_WITHIN: Duration = Duration::from_mins(1);
 
 /// Runs a call to its end. `is_new`: its message was never sent. If the gateway stops, this returns and the call resumes after the
@@ -453,8 +453,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Handles a task that waits for input: finds out what the peer asks now. The event itself may not say so, for example if it
-    /// only changes the title of the task, or reports that one of several asks is closed.
+    /// Handles a task that waits for input: finds out what the peer asks now. The event alone may not tell, for example if it only
+    /// changes the title of the task, or reports that one of several asks is closed.
     async fn asked(
         &mut self,
         client: &Client,

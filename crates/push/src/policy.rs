@@ -103,8 +103,8 @@ fn is_temporary(status: StatusCode) -> bool {
         )
 }
 
-/// The pause after `failures` failures in a row. A random part of up to half of it is taken off, so that receivers that failed
-/// together are not called together.
+/// The pause after `failures` failures in a row. It is a random part, at least half, of a time that doubles with each failure, so that
+/// receivers that failed together are not called together.
 pub(crate) fn pause(failures: u32) -> Duration {
     let doubled = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(6)).min(LONGEST_PAUSE);
     doubled.mul_f64(rand::random_range(0.5..=1.0))

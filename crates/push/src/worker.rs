@@ -21,8 +21,8 @@ use crate::transport::Transport;
 /// The most configurations in one batch of leases.
 const LEASES: u32 = 64;
 
-/// For how long a lease without room is given back. If a second batch in a row finds no room, its leases wait for twice this time,
-/// those of a third for three times, and so on, so that the configurations of a busy host do not become due faster than they are
+/// The pause of a lease that finds no room, before it is due again. The leases of each further batch in a row without room wait one
+/// more such pause, up to [`LONGEST_NO_ROOM`]. Otherwise the configurations of a busy host would become due faster than they are
 /// leased.
 const NO_ROOM: Duration = Duration::from_secs(1);
 const LONGEST_NO_ROOM: Duration = Duration::from_secs(10);

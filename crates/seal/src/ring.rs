@@ -105,7 +105,7 @@ fn header(id: &KeyId) -> Vec<u8> {
     header
 }
 
-/// The data that is authenticated with a value, so that nobody can change its header or its context.
+/// The header and the context of a value, which are authenticated with the value: nobody can change them unnoticed.
 fn bound_data(header: &[u8], context: &[u8]) -> Vec<u8> {
     [header, context].concat()
 }

@@ -163,7 +163,7 @@ pub(crate) fn check_ask(
     if interrupt.owner != *owner || interrupt.context != *context {
         return Err(Error::internal("the ask has another owner or context than its task"));
     }
-    // An answer is routed by the ask's id, so with two such asks it could reach the wrong one.
+    // An answer is routed by the id of the ask. With two asks of one id, it could reach the wrong one.
     if known.is_some_and(|known| known != owner) {
         return Err(Error::internal("an ask of another owner has this id"));
     }

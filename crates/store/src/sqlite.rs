@@ -1,7 +1,7 @@
 //! A store in one SQLite file, for one gateway.
 
-/// The sequence number of a task's newest event, which SQLite finds in the log in one step. It is at least the number of the newest
-/// status in the task's row, so that it stays right if damage has removed the last events.
+/// The sequence number of a task's newest event. SQLite finds it in the log in one step. If damage has removed the last events, the
+/// number of the newest status in the task's row counts instead.
 macro_rules! head {
     () => {
         "max(tasks.summary_seq, coalesce((SELECT max(seq) FROM events WHERE task = tasks.ordinal), 0))"

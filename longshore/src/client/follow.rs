@@ -52,7 +52,7 @@ pub(crate) async fn answer(options: &AnswerAsk) -> Result<Code, Failure> {
     follower.run(agent.client.stream(message)).await
 }
 
-/// Prints the task of a stream until the task ends, or until it needs an answer that nobody can give here.
+/// Prints the task of a stream until the task ends, or until it waits for an answer that nobody gives on this terminal.
 pub(crate) async fn follow(
     agent: &Agent,
     following: &Following,

@@ -115,8 +115,7 @@ pub(crate) fn exposed(user: u32, owner: u32, mode: u32, secret: Option<&str>) ->
         let mode = mode & 0o777;
         return Some(format!("other users can change it (mode {mode:o}); run `chmod go-w` on it"));
     }
-    // The group of a file that root owns may read it, because a service that runs as another user can read it only through its
-    // group.
+    // If root owns the file, the file's group may read it: a service that runs as another user can read it in no other way.
     let readers = if owner == user { 0o044 } else { 0o004 };
     let (mode, secret) = (mode & 0o777, secret.filter(|_| mode & readers != 0)?);
     let remedy = if owner == user { "chmod 600" } else { "chmod o-r" };

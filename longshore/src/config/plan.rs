@@ -83,7 +83,8 @@ pub struct Plan {
     pub client: longshore_client::Settings,
 }
 
-/// The default of each prompt option, for prompts whose sender does not set it, and the values that senders may choose.
+/// The settings for prompt options: the default of each option, for prompts that do not set it, and the values that callers may
+/// choose.
 #[derive(Clone, Debug, Default)]
 pub struct PromptPlan {
     pub model: Option<String>,

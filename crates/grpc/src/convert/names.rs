@@ -1,5 +1,5 @@
-//! Converts requests of 0.3 that refer to resources by names, `tasks/{id}` and `tasks/{id}/pushNotificationConfigs/{id}`, to the
-//! parameters of JSON-RPC, which refer to them by ids.
+//! Converts requests of 0.3 to the parameters of JSON-RPC. The requests refer to resources by names (`tasks/{id}` and
+//! `tasks/{id}/pushNotificationConfigs/{id}`), the parameters by ids.
 
 use longshore_model::{Error, Result};
 use serde_json::json;

@@ -12,7 +12,7 @@ use crate::rules;
 /// is small because the store is locked during a step.
 const STEP: u32 = 64;
 
-/// The ended tasks, oldest end first, so that a step visits only the tasks that it folds or removes.
+/// The ended tasks, ordered by the time of their end, so that a step visits only the tasks that it folds or removes.
 #[derive(Default)]
 pub(super) struct EndedTasks {
     /// Ended tasks whose log is not folded yet.

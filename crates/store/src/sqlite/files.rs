@@ -19,8 +19,8 @@ const CHUNK_BYTES: usize = 256 * 1024;
 /// the next step.
 const STEP_BYTES: usize = 4 * CHUNK_BYTES;
 
-/// Writes the file step by step; the last step makes it visible. If the caller gives up in between, the next writer of the file
-/// completes it, or the next start of the gateway removes it. Returns whether this call completed the file.
+/// Writes the file step by step. The last step makes the file visible. If the caller drops this future before that, the next writer
+/// of the file completes it, or the next start of the gateway removes it. Returns whether this call completed the file.
 pub(super) async fn put(writer: &Writer, file: NewFile) -> Result<bool> {
     rules::check_file(&file)?;
     let file = Arc::new(file);

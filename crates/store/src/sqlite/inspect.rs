@@ -36,7 +36,7 @@ pub(super) fn inspect(db: &Connection, current: Option<Epoch>) -> Outcome<Damage
             None => damage.structure.push(message),
         }
     }
-    // Every index of `tasks` contains or finds the id or owner of a task, so one of these may be wrong.
+    // Each index of `tasks` involves the id or the owner of a task, so a damaged index means that one of these may be wrong.
     damage.hides_names = !suspects.is_empty();
     let mut unfinished = Vec::new();
     for some in ordinals(db)?.chunks(TASKS_AT_ONCE) {

@@ -8,8 +8,9 @@ use super::fault::Outcome;
 use super::known_damage::{DamagedTask, KnownDamage};
 use super::read::{Parts, page_cursor, read_task, select_tasks, skip_damaged};
 
-/// A page ends after the task at which the bytes of snapshots and events that were read reach this number, whatever its limit, and
-/// it returns the cursor of the next page. So a list delays the requests behind it by at most these bytes and its largest task.
+/// The bytes of snapshots and events that end a page. A page ends after the task with which it has read this many bytes, even if
+/// its limit is not reached, and returns the cursor of the next page. So a list delays the requests behind it by at most these
+/// bytes and its largest task.
 pub(super) const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 pub(super) fn list(db: &Connection, known: &KnownDamage, query: &ListQuery) -> Outcome<TaskPage> {
@@ -61,15 +62,15 @@ pub(super) fn list(db: &Connection, known: &KnownDamage, query: &ListQuery) -> O
 
 /// The conditions of a query, and the values of their `?` parameters.
 struct Filter {
-    /// The table and the index whose order is that of the list. The index is named because SQLite does not know how many tasks a
-    /// context has, and sometimes prefers the index that reads all tasks of the owner.
+    /// The table, and the index that has the order of the list. The query names the index because SQLite does not know how many
+    /// tasks a context has, and sometimes prefers the index that reads all tasks of the owner.
     tasks: &'static str,
     condition: String,
     values: Vec<Value>,
 }
 
 impl Filter {
-    /// Adds only the requested conditions, so that SQLite can use a condition on one column as a range of the index.
+    /// Adds only the requested conditions. SQLite can then use a condition on one column as a range of the index.
     fn new(query: &ListQuery, left_out: &[i64]) -> Self {
         let tasks = match (&query.context, query.state) {
             (Some(_), _) => "tasks INDEXED BY tasks_by_context",

@@ -243,8 +243,8 @@ impl Repair<'_> {
         write::put_snapshot(self.new, ordinal, seq, &SnapshotText::encode(&task)?)
     }
 
-    /// Copies the rows of the other tables. They have no checksums, so a row is kept if its texts are valid and if the task or
-    /// session that it names has the same owner.
+    /// Copies the rows of the other tables. These rows have no checksums. A row is kept if its texts are valid and if its task or
+    /// session has the same owner as the row.
     fn copy_rows(&mut self) -> Outcome<()> {
         let is_known_context =
             "EXISTS (SELECT 1 FROM tasks WHERE tasks.owner = new.owner AND tasks.context = new.context)";

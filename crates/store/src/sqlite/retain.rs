@@ -217,7 +217,7 @@ fn expired_keys(db: &Connection, before: Timestamp) -> Outcome<Vec<(String, Vec<
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Finds tasks to fold, but no more than one step can fold, because the next step would have to read the others again.
+/// Finds tasks to fold, at most as many as one step can fold. Further ones would only have to be read again in the next step.
 fn foldable(db: &Connection, before: Timestamp) -> Outcome<Vec<(i64, Foldable)>> {
     let (mut budget, mut found) = (Budget::for_step(), Vec::new());
     for task in ordinals(db, FOLDABLE, named_params! { ":before": before.0, ":limit": STEP_TASKS })? {

@@ -39,13 +39,13 @@ const STATEMENTS: usize = 96;
 /// How long a checkpoint that holds the writer waits for readers of the log. Then it gives up.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// The writer's page cache in KiB. It can be small: the pages that the writer has written are also in the system's cache of the
-/// write-ahead log, so a miss costs one read without the disk.
+/// The writer's page cache in KiB. A small one is enough: the system's cache of the write-ahead log also holds the pages that the
+/// writer has written, so a miss costs one read without the disk.
 const WRITER_CACHE: i64 = 1024;
 
-/// SQLite truncates the write-ahead log to this many bytes after a checkpoint, so that one busy hour does not take the disk space
-/// for ever. It is more than the log has before its usual restart, because truncating takes the writer some 40 ms, and growing
-/// again takes longer.
+/// SQLite truncates the write-ahead log to this many bytes after a checkpoint. The limit exists so that one busy hour does not take
+/// the disk space for ever. It is higher than the usual size of the log at its restart, because truncating takes the writer some 40
+/// ms, and growing again takes longer.
 const WAL_LIMIT: i64 = 128 * 1024 * 1024;
 
 /// Opens the file for writing; creates and migrates it if necessary.
@@ -154,7 +154,7 @@ fn create_private(path: &Path) -> Result<()> {
 }
 
 /// Removes the access of others from an existing file and its `-wal` and `-shm`, because the file may come from a backup or a copy.
-/// Never adds a permission. Works by name, because opening a file and closing it would drop locks (see [`create_private`]).
+/// Never adds a permission. Changes the files by name: opening and closing a file would drop locks (see [`create_private`]).
 fn restrict_access(path: &Path) -> io::Result<()> {
     // Follow a link, because SQLite puts its files next to the link's target.
     let path = path.canonicalize()?;
@@ -199,7 +199,7 @@ fn migrate(db: &mut Connection, migrations: &[&str]) -> Outcome<()> {
 
 fn applied(db: &Connection) -> Outcome<usize> {
     let version: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    // A negative version is as unknown as one that is too large, so treat it like that.
+    // Treat a negative version like one that is too large: this program knows neither.
     Ok(usize::try_from(version).unwrap_or(usize::MAX))
 }
 

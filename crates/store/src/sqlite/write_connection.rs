@@ -1,9 +1,9 @@
 //! The only connection that writes, and its state. The writer thread and the callers that append share it through a mutex, so the
 //! holder of the lock is the only writer.
 //!
-//! If a request fails after it has written something, its group is rolled back and run again with a savepoint around each request,
-//! so that the failure does not affect the other requests. Such failures are rare, and a group without one does not pay for
-//! savepoints.
+//! If a request fails after it has written something, its group is rolled back and run again. This time each request has its own
+//! savepoint, so that the failure does not affect the other requests. Such failures are rare, and a group without one does not pay
+//! for savepoints.
 
 use std::fs::File;
 use std::ops::Deref;

@@ -16,8 +16,8 @@ use super::record::read_events;
 /// tasks.
 const FIRST_READ: usize = 1024;
 
-/// The tasks that have configurations, and the events that these want. The table may contain a task or an event too many, which
-/// costs one update that changes nothing, but never one too few.
+/// The tasks that have configurations, and for each task the events that its configurations want. The table may contain a task or
+/// an event too many, which costs one update that changes nothing. It never contains one too few.
 ///
 /// An append to any other task costs one lookup in this table, and nothing while the table is empty.
 pub(in crate::sqlite) struct PushTasks {
