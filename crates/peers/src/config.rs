@@ -79,7 +79,7 @@ pub struct UrlRules {
     pub limits: CallLimits,
 }
 
-/// The bounds of a peer's responses. They are much larger than what a model gets, because the gateway must also read what it leaves
-/// out.
+/// The bounds of a peer's responses. They are much larger than the result that a model gets, because the gateway must also
+/// read the parts that it leaves out.
 pub const CLIENT_LIMITS: Limits =
     Limits { card: 1024 * 1024, response: 16 * 1024 * 1024, event: 8 * 1024 * 1024, task: 32 * 1024 * 1024 };

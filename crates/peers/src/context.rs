@@ -17,8 +17,8 @@ use crate::place::Places;
 use crate::record::Record;
 use crate::turns::Turns;
 
-/// The pauses between the attempts to store a change of a call. If all attempts fail, the change is stored with the next one, and
-/// is lost if the gateway ends before.
+/// The pauses between the attempts to store a change of a call. If all attempts fail, the next stored
+/// change includes this one. The change is lost if the gateway ends before that.
 const STORE_AGAIN: [Duration; 3] =
     [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
 

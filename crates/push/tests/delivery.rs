@@ -563,7 +563,7 @@ async fn unwanted_events_do_not_count_as_a_sign_of_life() {
     assert_eq!((attempts("TASK_STATE_AUTH_REQUIRED"), calls.len()), (1, given_up + 1));
 }
 
-/// A receiver that refuses an event can be reached, so the time of its failure starts again.
+/// A refusal shows that the receiver can be reached, so the failure time of later events starts again.
 #[tokio::test(start_paused = true)]
 async fn a_refused_event_does_not_shorten_the_time_of_later_ones() {
     let rules = DeliveryRules { max_age: Duration::from_mins(10), ..DeliveryRules::default() };

@@ -24,7 +24,7 @@ pub struct Listen {
     pub grpc: Option<GrpcPlan>,
     /// The path for WebSockets. `None`: they are switched off.
     pub websocket: Option<String>,
-    /// How long a WebSocket may be idle. `None`: no limit.
+    /// The longest idle time of a connection over WebSockets. `None`: no limit.
     pub websocket_idle: Option<Duration>,
     /// The path for MCP. `None`: it is switched off.
     pub mcp: Option<String>,

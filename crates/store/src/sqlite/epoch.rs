@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use super::Durability;
 use super::fault::{Outcome, damaged};
 
-/// The epoch of one opening. The file records the epoch before any event is written in it.
+/// The epoch of one opening of the store. The file records the epoch before any event of that epoch is written.
 ///
 /// Nothing is written before the first event, so that a store on a full disk can be opened and read.
 pub(super) struct EpochClaim {

@@ -1,7 +1,7 @@
 //! A thread with a queue of requests, shared by the writer and the readers.
 //!
-//! The store uses its own threads because a point read takes only a few microseconds. Handing it to an existing thread costs a
-//! third of handing it to the runtime's pool for blocking work.
+//! The store uses its own threads because a point read takes only a few microseconds. Handing a request to
+//! such a thread costs a third of handing it to the runtime's pool for blocking work.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

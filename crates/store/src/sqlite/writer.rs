@@ -1,7 +1,8 @@
-//! Writes on a thread with group commit. As long as that takes only a small share of the time, calling threads write small appends.
+//! Writes. Calling threads write small appends themselves, as long as these take only a small share of their time. A thread with
+//! group commit does all other writes.
 //!
-//! The thread takes all waiting requests, runs them in one transaction, commits, and only then answers. At low load a request
-//! runs at once; under load many requests share one commit.
+//! The thread takes all waiting requests, runs them in one transaction, commits, and only then answers. At low load a request runs
+//! at once; under load many requests share one commit.
 //!
 //! For a small append, waking the writer thread and being woken by it costs more than the write itself. So a small append is
 //! written on the calling thread if the writer thread is not writing at that moment.

@@ -57,7 +57,7 @@ impl Bench {
     }
 }
 
-/// Therefore a piece of output costs one write of one page, until that page is full.
+/// A piece of output costs only one write of one page, until that page is full.
 #[tokio::test]
 async fn output_writes_the_page_of_the_log_and_no_other() {
     let bench = Bench::new(1).await;
