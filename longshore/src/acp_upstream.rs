@@ -1,4 +1,4 @@
-//! Starts the ACP agent of the plan, and describes it.
+//! Starts the ACP agent of the plan, and formats texts about it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,16 +17,16 @@ use crate::config::Plan;
 use crate::config::agents::AcpPlan;
 use crate::output;
 
-/// The directory in the data directory that names the agent's processes while they run.
+/// The subdirectory of the data directory with the records of the agent's processes. Each record names a running process.
 pub(crate) const RECORDS: &str = "agents";
 
-/// The password of the HTTP server that OpenCode opens even for ACP.
+/// The variable with the password of OpenCode's HTTP server, which OpenCode opens even for ACP.
 const OPENCODE_PASSWORD: &str = "OPENCODE_SERVER_PASSWORD";
 
-/// More than 190 random bits.
+/// The length of a generated password. It holds more than 190 random bits.
 const PASSWORD_LENGTH: usize = 32;
 
-/// Starts the agent. A mistake in its command shows at once, not with the first message.
+/// Starts the agent at once, so that a mistake in its command shows now and not with the first message.
 pub(crate) async fn start(
     plan: &Plan,
     agent: &AcpPlan,
@@ -79,8 +79,8 @@ pub(crate) fn config(plan: &Plan, agent: &AcpPlan) -> AcpConfig {
     }
 }
 
-/// The environment of the agent. Without a password, every program on this machine could prompt OpenCode and so pass by the
-/// gateway.
+/// The environment of the agent. OpenCode gets a password: without one, every program on this machine could bypass the gateway and
+/// prompt OpenCode.
 fn environment(agent: &AcpPlan) -> BTreeMap<OsString, OsString> {
     let mut environment = agent.environment.clone();
     if agent.is_opencode() {
@@ -92,18 +92,18 @@ fn environment(agent: &AcpPlan) -> BTreeMap<OsString, OsString> {
     environment
 }
 
-/// What the agent says about itself: its name and version.
+/// The agent's own name and version, as a description for people.
 pub(crate) fn description(facts: &AgentFacts) -> String {
     format!("{} {} (ACP)", facts.name, facts.version).replace("  ", " ")
 }
 
-/// The methods about sessions that the agent does not offer.
+/// The methods for sessions that the agent does not offer.
 pub(crate) fn lacking(can: Capabilities) -> Vec<&'static str> {
     let all = [(can.list, sessions::LIST), (can.fork, sessions::FORK), (can.delete, sessions::DELETE)];
     all.into_iter().filter(|(is_there, _)| !is_there).map(|(_, name)| name).collect()
 }
 
-/// What a person can do about an agent that does not start.
+/// An error for an agent that does not start. It says what a person can do about it.
 pub(crate) fn start_failure(agent: &AcpPlan, error: &longshore_model::Error) -> anyhow::Error {
     let cause = error.cause().map(|cause| format!("\n{cause}")).unwrap_or_default();
     let install = agent.preset.and_then(|preset| preset.install);

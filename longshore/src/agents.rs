@@ -1,4 +1,4 @@
-//! `longshore agents`: lists the presets, and tries an agent.
+//! `longshore agents`: lists the presets and tries out an agent.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -21,17 +21,17 @@ use crate::config::{Flags, Plan, ProcessContext, paths, table};
 use crate::signals::Signals;
 use crate::{acp_upstream, cli, output};
 
-/// How often a step that takes long says that it goes on.
+/// How often a long step prints that it is still running.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
 
 /// How long the trial turn may take.
 const TURN_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// How long the commands of an agent are waited for after the trial turn, and how often they are looked for.
+/// How long the program waits after the trial turn for the agent to name its commands, and how often it checks for them.
 const COMMANDS_TIMEOUT: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How much of the reply is shown, in characters.
+/// The most characters of the reply that are printed.
 const MOST_SAID: usize = 60;
 
 const TRIAL_PROMPT: &str = "Say hello, and use no tools.";
@@ -71,7 +71,7 @@ fn row(preset: &Preset, context: &ProcessContext) -> [String; 4] {
     ]
 }
 
-/// The flags that make the configured agent, or else the named preset or command line, the one that is tried.
+/// Flags that select the agent to try: the configured one, or else the given preset or command line.
 pub(crate) fn flags(options: &cli::CheckAgent, configured: Option<&Plan>) -> Flags {
     let mut flags = options.settings.0.clone();
     let is_configured =
@@ -82,7 +82,7 @@ pub(crate) fn flags(options: &cli::CheckAgent, configured: Option<&Plan>) -> Fla
     flags
 }
 
-/// Tries the agent of the plan: exit code 0 if it works.
+/// Tries out the agent of the plan. Exit code 0 means that it works.
 pub(crate) async fn check(plan: &Plan) -> anyhow::Result<ExitCode> {
     let AgentPlan::Acp(agent) = &plan.agent else { anyhow::bail!("no agent that speaks ACP is configured") };
     let mut signals = Signals::catch().context("cannot catch signals")?;
@@ -106,7 +106,7 @@ pub(crate) async fn check(plan: &Plan) -> anyhow::Result<ExitCode> {
     Ok(if works == Some(true) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Whether every step worked.
+/// Runs all steps of the trial. Returns whether all of them worked.
 async fn steps(plan: &Plan, agent: &AcpPlan, running: &AcpAgent) -> bool {
     let Some(facts) = step("handshake", "ok", running.start()).await else {
         if let Some(command) = agent.preset.and_then(|preset| preset.install) {
@@ -130,7 +130,8 @@ async fn steps(plan: &Plan, agent: &AcpPlan, running: &AcpAgent) -> bool {
     said.is_some()
 }
 
-/// The names of the commands, which agents tell some time after a session was opened. An agent that has none does not say so.
+/// The names of the agent's commands. Agents send them some time after a session was opened. An agent without commands sends
+/// nothing, so this function waits for at most [`COMMANDS_TIMEOUT`].
 async fn commands(running: &AcpAgent) -> Vec<String> {
     let until = Instant::now() + COMMANDS_TIMEOUT;
     loop {
@@ -153,7 +154,7 @@ fn offers(facts: &AgentFacts) {
     fact("options", listed(options.map(|option| option.id.as_str())));
 }
 
-/// One short turn. Returns what the agent said.
+/// Runs one short turn. Returns the agent's reply.
 async fn turn(agent: &AcpAgent, session: Session) -> Result<String> {
     let request = TurnRequest {
         task: TaskId::parse("trial").map_err(longshore_model::Error::internal)?,
@@ -205,7 +206,7 @@ fn ended(outcome: Outcome, said: &str) -> Result<String> {
     Err(longshore_model::Error::new(longshore_model::ErrorKind::AgentUnavailable, why))
 }
 
-/// Carries out a step, and prints its result: `words`, or the text of the result if there are none.
+/// Runs a step and prints its result: the text of the result, or `words` if the result has no text.
 async fn step<T: Shown>(name: &str, words: &str, work: impl Future<Output = Result<T>>) -> Option<T> {
     let began = Instant::now();
     let mut work = std::pin::pin!(work);
@@ -233,7 +234,7 @@ async fn step<T: Shown>(name: &str, words: &str, work: impl Future<Output = Resu
     }
 }
 
-/// A result that may have a text of its own.
+/// A result of a step, which may have a text to print.
 trait Shown {
     fn shown(&self) -> Option<&str> {
         None
@@ -270,7 +271,7 @@ fn prompts(can: Capabilities) -> String {
     listed(all.into_iter().filter(|(is_there, _)| *is_there).map(|(_, name)| name))
 }
 
-/// A list for people. Some agents offer dozens of commands.
+/// Joins names to a list for people. The list is cut, because some agents offer dozens of commands.
 fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     const MOST: usize = 8;
     let names: Vec<&str> = names.into_iter().collect();

@@ -12,10 +12,10 @@ use crate::config::plan::AgentPlan;
 use crate::config::{Plan, ProcessContext, paths};
 use crate::upstream::install_command;
 
-/// The program, if the configuration names none because OpenCode is attached.
+/// The program that is run if the configuration names none, because OpenCode is attached.
 const PROGRAM: &str = "opencode";
 
-/// Becomes the terminal interface, so it returns only if that fails.
+/// Replaces this process by the terminal interface, so it returns only if that fails.
 pub(crate) fn attach(plan: &Plan, context: &ProcessContext) -> anyhow::Result<()> {
     let (endpoint, program) = match &plan.agent {
         AgentPlan::Attached { base_url, username, password } => {
@@ -47,7 +47,7 @@ pub(crate) fn attach(plan: &Plan, context: &ProcessContext) -> anyhow::Result<()
     Err(error).with_context(|| format!("cannot run {}", program.display()))
 }
 
-/// The password is in the environment, because other users can see a command line.
+/// The command for the terminal interface. It gets the password in its environment, because other users can see a command line.
 fn command(program: &Path, endpoint: &Endpoint, workspace: &Path) -> Command {
     let mut command = Command::new(program);
     command

@@ -18,8 +18,8 @@ use crate::{commands, data_dir, output};
 /// The maximum number of attempts to remove a draft. An attempt fails while another thread still writes to the draft.
 const REMOVALS: u32 = 100;
 
-/// Copies the store and its token into a new directory. The gateway may run meanwhile. After a signal the copying thread may
-/// continue for a moment, but its result is discarded, so the runtime must not wait for it.
+/// Copies the store and its token into a new directory. The gateway may run meanwhile. The runtime must not wait for the copying
+/// thread: after a signal that thread may continue for a moment, but its result is discarded.
 pub(crate) async fn backup(plan: &Plan, target: &Path) -> anyhow::Result<()> {
     let mut signals = Signals::catch().context("cannot catch signals")?;
     let StorePlan::Sqlite { path: store, .. } = &plan.store else {
@@ -50,7 +50,8 @@ pub(crate) async fn backup(plan: &Plan, target: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The text that reports the backup, with a command that serves it and works as printed. `demo` and `workspace` must be those of the original.
+/// The report of a backup, with a command that serves the copy. The command must work as printed, so `demo` and `workspace` must be
+/// those of the original.
 fn summary(
     copied: &Backup,
     target: &Path,

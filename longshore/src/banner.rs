@@ -11,7 +11,7 @@ use crate::output::shell_quoted as quoted;
 
 pub(crate) const READY: &str = concat!("Longshore ", env!("CARGO_PKG_VERSION"), " is ready.");
 
-/// The facts that the banner shows.
+/// The facts that go into the banner.
 #[derive(Debug)]
 pub(crate) struct Banner<'a> {
     pub(crate) workspace: &'a Path,
@@ -23,13 +23,13 @@ pub(crate) struct Banner<'a> {
     pub(crate) public_url: Option<&'a str>,
     /// The interfaces in the card, the preferred one first.
     pub(crate) interfaces: &'a [ListedInterface],
-    /// The unix socket on which the gateway listens too.
+    /// The unix socket. `None`: the gateway does not listen on one.
     pub(crate) socket: Option<&'a Path>,
     /// The token that Longshore generated, if no credential was configured.
     pub(crate) token: Option<GeneratedToken<'a>>,
     pub(crate) credentials: &'a [Credential],
-    /// The id of the message in the first request. It differs for each start: with the same id, a later start would return the task
-    /// of the first one.
+    /// The id of the message in the first request. It differs for each start, because with the same id a later start would return
+    /// the task of an earlier one.
     pub(crate) message_id: &'a str,
 }
 
@@ -43,7 +43,7 @@ pub(crate) enum GeneratedToken<'a> {
 }
 
 impl GeneratedToken<'_> {
-    /// The token as the line of the banner shows it, and as the request uses it inside double quotes of a shell.
+    /// Two texts for the token: one for the banner's line, and one for the request, where it stands in double quotes of a shell.
     fn texts(self) -> (String, String) {
         match self {
             Self::Shown(token) => (token.expose_secret().to_owned(), token.expose_secret().to_owned()),
@@ -57,7 +57,7 @@ impl GeneratedToken<'_> {
 }
 
 impl Banner<'_> {
-    /// `waiting`: why OpenCode is not ready yet, and what to do.
+    /// The text of the banner. `waiting`: why OpenCode is not ready yet, and what to do about it.
     pub(crate) fn text(&self, waiting: Option<&str>) -> String {
         let mut text = String::new();
         if let Some(reason) = waiting {
@@ -93,8 +93,8 @@ impl Banner<'_> {
         text
     }
 
-    /// The first request as one `curl` command on one line, so that it works when it is pasted, however the terminal wraps it. A
-    /// line before it takes a configured secret, which is not shown, because its owner knows it.
+    /// The first request as a single line with one `curl` command, which works however the terminal wraps it. If it needs a
+    /// configured secret, which the banner does not show, a line before it assigns the secret to a variable.
     fn curl(&self) -> String {
         let (before, authorization) = self.authorization();
         format!(
@@ -107,7 +107,7 @@ impl Banner<'_> {
         )
     }
 
-    /// Where `curl` connects to. A certificate names the host of the public URL, so with TLS that URL is used.
+    /// The options that tell `curl` where to connect. With TLS the public URL is used, because the certificate names its host.
     fn target(&self) -> String {
         if let (None, Some(socket)) = (self.local_url, self.socket) {
             let socket = quoted(&socket.to_string_lossy());

@@ -1,4 +1,5 @@
-//! Lets the agent call the configured peers: tells the agent of `longshore mcp`, and serves the processes that the agent starts so.
+//! Lets the agent call the configured peers: configures `longshore mcp` in the agent, and serves the processes that the agent then
+//! starts.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -25,13 +26,13 @@ use crate::config::plan::AgentPlan;
 use crate::data_dir::{self, DataDir};
 use crate::output;
 
-/// Configuration that OpenCode reads from its environment. It adds to that of its files.
+/// The variable with configuration for OpenCode. OpenCode adds it to the configuration of its files.
 const OPENCODE_CONFIGURATION: &str = "OPENCODE_CONFIG_CONTENT";
 
-/// What the agent is told.
+/// What the gateway needs to configure the agent and to serve its bridges.
 #[derive(Debug)]
 pub(crate) struct Calling {
-    /// This program.
+    /// The path of this program.
     program: PathBuf,
     socket: PathBuf,
     secret: Secret,
@@ -41,7 +42,7 @@ pub(crate) struct Calling {
 }
 
 impl Calling {
-    /// Opens the socket, on which the agent's processes wait until [`Self::serve`]. `None`: no peer is configured.
+    /// Opens the socket. The agent's bridges that connect wait until [`Self::serve`] runs. `None`: no peer is configured.
     pub(crate) fn prepare(plan: &Plan, data_dir: &DataDir) -> anyhow::Result<Option<Self>> {
         if plan.peers.is_none() {
             return Ok(None);
@@ -62,15 +63,15 @@ impl Calling {
         Ok(Some(Self { program, socket, secret, tickets: Arc::default(), files, listener }))
     }
 
-    /// Serves the processes that the agent has started.
+    /// Serves the bridges that the agent has started.
     pub(crate) fn serve(self, tools: Arc<dyn Tools>, metrics: Arc<Metrics>, tasks: &Tasks) {
         let Self { secret, tickets, listener, .. } = self;
         let connections = Connections { secret, tickets, tools, metrics, tasks: tasks.clone() };
         tasks.spawn("mcp bridges", listener.serve(connections));
     }
 
-    /// Configures an OpenCode that gets these variables, and also those of the gateway if `inherits`. Returns the name of what was
-    /// configured.
+    /// Adds the configuration to the variables of an OpenCode. `inherits`: the OpenCode also gets the gateway's own variables.
+    /// Returns a digest that identifies the added configuration.
     pub(crate) fn configure_opencode(
         &self,
         environment: &mut BTreeMap<OsString, OsString>,
@@ -82,7 +83,8 @@ impl Calling {
         Ok(digest.iter().take(8).fold(String::new(), |text, byte| text + &format!("{byte:02x}")))
     }
 
-    /// The MCP servers of the sessions of an ACP agent. `None`: it has one for all sessions ([`Self::configure_acp`]).
+    /// Makes the MCP servers for each session of an ACP agent. `None`: the agent has one server for all sessions
+    /// ([`Self::configure_acp`]).
     pub(crate) fn session_servers(&self, agent: &AcpPlan) -> Option<Arc<dyn SessionServers>> {
         if agent.is_opencode() {
             return None;
@@ -96,8 +98,8 @@ impl Calling {
         }))
     }
 
-    /// Configures an OpenCode that is started as an ACP agent. If its sessions named the MCP server, each new session would start it
-    /// again, and so break the open calls of the other sessions in its directory.
+    /// Configures an OpenCode that is started as an ACP agent. The MCP server must not be named for each session: each new session
+    /// would start it again, which would break the open calls of the other sessions in its directory.
     pub(crate) fn configure_acp(
         &self,
         agent: &AcpPlan,
@@ -130,7 +132,7 @@ fn configure(
 
 #[derive(Debug)]
 struct BridgeOfSession {
-    /// The operator says that each session has an MCP server of its own.
+    /// Whether the operator has confirmed that each session starts its own MCP server.
     is_confirmed: bool,
     program: PathBuf,
     socket: PathBuf,
@@ -154,13 +156,13 @@ impl BridgeOfSession {
     }
 }
 
-/// The agents that were seen to start an MCP server of its own for each session.
+/// Agents that were tested to start a separate MCP server for each session.
 const TESTED: [&str; 2] = ["@agentclientprotocol/claude-agent-acp", "qwen-code"];
 
 impl BridgeOfSession {
-    /// The token of a bridge that may serve several sessions. `None`: each session of the agent has its own bridge.
+    /// The token for a bridge that may serve several sessions. `None`: the agent has a separate bridge for each session.
     fn shared(&self, agent: &str) -> Option<Token> {
-        // OpenCode over ACP uses one bridge for all sessions of a directory, that of the session which was opened last.
+        // OpenCode over ACP uses one bridge for all sessions of a directory: the bridge of the session that was opened last.
         if agent.eq_ignore_ascii_case("opencode") {
             return Some(Token::OpenCode);
         }

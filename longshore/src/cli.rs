@@ -391,8 +391,8 @@ fn augment(command: Command, settings: &[&Setting]) -> Command {
     settings.iter().filter_map(|setting| argument(setting)).fold(command, Command::arg)
 }
 
-/// Builds the flag of a setting. Its value stays text here: the configuration checks the values of all sources, with the same error
-/// messages.
+/// Builds the flag of a setting. The flag's value stays text, because the configuration checks the values of all sources with the
+/// same error messages.
 fn argument(setting: &Setting) -> Option<Arg> {
     let flag = setting.flag?;
     let argument = Arg::new(setting.key)
@@ -416,7 +416,7 @@ fn argument(setting: &Setting) -> Option<Arg> {
     })
 }
 
-/// The help text, and a line with the allowed values, the default and the other names of the setting.
+/// The help text of a setting, with a line that lists its allowed values, its default and its other names.
 fn long_help(setting: &Setting) -> String {
     let mut facts = Vec::new();
     if let Kind::Choice(choices) = setting.kind {

@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Mcp(cli::client::Mcp),
 }
 
-/// Runs a command. A failure is printed, with the exit code of its kind.
+/// Runs a command. If it fails, prints the error and returns the exit code for it.
 pub(crate) async fn run(command: Command) -> ExitCode {
     let done = match &command {
         Command::Call(options) => call::call(options).await,

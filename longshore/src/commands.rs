@@ -32,7 +32,7 @@ pub(crate) async fn demo_model(options: &cli::DemoModel) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `longshore token`: prints the token alone, so that a shell can use it.
+/// `longshore token`: prints nothing but the token, so that a shell can use it.
 pub(crate) fn token(plan: &Plan) -> anyhow::Result<()> {
     let configured = plan.credential_sources.join(", ");
     if let Some(token) = data_dir::existing_token(&plan.data_dir)? {
@@ -118,8 +118,8 @@ pub(crate) fn check(plan: &Plan) -> anyhow::Result<()> {
     )
 }
 
-/// Fails if the store of the plan does not exist. Names the demo of the same workspace, or the other way round: its tasks may be
-/// meant.
+/// Fails if the store of the plan does not exist. If the same workspace has a store with the other choice of `--demo`, the error
+/// names that choice, because the user may mean that store.
 pub(crate) fn check_exists(plan: &Plan, store: &Path) -> anyhow::Result<()> {
     let (file, workspace) = (store.display(), plan.workspace.display());
     if store.try_exists().with_context(|| format!("cannot access the store {file}"))? {

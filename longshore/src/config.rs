@@ -41,13 +41,13 @@ pub use environment::Environment;
 pub use plan::Plan;
 pub use problem::{Problem, Problems};
 
-/// The name of the configuration file that is read without `--config`, in the directory for configurations of this user.
+/// The name of the configuration file that is read without `--config`. It is in the user's directory for configurations.
 pub const DEFAULT_FILE: &str = "longshore.toml";
 
-/// The flags of the command line: text under the key of each setting.
+/// The flags of the command line: the text of each setting under its key.
 pub type Flags = BTreeMap<&'static str, String>;
 
-/// The current directory and the environment of the process, so that tests can choose them.
+/// The current directory and the environment of the process. A struct, so that tests can choose them.
 #[derive(Clone, Debug)]
 pub struct ProcessContext {
     pub directory: PathBuf,
@@ -61,14 +61,14 @@ impl ProcessContext {
     }
 }
 
-/// A plan, and warnings about it.
+/// A plan with the warnings about it.
 #[derive(Debug)]
 pub struct Checked {
     pub plan: Plan,
     pub warnings: Vec<String>,
 }
 
-/// Reads and checks all sources. Fails with every problem that was found, not only the first.
+/// Reads and checks all sources. If there are problems, returns all of them, not only the first.
 pub fn load(flags: &Flags, config: Option<&Path>, context: &ProcessContext) -> Result<Checked, Problems> {
     let mut problems = Vec::new();
     let found = file::find(config, context).unwrap_or_else(|problem| {
@@ -92,7 +92,7 @@ pub fn load(flags: &Flags, config: Option<&Path>, context: &ProcessContext) -> R
     }
 }
 
-/// Reads only the settings for agents that are named by their URL, so that a problem with another setting does not matter.
+/// Reads only the settings for calling an agent by its URL, so that problems with other settings do not matter.
 pub fn load_client(
     config: Option<&Path>,
     context: &ProcessContext,

@@ -25,10 +25,10 @@ use crate::output;
 /// The content of the file `kind` of a demo.
 const DEMO: &str = "demo";
 
-/// The file that names the store that was used last.
+/// The file that contains the name of the store that was used last.
 const STORE_NOTE: &str = "store";
 
-/// The files of the directory beside the store. Each is first written to a file with the extension `new`.
+/// The gateway's own files in the data directory, besides the store. Each is first written to a file with the extension `new`.
 const OWN_FILES: [&str; 13] = [
     STORE_NOTE,
     "kind",
@@ -45,7 +45,7 @@ const OWN_FILES: [&str; 13] = [
     longshore_calling::CONFIGURATION,
 ];
 
-/// A data directory that this process holds locked until the value is dropped.
+/// A data directory that is locked until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
@@ -55,16 +55,16 @@ pub(crate) struct DataDir {
 
 impl DataDir {
     /// Creates the directory if necessary, and locks it for the workspace of the plan. If another process holds the lock, waits as
-    /// long as the plan says. Fails if the directory was made for another workspace or another agent: see [`Self::check_owner`].
+    /// long as the plan says. Fails if the directory was made for another workspace or agent (see [`Self::check_owner`]).
     pub(crate) async fn take_for(plan: &Plan) -> anyhow::Result<Self> {
         let path = &plan.data_dir;
         let data_dir = Self::take_within(path, plan.lock_wait)
             .await?
             .check_owner(&kind(&plan.agent), &plan.workspace)?;
         if plan.agent_reaches_data_dir {
-            // With this file, git and OpenCode's snapshots leave out everything in the directory, the file itself included.
+            // This file makes git and OpenCode's snapshots leave out everything in the directory, the file itself included.
             let ignore = path.join(".gitignore");
-            // A `.gitignore` of the project stays as it is.
+            // Do not replace the `.gitignore` of a project.
             if !ignore.exists() && *path != plan.workspace && !plan.allowed_roots.contains(path) {
                 write_private(&ignore, "*").with_context(|| cannot_write(&ignore))?;
             }
@@ -72,7 +72,8 @@ impl DataDir {
         Ok(data_dir)
     }
 
-    /// Creates the directory if necessary, and locks it. Fails if another process still holds the lock after this time.
+    /// Creates the directory if necessary, and locks it. Waits up to `patience` for another process to release the lock, and then
+    /// fails.
     async fn take_within(path: &Path, patience: Duration) -> anyhow::Result<Self> {
         let lock = lock_file(path)?;
         if !try_lock(&lock, path)? && !lock_within(lock::GLANCE, &lock, path).await? {
@@ -100,9 +101,9 @@ impl DataDir {
         Ok(Self::locked(lock, path))
     }
 
-    /// Fails if a demo made the directory and this gateway is not a demo, or the other way round: a demo has its sessions in
-    /// another OpenCode home. Also fails if the directory was made for another agent or another workspace: its tasks, its sessions,
-    /// and an OpenCode that was left running belong to these.
+    /// Fails if a demo made the directory and this gateway is not a demo, or the other way round, because a demo has its own
+    /// OpenCode home with its own sessions. Also fails if the directory was made for another agent or workspace, because the tasks,
+    /// the sessions and a running OpenCode in it belong to these.
     fn check_owner(self, kind: &str, workspace: &Path) -> anyhow::Result<Self> {
         let path = &self.path;
         let (kind_file, workspace_file) = (path.join("kind"), path.join("workspace"));
@@ -130,7 +131,7 @@ impl DataDir {
             write_private(&kind_file, kind).with_context(|| cannot_write(&kind_file))?;
         }
         if old_workspace.is_none() {
-            // The plan accepts only a workspace whose path is UTF-8, so nothing is lost.
+            // The conversion loses nothing, because the plan accepts only a workspace whose path is UTF-8.
             write_private(&workspace_file, &workspace.to_string_lossy())
                 .with_context(|| cannot_write(&workspace_file))?;
         }
@@ -151,7 +152,7 @@ impl DataDir {
     }
 
     fn locked(mut lock: File, path: &Path) -> Self {
-        // The process id is only for error messages; the lock itself does not depend on it.
+        // Write the process id only for error messages. The lock does not depend on it.
         let written = lock
             .set_len(0)
             .and_then(|()| lock.rewind())
@@ -166,7 +167,7 @@ impl DataDir {
         &self.path
     }
 
-    /// Fails if the store would be in a file that the gateway uses for something else.
+    /// Fails if the store has the name of a file that the gateway uses for something else.
     fn check_name(&self, store: &Path) -> anyhow::Result<()> {
         let name = store.file_name().unwrap_or_default();
         let draft = Path::new(name).with_extension("");
@@ -194,7 +195,7 @@ impl DataDir {
         let what = match store.metadata() {
             Ok(metadata) if metadata.len() == 0 => "empty",
             Err(error) if error.kind() == io::ErrorKind::NotFound => "missing",
-            // Any other problem is reported when the store is opened.
+            // Report any other problem only when the store is opened.
             _ => return Ok(()),
         };
         bail!(
@@ -205,8 +206,8 @@ impl DataDir {
         )
     }
 
-    /// Writes down which store is in use, for [`Self::check_store`]. A failure does not prevent the start, because only that check
-    /// becomes weaker. The disk may be full.
+    /// Records which store is in use, for [`Self::check_store`]. A failure, for example on a full disk, does not prevent the start,
+    /// because it only makes that check weaker.
     pub(crate) fn note_store(&self, store: &Path) {
         let (note, name) = (self.path.join(STORE_NOTE), self.store_name(store));
         if read(&note).is_ok_and(|noted| noted.as_deref() == Some(&*name)) {
@@ -217,14 +218,14 @@ impl DataDir {
         }
     }
 
-    /// The path of the store. It is relative if the store is in the data directory, because the directory may be moved.
+    /// The recorded path of the store. It is relative if the store is in the data directory, because the directory may be moved.
     fn store_name<'a>(&self, store: &'a Path) -> std::borrow::Cow<'a, str> {
         store.strip_prefix(&self.path).unwrap_or(store).to_string_lossy()
     }
 }
 
-/// The default data directory of the same workspace with `--demo`, or without it if `path` is that of a demo. `None`: it was
-/// never served so.
+/// The default data directory of the same workspace with the other choice of `--demo`. `None`: the workspace was never served with
+/// that choice.
 pub(crate) fn of_other_kind(path: &Path) -> Option<PathBuf> {
     let name = path.file_name()?.to_str()?;
     let other = match name.strip_suffix(DEMO_SUFFIX) {
@@ -234,13 +235,13 @@ pub(crate) fn of_other_kind(path: &Path) -> Option<PathBuf> {
     Some(path.with_file_name(other)).filter(|other| other.join(secrets::TOKEN).exists())
 }
 
-/// Whether a demo made the directory, and for which workspace.
+/// Whether a demo made the directory, and the workspace for which it was made.
 pub(crate) fn owner(path: &Path) -> anyhow::Result<(bool, Option<String>)> {
     Ok((read(&path.join("kind"))?.as_deref() == Some(DEMO), read(&path.join("workspace"))?))
 }
 
-/// Copies the files that identify the owner of a data directory (kind, workspace, token), the keys of the secrets in its store, and
-/// the secret to a new one. Missing files are left out.
+/// Copies the files that belong with a store to a new data directory: those that identify its owner (kind, workspace, token), the
+/// sealing keys, and the secret. Missing files are left out.
 pub(crate) fn copy_owner_files(from: &Path, to: &Path) -> anyhow::Result<()> {
     for name in ["kind", "workspace", secrets::TOKEN, secrets::KEYS, secrets::SECRET] {
         if let Some(text) = read(&from.join(name))? {
@@ -251,7 +252,7 @@ pub(crate) fn copy_owner_files(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The agent whose sessions the tasks of a directory belong to.
+/// The content of the file `kind`: the agent whose sessions the tasks of the directory belong to.
 fn kind(agent: &AgentPlan) -> String {
     match agent {
         AgentPlan::Attached { .. } | AgentPlan::Managed { .. } => "own".to_owned(),

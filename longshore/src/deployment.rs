@@ -1,4 +1,4 @@
-//! Builds the facts about this gateway that clients see, from the plan.
+//! Derives from the plan the facts about this gateway that clients see.
 
 use longshore_edge::contract::Deployment;
 use longshore_edge::{AgentSurface, opencode};
@@ -6,7 +6,7 @@ use longshore_edge::{AgentSurface, opencode};
 use crate::config::Plan;
 use crate::config::plan::AgentPlan;
 
-/// The facts of a gateway that clients reach at `public_url`. The edge adds what follows from its credentials.
+/// The facts of a gateway that clients reach at `public_url`. The edge adds the facts that follow from its credentials.
 pub(crate) fn deployment(plan: &Plan, public_url: &str, grpc_url: Option<&str>) -> Deployment {
     let texts = &plan.card;
     let (agent_name, surface) = match &plan.agent {
@@ -133,7 +133,7 @@ mod tests {
     fn the_deployment_shows_nothing_that_was_not_configured() {
         let (shown, workspace) = deployment_of(&[]);
         assert!(!format!("{shown:?}").contains(&workspace), "{shown:?}");
-        // So tests of the documents can use the default deployment.
+        // Because both are equal, tests of the documents can use the default deployment.
         let expected =
             Deployment { public_url: "https://agent.example.com/a".to_owned(), ..Deployment::of_opencode() };
         assert_eq!(shown, expected);

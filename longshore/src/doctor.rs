@@ -1,4 +1,4 @@
-//! `longshore doctor`: looks for what would prevent the gateway of a directory from working, and says what to do.
+//! `longshore doctor`: finds problems that would prevent the gateway of a directory from working, and says what to do about them.
 
 mod agent;
 mod certificate;
@@ -10,21 +10,21 @@ use std::process::ExitCode;
 use crate::config::{self, Checked};
 use crate::{cli, output};
 
-/// What one check found.
+/// The result of one check.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Finding {
     verdict: Verdict,
-    /// What was checked, in a word or two.
+    /// The checked thing, in a word or two.
     what: &'static str,
     text: String,
-    /// What to do.
+    /// What to do about it. `None`: nothing.
     advice: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
     Fine,
-    /// It works, but perhaps not as expected.
+    /// The checked thing works, but perhaps not as expected.
     Warning,
     Problem,
 }
@@ -48,7 +48,7 @@ impl Finding {
             Verdict::Warning => "warning",
             Verdict::Problem => "problem",
         };
-        // The text can contain words of an agent.
+        // Remove control characters, because the text can contain text of an agent.
         output::print(format_args!("{verdict:8} {:13} {}", self.what, output::harmless(&self.text)));
         if let Some(advice) = &self.advice {
             output::print(format_args!("{:22} {advice}", ""));
@@ -56,7 +56,7 @@ impl Finding {
     }
 }
 
-/// Prints every finding. Exit code 1 if there is a problem, 2 if the configuration cannot be used.
+/// Prints all findings. The exit code is 1 if there is a problem, and 2 if the configuration cannot be used.
 pub(crate) async fn doctor(options: &cli::Doctor) -> anyhow::Result<ExitCode> {
     let context = crate::context()?;
     let checked = match config::load(&options.settings.0, options.config.config.as_deref(), &context) {

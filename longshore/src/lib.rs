@@ -49,12 +49,12 @@ use wire_up::Front;
 /// The exit code for bad flags (clap uses the same) and for a bad configuration.
 const EXIT_USAGE: u8 = 2;
 
-/// Means that the number of cores decides the number of threads.
+/// The number of threads that stands for the automatic choice, by the number of cores.
 const AUTOMATIC: usize = 0;
 
 /// Runs the command that the process was started with.
 pub fn main() -> ExitCode {
-    // In a debug build, tests and debuggers need to read the memory of the process.
+    // Only in release builds, because tests and debuggers of a debug build need to read the memory of the process.
     if !cfg!(debug_assertions) {
         limits::refuse_dumps();
     }
@@ -86,7 +86,7 @@ fn run(command: Subcommands) -> anyhow::Result<ExitCode> {
         Subcommands::Asks(options) => return call(client::Command::Asks(options)),
         Subcommands::Mcp(options) => {
             output::reserve_stdout();
-            // The gateway's agent starts its MCP server so. A URL names another gateway.
+            // The gateway's agent starts its MCP server with this command and these variables. A URL would name another gateway.
             return match mcp_bridge::from_environment().filter(|_| options.target.url.is_none()) {
                 Some((socket, token)) => {
                     mcp_bridge::warn_of_ignored(&options.target);
@@ -154,26 +154,26 @@ fn serve(options: &cli::Serve, front: Front) -> anyhow::Result<()> {
     serve::serve(&plan, runtime(plan.listen.threads)?, front)
 }
 
-/// Runs a command that calls an agent. One thread is enough for one stream.
+/// Runs a command that calls an agent. It uses one thread, which is enough for one stream.
 fn call(command: client::Command) -> anyhow::Result<ExitCode> {
     let runtime = runtime(1)?;
     let code = runtime.block_on(client::run(command));
-    // A thread may still wait for a line on standard input.
+    // Do not wait for threads: one may still wait for a line on standard input.
     runtime.shutdown_background();
     Ok(code)
 }
 
-/// Runs the MCP server of the gateway's agent.
+/// Runs the bridge: the MCP server that the gateway's agent starts.
 fn serve_bridge(socket: OsString, token: String) -> anyhow::Result<ExitCode> {
     let runtime = runtime(1)?;
     let served = runtime.block_on(mcp_bridge::run(socket, token));
-    // A thread may still wait for a line on standard input.
+    // Do not wait for threads: one may still wait for a line on standard input.
     runtime.shutdown_background();
     served.map(|()| ExitCode::SUCCESS)
 }
 
 fn check_agent(options: &CheckAgent) -> anyhow::Result<ExitCode> {
-    // Only a configuration that can be read may name the agent.
+    // The configuration may have problems. It can name the agent only if it has none.
     let configured = config::load(&options.settings.0, options.config.config.as_deref(), &context()?).ok();
     let flags = agents::flags(options, configured.as_ref().map(|checked| &checked.plan));
     let plan = plan(&flags, &options.config)?;
@@ -187,7 +187,7 @@ fn context() -> anyhow::Result<ProcessContext> {
     ProcessContext::read().context("cannot determine the current directory")
 }
 
-/// Reads the configuration, prints its warnings, and starts the log that it configures.
+/// Reads the configuration, prints its warnings, and starts the configured log.
 fn plan(flags: &Flags, file: &ConfigFile) -> anyhow::Result<Plan> {
     let context = context()?;
     let Checked { plan, warnings } = config::load(flags, file.config.as_deref(), &context)?;
@@ -207,9 +207,9 @@ fn runtime(threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
         .context("cannot start the runtime")
 }
 
-/// The default number of runtime threads. An event passes from task to task, and if these run on two threads, the threads must wake
-/// each other. So fewer threads than cores are faster. The store has a thread that is about as busy as one of these, and the agent
-/// is a separate process.
+/// The default number of runtime threads: half of the cores. An event passes from task to task. If two of these tasks run on two
+/// threads, the threads must wake each other, so fewer threads than cores are faster. The other cores are for the store's thread,
+/// which is about as busy as one of these threads, and for the agent, which is a separate process.
 fn half_of_the_cores() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }

@@ -9,7 +9,7 @@ use crate::config::limits::{Counts, Limits};
 use crate::config::plan::Plan;
 use crate::config::table;
 
-/// The limits for an edge that listens on this address.
+/// The limits for an edge that listens on `listens_on`.
 pub(crate) fn edge_limits(plan: &Plan, listens_on: IpAddr, connections: usize) -> edge::Limits {
     let limits = &plan.limits;
     let is_counted = limits.counts.applies(is_loopback(listens_on));
@@ -31,7 +31,7 @@ pub(crate) fn edge_limits(plan: &Plan, listens_on: IpAddr, connections: usize) -
     }
 }
 
-/// A warning when requests are not counted although a proxy seems to forward them.
+/// A warning if requests are not counted although a proxy seems to forward them.
 pub(crate) fn warning(plan: &Plan, listens_on: IpAddr) -> Option<String> {
     let public_url = plan.listen.public_url.as_ref()?;
     let is_local_url = match public_url.host()? {

@@ -1,16 +1,16 @@
-//! Reads and adjusts the limits that the operating system sets for this process.
+//! Reads and changes the limits that the operating system sets for this process.
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 use crate::config::table;
 use crate::output;
 
-/// The number of files that are reserved for other purposes than connections of callers: the store, its log, the runtime, and the
-/// connections to OpenCode.
+/// The number of open files that are reserved for other purposes than connections of callers: the store, its log, the runtime, and
+/// the connections to OpenCode.
 const OWN_FILES: usize = 256;
 
-/// The minimum number of connections, even if the system allows fewer files: the gateway could not serve with less. A process that
-/// reaches its limit of open files fails when it opens another.
+/// The least number of connections, even if the system allows fewer files, because the gateway could not serve with less. If the
+/// process then reaches its limit of open files, opening another file fails.
 const FEWEST: usize = 64;
 
 /// Raises the limit of open files to the maximum. Many systems start with 1,024, and every stream needs an open file.
@@ -25,8 +25,8 @@ pub(crate) fn raise_open_files() {
     }
 }
 
-/// Prevents other processes of this user from reading the memory and the environment of this process, and prevents core dumps,
-/// because these contain tokens and passwords. Programs that this process starts are not affected.
+/// Prevents core dumps, and prevents other processes of this user from reading the memory and environment of this process, because
+/// these contain tokens and passwords. Programs that this process starts are not affected.
 pub(crate) fn refuse_dumps() {
     #[cfg(target_os = "linux")]
     {
@@ -43,7 +43,7 @@ pub(crate) fn open_files() -> Option<usize> {
     getrlimit(Resource::Nofile).current.map(|files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
-/// The number of connections that are possible, and a warning if it is smaller than the configured number.
+/// The number of connections that the system allows, and a warning if it is smaller than the configured number.
 pub(crate) fn connections(configured: Option<usize>, open_files: Option<usize>) -> (usize, Option<String>) {
     let most = open_files.map_or(usize::MAX, |files| files.saturating_sub(OWN_FILES).max(FEWEST));
     match (configured, open_files) {
@@ -83,7 +83,7 @@ mod tests {
             (Some(8192), Some(4096), 3840, true),
             (Some(8192), Some(100), 64, true),
             (Some(8192), None, 8192, false),
-            // Without a configured limit the system's limit applies, without a warning.
+            // Without a configured limit, the system's limit applies and causes no warning.
             (None, Some(4096), 3840, false),
             (None, None, usize::MAX, false),
         ];

@@ -15,20 +15,20 @@ use crate::output;
 use crate::tls::TlsFiles;
 use crate::unix_socket::{self, SocketFile};
 
-/// The name of a gateway that listens on no port. Clients of a unix socket may use any.
+/// The URL that stands for a gateway without a port. Clients of a unix socket may use any host.
 const NAME_WITHOUT_PORT: &str = "http://localhost";
 
-/// How the address of a gateway that listens on no port begins.
+/// The prefix of the recorded address of a gateway without a port.
 pub(crate) const SOCKET_PREFIX: &str = "unix:";
 
-/// The open listeners, with what must live as long as they do.
+/// The open listeners, and the values that must live as long as they do.
 #[derive(Debug)]
 pub(crate) struct OpenListeners {
-    /// For the commands that call the gateway. The first field, so that it is dropped before the listeners.
+    /// The recorded address, for commands that call the gateway. It is the first field, so that it is dropped before the listeners.
     pub(crate) noted: Option<NotedAddress>,
     pub(crate) listeners: Listeners,
     pub(crate) addresses: Addresses,
-    /// The address of the TCP listener, or else that of the listener for gRPC alone. Both have the same host.
+    /// The address of the TCP listener, or else of the listener for only gRPC. If both exist, they have the same host.
     pub(crate) bound: Option<SocketAddr>,
     pub(crate) tls_files: Option<TlsFiles>,
     pub(crate) socket_file: Option<SocketFile>,
@@ -41,21 +41,21 @@ pub(crate) struct Addresses {
     pub(crate) local: Option<String>,
     /// The URL in the card.
     pub(crate) public: String,
-    /// The URL of gRPC in the card, without a path. `None`: the card names no gRPC.
+    /// The URL for gRPC in the card, without a path. `None`: the card lists no gRPC.
     pub(crate) grpc: Option<String>,
-    /// Clients cannot use the URL in the card, because it only stands for the unix socket.
+    /// Whether the URL in the card only stands for the unix socket, so that clients cannot use it.
     is_placeholder: bool,
 }
 
 impl Addresses {
-    /// The URL in the card, if clients can use it.
+    /// The URL in the card. `None`: clients cannot use it.
     pub(crate) fn shown(&self) -> Option<&str> {
         (!self.is_placeholder).then_some(self.public.as_str())
     }
 }
 
 impl OpenListeners {
-    /// None at all, for a gateway on the standard input and output.
+    /// No listeners, for a gateway on standard input and output.
     pub(crate) fn none() -> Self {
         let public = NAME_WITHOUT_PORT.to_owned();
         let addresses = Addresses { local: None, public, grpc: None, is_placeholder: true };
@@ -69,8 +69,8 @@ impl OpenListeners {
         }
     }
 
-    /// From here on connections wait in the kernel's queue, so a client that connects while the agent starts waits instead of
-    /// failing.
+    /// Opens the listeners. From here on connections wait in the kernel's queue, so a client that connects while the agent starts
+    /// waits instead of failing.
     pub(crate) async fn open(plan: &Plan) -> anyhow::Result<Self> {
         let listen = &plan.listen;
         let tls_files = listen.tls.as_ref().map(TlsFiles::load).transpose()?;
@@ -98,13 +98,13 @@ impl OpenListeners {
         Ok(Self { noted: None, listeners, addresses, bound: any_bound, tls_files, socket_file })
     }
 
-    /// The address that decides about limits: on a unix socket all clients are on this machine.
+    /// The address that decides about limits. On a unix socket it is loopback, because all clients are on this machine.
     pub(crate) fn address(&self) -> IpAddr {
         address_for_limits(self.bound, None)
     }
 
-    /// The address for commands on this machine: a URL, with TLS followed by a line with the file of the certificate; or `unix:` and
-    /// the path of the socket.
+    /// The address to record for commands on this machine: a URL, followed by a line with the file of the certificate if TLS is
+    /// used; or `unix:` and the path of the socket.
     pub(crate) fn local(&self) -> Option<String> {
         let Some(url) = &self.addresses.local else {
             return self.socket_path().map(|path| format!("{SOCKET_PREFIX}{}", path.display()));
@@ -120,7 +120,7 @@ impl OpenListeners {
     }
 }
 
-/// Both have the same host.
+/// The address of either listener, because both have the same host.
 fn any_bound(tcp: Option<SocketAddr>, grpc: Option<SocketAddr>) -> Option<SocketAddr> {
     tcp.or(grpc)
 }
@@ -142,7 +142,7 @@ async fn bind(host: &str, port: u16) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// Without TLS, everybody on the way can read the credentials of callers.
+/// Refuses or warns if credentials of callers would travel without TLS, because everybody on the way could read them.
 fn check_encryption(plan: &Plan, bound: SocketAddr) -> anyhow::Result<()> {
     let is_local = bound.ip().to_canonical().is_loopback();
     if is_local || plan.listen.tls.is_some() {
@@ -190,7 +190,7 @@ fn addresses(bound: Option<SocketAddr>, grpc: Option<SocketAddr>, plan: &Plan) -
     let public = known.unwrap_or_else(|| NAME_WITHOUT_PORT.to_owned());
     let grpc = plan.listen.grpc.as_ref().and_then(|settings| match (&settings.public_url, grpc) {
         (Some(configured), _) => Some(configured.as_str().trim_end_matches('/').to_owned()),
-        // Clients know the gateway by the host of its public URL: they cannot reach 0.0.0.0.
+        // Use the host of the public URL, because clients cannot reach an address like 0.0.0.0.
         (None, Some(bound)) => {
             let public = plan.listen.public_url.as_ref();
             Some(public.and_then(|public| at_port(public, bound.port())).unwrap_or_else(|| url(bound)))
@@ -200,7 +200,7 @@ fn addresses(bound: Option<SocketAddr>, grpc: Option<SocketAddr>, plan: &Plan) -
     Addresses { local, public, grpc, is_placeholder }
 }
 
-/// The host of a URL, with another port and no path.
+/// A URL's host with another port and without a path.
 fn at_port(url: &Url, port: u16) -> Option<String> {
     let mut url = url.clone();
     url.set_port(Some(port)).ok()?;
@@ -208,7 +208,7 @@ fn at_port(url: &Url, port: u16) -> Option<String> {
     Some(url.as_str().trim_end_matches('/').to_owned())
 }
 
-/// The address of gRPC at a URL. `None`: the URL has a path, and gRPC has none.
+/// The address for gRPC at a URL. `None`: the URL has a path, which gRPC cannot have.
 fn without_path(url: &str) -> Option<String> {
     let (_, rest) = url.split_once("://")?;
     (!rest.contains('/')).then(|| url.to_owned())
@@ -220,7 +220,7 @@ mod tests {
     use crate::config::{Flags, ProcessContext, load};
     use crate::limited::edge_limits;
 
-    /// A gateway at this address, with a port of its own or with a unix socket.
+    /// A plan for a gateway at this address, with its own port or with a unix socket.
     fn plan(directory: &Path, host: &str, has_port: bool, has_grpc_port: bool) -> Plan {
         let (port, grpc) = (if has_port { "0" } else { "off" }, if has_grpc_port { "0" } else { "off" });
         let socket = directory.join("socket");
@@ -250,7 +250,7 @@ mod tests {
         for (host, has_port, has_grpc_port, expected) in cases {
             let directory = tempfile::tempdir().unwrap();
             let plan = plan(&directory.path().canonicalize().unwrap(), host, has_port, has_grpc_port);
-            // Nothing is bound: tests listen on loopback only.
+            // No address is bound, because tests listen only on loopback.
             let at = |is_there: bool| is_there.then(|| SocketAddr::new(host.parse().unwrap(), 7));
             let limits = edge_limits(&plan, address_for_limits(at(has_port), at(has_grpc_port)), 1);
             let are_counted = (limits.rate.is_some(), limits.failed_logins.is_some());
@@ -259,7 +259,7 @@ mod tests {
     }
     #[test]
     fn the_address_of_grpc_follows_from_the_port_and_the_public_urls() {
-        /// The settings, both ports, and the address of gRPC.
+        /// The settings, both ports, and the expected address for gRPC.
         type Case<'a> = (&'a [(&'a str, &'a str)], Option<u16>, Option<u16>, Option<&'a str>);
 
         let (port, grpc_port) = (Some(8000), Some(50051));

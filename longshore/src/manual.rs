@@ -1,4 +1,4 @@
-//! Manual pages, and completions for shells. Both are made from the command line, so they name every command and flag.
+//! Manual pages and shell completions. Both are generated from the command line, so they contain every command and flag.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::config::setting::Kind;
 use crate::config::table;
 use crate::output;
 
-/// The script that a shell reads to complete `longshore`.
+/// The completion script for a shell.
 pub(crate) fn completions(shell: Shell) -> String {
     let mut script = Vec::new();
     let mut command = with_choices(Cli::command());
@@ -35,12 +35,12 @@ pub(crate) fn man(out: Option<&Path>) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write the manual pages to {place}"))
 }
 
-/// The command `help` needs no page.
+/// The commands with a page. `help` needs none.
 fn documented() -> Command {
     Cli::command().disable_help_subcommand(true)
 }
 
-/// Names the allowed values of the settings, which the configuration checks and not the command line.
+/// Adds the allowed values of the settings. The command line does not know them, because the configuration checks them.
 fn with_choices(command: Command) -> Command {
     let command = command.mut_args(|argument| {
         match table::by_key(argument.get_id().as_str()).map(|setting| setting.kind) {

@@ -1,4 +1,4 @@
-//! `longshore mcp` as the MCP server of the gateway's own agent.
+//! `longshore mcp` as the MCP server that the gateway's own agent starts.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,12 +8,12 @@ use longshore_calling::{SOCKET_VARIABLE, TOKEN_VARIABLE, bridge};
 
 use crate::cli::client::Target;
 
-/// What the gateway put into the environment of its agent's MCP server. `None`: this process was not started by the gateway's agent.
+/// The socket and the token that the gateway has put into the environment. `None`: the gateway's agent did not start this process.
 pub(crate) fn from_environment() -> Option<(OsString, String)> {
     Some((std::env::var_os(SOCKET_VARIABLE)?, std::env::var(TOKEN_VARIABLE).ok()?))
 }
 
-/// Warns of flags that have no effect, because the environment names the gateway.
+/// Warns about flags that have no effect because the environment already names the gateway.
 pub(crate) fn warn_of_ignored(target: &Target) {
     let Target { token_file, config, settings, .. } = target;
     if token_file.is_some() || config.config.is_some() || !settings.0.is_empty() {
@@ -24,7 +24,7 @@ pub(crate) fn warn_of_ignored(target: &Target) {
     }
 }
 
-/// Runs until the agent closes the standard input.
+/// Runs until the agent closes standard input.
 pub(crate) async fn run(socket: OsString, token: String) -> anyhow::Result<()> {
     let (input, output) = (tokio::io::stdin(), tokio::io::stdout());
     bridge(Path::new(&socket), &token, input, output).await.context("cannot serve the tools")

@@ -6,10 +6,10 @@ use std::fmt::Display;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Standard output carries messages of a protocol.
+/// Whether standard output carries messages of a protocol.
 static IS_RESERVED: AtomicBool = AtomicBool::new(false);
 
-/// From now on, everything that is printed goes to standard error, because standard output carries messages.
+/// Reserves standard output for messages. From now on, everything that is printed goes to standard error.
 pub(crate) fn reserve_stdout() {
     IS_RESERVED.store(true, Ordering::Relaxed);
 }
@@ -33,22 +33,22 @@ pub(crate) fn write(text: &str) {
     let _ = out.flush();
 }
 
-/// Writes text that is not a part of the result, without a line end.
+/// Writes text that is not part of the result, without a line end.
 pub(crate) fn write_aside(text: &str) {
     eprint!("{text}");
 }
 
-/// Prints a warning directly, because the log may not have been started, or its level may hide warnings.
+/// Prints a warning without the log, because the log may not have been started, or its level may hide warnings.
 pub(crate) fn warn(line: impl Display) {
     eprintln!("warning: {line}");
 }
 
-/// Prints that a step goes on. Not a part of the result.
+/// Prints that a step is still running. Not part of the result.
 pub(crate) fn progress(line: impl Display) {
     eprintln!("{line}");
 }
 
-/// One word for a shell, in quotes if it needs them.
+/// Formats a word for a shell. Adds quotes if the word needs them.
 pub(crate) fn shell_word(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -57,22 +57,22 @@ pub(crate) fn shell_word(text: &str) -> String {
     shell_quoted(text)
 }
 
-/// One word for a shell, whatever the text contains: some shells take the brackets of an IPv6 address for a pattern.
+/// Formats a word for a shell, always in quotes. Some shells take the brackets of an IPv6 address for a pattern.
 pub(crate) fn shell_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// Prints why the program ends. The reason can contain words of an agent.
+/// Prints why the program ends. Removes control characters, because the reason can contain text of an agent.
 pub(crate) fn fail(line: impl Display) {
     eprintln!("error: {}", harmless(&line.to_string()));
 }
 
-/// The text without the characters that control a terminal: they could change what a person sees of other text.
+/// Removes the characters that control a terminal, because they could change what a person sees of other text.
 pub(crate) fn harmless(text: &str) -> String {
     text.chars().filter(|c| is_plain(*c) || matches!(c, '\n' | '\t')).collect()
 }
 
-/// The same in one line.
+/// Like [`harmless`], but also removes line breaks and tabs.
 pub(crate) fn harmless_line(text: &str) -> String {
     text.chars().filter(|c| is_plain(*c)).collect()
 }

@@ -1,4 +1,4 @@
-//! The calls of the agent to other agents: their parts, and who this gateway is to them.
+//! Assembles what the agent needs to call other agents, and the gateway's identity towards them.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::config::Plan;
 use crate::data_dir::{self, DataDir};
 use crate::push::Stores;
 
-/// `None`: the agent may call nobody.
+/// Prepares calls to other agents. `None`: the agent may call nobody.
 pub(crate) fn prepare(
     plan: &Plan,
     data_dir: &DataDir,

@@ -1,4 +1,4 @@
-//! Push notifications: the parts of the engine and of the delivery.
+//! Assembles the parts of the engine and of the delivery that push notifications need.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::config::Plan;
 use crate::data_dir::KeyFile;
 use crate::receivers::GuardedReceivers;
 
-/// The sides of one store.
+/// One store, as the different traits that it implements.
 #[derive(Clone, Debug)]
 pub(crate) struct Stores {
     pub(crate) store: Arc<dyn Store>,
@@ -30,7 +30,7 @@ impl Stores {
     }
 }
 
-/// Seals the secrets of callers. The keys are read, or made, when the first secret is stored.
+/// The sealer for the secrets of callers. It reads or makes the keys only when the first secret is stored.
 pub(crate) fn sealer(plan: &Plan, data_dir: &Path) -> Sealer {
     match &plan.push.keys {
         Some(keys) => Sealer::new(KeysFromEnvironment::new(keys.clone())),
@@ -38,8 +38,8 @@ pub(crate) fn sealer(plan: &Plan, data_dir: &Path) -> Sealer {
     }
 }
 
-/// What lets callers register push notifications, and what delivers them. `None`: the operator has switched them off; what is stored
-/// waits.
+/// The parts with which callers register push notifications, and the part that delivers them. `None`: the operator has switched
+/// push notifications off; stored ones stay in the queue.
 pub(crate) fn prepare(
     plan: &Plan,
     stores: &Stores,

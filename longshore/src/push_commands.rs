@@ -1,5 +1,5 @@
-//! `longshore push` and `longshore keys`: what operators do with push notifications. They work on the store of a gateway that does not
-//! run.
+//! `longshore push` and `longshore keys`: commands for operators about push notifications. They work on the store while no gateway
+//! runs.
 
 use anyhow::{Context as _, anyhow, bail};
 use longshore_engine::port::PushQueue;
@@ -13,7 +13,7 @@ use crate::config::{Flags, Plan};
 use crate::data_dir::DataDir;
 use crate::{commands, output, push, runtime};
 
-/// How many dead letters are read at a time.
+/// The number of dead letters that are read at a time.
 const PAGE: usize = 500;
 
 pub(crate) fn push(
@@ -103,7 +103,7 @@ fn counted(letters: usize) -> String {
     if letters == 1 { "1 dead letter".to_owned() } else { format!("{letters} dead letters") }
 }
 
-/// Opens the store of a gateway that does not run.
+/// Opens the store while no gateway runs.
 fn open(plan: &Plan) -> anyhow::Result<(DataDir, SqliteStore)> {
     let StorePlan::Sqlite { path, .. } = &plan.store else {
         bail!("tasks are kept in memory only (--store memory), so there are no dead letters");

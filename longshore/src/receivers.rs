@@ -1,14 +1,14 @@
-//! Which receivers of push notifications may be called.
+//! Decides which URLs callers may register for push notifications.
 
 use longshore_engine::port::{BoxFuture, Receivers};
 use longshore_model::{FieldViolation, PushRequest};
 use longshore_outbound::Outbound;
 use longshore_outbound::signing::SigningSecret;
 
-/// The scheme whose credentials sign the body. All other schemes are sent in a header.
+/// The scheme whose credentials sign the body. With all other schemes, the credentials are sent in a header.
 const SIGNING: &str = "StandardWebhooks";
 
-/// Asks the address guard.
+/// Checks receivers with the address guard.
 #[derive(Debug)]
 pub(crate) struct GuardedReceivers(pub(crate) Outbound);
 

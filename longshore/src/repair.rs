@@ -1,4 +1,4 @@
-//! `longshore repair`: puts a new store with everything that is whole in the place of a damaged one, and keeps the damaged one.
+//! `longshore repair`: replaces a damaged store with a new one that contains everything undamaged, and keeps the damaged one.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File};
@@ -17,10 +17,10 @@ use crate::config::plan::StorePlan;
 use crate::data_dir::DataDir;
 use crate::{commands, disk, output};
 
-/// The exit code of a repair with losses.
+/// The exit code of a repair that lost something.
 const EXIT_LOSSES: u8 = 3;
 
-/// The files of a store, the database first: without it a start is refused, so that no start sees a part of the change.
+/// The suffixes of a store's files. The database comes first: without it a start is refused, so no start sees a partly moved store.
 const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
 
 pub(crate) fn repair(plan: &Plan) -> anyhow::Result<ExitCode> {
@@ -35,7 +35,7 @@ pub(crate) fn repair(plan: &Plan) -> anyhow::Result<ExitCode> {
     let data_dir = DataDir::take(&plan.data_dir)?;
     data_dir.check_store(path)?;
     check_room(path)?;
-    // Left by a repair that was killed.
+    // Remove the draft of a repair that was killed.
     for suffix in SUFFIXES {
         remove(&with_suffix(&draft, suffix))?;
     }
@@ -57,13 +57,13 @@ pub(crate) fn repair(plan: &Plan) -> anyhow::Result<ExitCode> {
     Ok(if repaired.has_losses() { ExitCode::from(EXIT_LOSSES) } else { ExitCode::SUCCESS })
 }
 
-/// An earlier repair was killed after it had moved the damaged store away.
+/// Completes a repair that was killed after it had moved the damaged store away.
 fn finish(plan: &Plan, path: &Path, draft: &Path, seconds: i64) -> anyhow::Result<ExitCode> {
     let _data_dir = DataDir::take(&plan.data_dir)?;
     if !longshore_store::find_damage(draft)?.is_none() {
         bail!("the repaired store {} is damaged; restore the store from a backup", draft.display());
     }
-    // The rest of the damaged store must not be taken for a part of the repaired one.
+    // Move the rest of the damaged store away too, so that it is not taken for a part of the repaired one.
     set_aside(path, seconds, "The rest of a damaged store; an earlier repair was interrupted.")?;
     put_in_place(draft, path)?;
     output::print(format_args!(
@@ -80,7 +80,7 @@ fn put_in_place(draft: &Path, path: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// The repaired store is written beside the damaged one, and is not larger.
+/// Checks the free space. The repaired store is written beside the damaged one, and is not larger.
 fn check_room(store: &Path) -> anyhow::Result<()> {
     let needed: u64 = SUFFIXES
         .iter()
@@ -118,7 +118,7 @@ fn set_aside(store: &Path, seconds: i64, report: &str) -> anyhow::Result<PathBuf
     Ok(kept)
 }
 
-/// Names everything that was lost.
+/// The report of everything that was lost.
 fn report(repaired: &Repaired) -> String {
     let Repaired { damage, tasks, events, without_log, ended, lost, rows_lost, approvals_forgotten } =
         repaired;
@@ -153,7 +153,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// A bare name has an empty parent.
+/// The directory of a path. A bare name has an empty parent, which becomes `.`.
 fn parent(path: &Path) -> PathBuf {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
 }

@@ -1,4 +1,4 @@
-//! `longshore serve` and `longshore stdio`: start the gateway, serve until a signal or the end of the input, and stop.
+//! `longshore serve` and `longshore stdio`: start the gateway, serve until a signal or the end of the input, and stop it.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -23,16 +23,16 @@ use crate::signals::{Ended, Signals};
 use crate::upstream::Upstream;
 use crate::wire_up::{self, Front, Gateway, PreparedGateway};
 
-/// How long background tasks may take to end. Then the process ends anyway. No event is lost: the log of each task holds every
-/// event that a client has seen.
+/// How long background tasks may take to end. After that, the process ends anyway. No event is lost, because the log of each task
+/// holds every event that a client has seen.
 const TASKS_GRACE: Duration = Duration::from_secs(5);
 
-/// How long a thread that resolves a host name or reads a disk may take to return. Its result is not needed any more.
+/// How long the process waits for threads that resolve a host name or read a disk. Their results are no longer needed.
 const THREADS_GRACE: Duration = Duration::from_secs(1);
 
-/// Serves until a signal, or until the end of the input. After a second signal, the gateway does not wait for open requests.
+/// Serves until a signal or the end of the input. After a second signal, the gateway does not wait for open requests.
 pub(crate) fn serve(plan: &Plan, runtime: Runtime, front: Front) -> anyhow::Result<()> {
-    // The lock is held until nothing runs any more, so that two gateways never write to one store or manage one OpenCode.
+    // Hold the lock until nothing runs any more, so that two gateways never write to one store or manage one OpenCode.
     let mut locked = None;
     let served = runtime.block_on(start(plan, front, &mut locked));
     runtime.shutdown_timeout(THREADS_GRACE);
@@ -71,7 +71,7 @@ async fn run(
     let (tasks, reporting) = (prepared.tasks.clone(), prepared.reporting.clone());
     let gateway = tokio::select! {
         gateway = prepared.finish(plan, upstream) => gateway?,
-        // The start is given up, as after a crash: the next start resumes the unfinished tasks again.
+        // Abandon the start, like after a crash. The next start resumes the unfinished tasks.
         ended = signals.next() => {
             stop_tasks(&tasks).await;
             return Ok(ended);
@@ -90,7 +90,7 @@ async fn run(
         }
     };
     let mut serving = Box::pin(serving);
-    // The gateway serves from now on. Only the text that it is ready waits for OpenCode.
+    // The gateway already serves. Only the banner waits until OpenCode is ready.
     let announcing = async {
         match front {
             Front::Listeners => announce(plan, &open, &interfaces, token.as_ref(), upstream).await,
@@ -102,7 +102,7 @@ async fn run(
         ended = signals.next() => ended,
         served = &mut serving => {
             served.context("the listener failed")?;
-            // The end of the input.
+            // The input has ended.
             stop_tasks(&tasks).await;
             stop_tasks(&reporting).await;
             return Ok(Ended::BySystem);
@@ -113,9 +113,9 @@ async fn run(
     shutdown.cancel();
     let stopped = async {
         serving.await.context("the listener failed")?;
-        // The engine stops before its agent, so that no task mistakes the end of the agent for a failure.
+        // Stop the engine before its agent, so that no task takes the end of the agent for a failure.
         stop_tasks(&tasks).await;
-        // The exporters stop last, so that the last work of the other tasks is reported too.
+        // Stop the exporters last, so that they also report the last work of the other tasks.
         stop_tasks(&reporting).await;
         Ok(ended)
     };
@@ -128,12 +128,12 @@ async fn run(
     }
 }
 
-/// The process that started this one, which has the rights of the gateway's owner.
+/// The caller for the process that started this one. It has the rights of the gateway's owner.
 fn parent() -> Caller {
     Caller { principal: Principal::new(DEFAULT_PRINCIPAL), rights: Rights::of_owner() }
 }
 
-/// Adds what a parent of `longshore stdio` can do when a gateway uses the data directory already.
+/// Adds to an error what a parent of `longshore stdio` can do if another gateway already uses the data directory.
 fn explained(error: anyhow::Error, front: Front) -> anyhow::Error {
     match front {
         Front::Listeners => error,
@@ -144,7 +144,7 @@ fn explained(error: anyhow::Error, front: Front) -> anyhow::Error {
     }
 }
 
-/// Prints the banner when OpenCode is ready.
+/// Prints the banner as soon as OpenCode is ready.
 async fn announce(
     plan: &Plan,
     open: &OpenListeners,

@@ -1,4 +1,4 @@
-//! Catches the signals that end the process. With TLS, SIGHUP reads its files again.
+//! Catches the signals that end the process. If TLS is used, SIGHUP instead makes the gateway read the TLS files again.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use rustix::process::Signal as Number;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 
-/// Makes a write beyond the file size limit fail with an error. By default SIGXFSZ would end the process.
+/// Makes a write beyond the file size limit fail with an error. By default, SIGXFSZ would end the process.
 pub(crate) fn survive_file_limit() -> std::io::Result<()> {
-    // The signal is caught and not ignored, because child processes inherit an ignored signal. It stays caught when the listener is
-    // dropped.
+    // Catch the signal instead of ignoring it, because child processes inherit an ignored signal. It stays caught after the
+    // listener is dropped.
     signal(SignalKind::from_raw(Number::XFSZ.as_raw())).map(drop)
 }
 
-/// Who ended the gateway. This decides what happens to a managed OpenCode.
+/// Who ended the gateway. This decides whether a managed OpenCode ends too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
     /// Ctrl-C: the user wants everything to end.
@@ -36,7 +36,7 @@ pub(crate) struct Signals {
     interrupt: Signal,
     terminate: Signal,
     hangup: Signal,
-    /// Notified by SIGHUP. `None`: SIGHUP ends the process.
+    /// Notified on SIGHUP. `None`: SIGHUP ends the process.
     reload: Option<Arc<Notify>>,
     began_on_terminal: bool,
 }
@@ -53,7 +53,7 @@ impl Signals {
         })
     }
 
-    /// From now on SIGHUP notifies the returned value and does not end the process, unless the terminal was closed.
+    /// Makes SIGHUP notify the returned value instead of ending the process, unless SIGHUP means that the terminal was closed.
     pub(crate) fn reload_on_hangup(&mut self) -> Arc<Notify> {
         Arc::clone(self.reload.get_or_insert_default())
     }
@@ -65,7 +65,7 @@ impl Signals {
                 _ = self.interrupt.recv() => return Ended::ByPerson,
                 _ = self.terminate.recv() => return Ended::BySystem,
                 _ = self.hangup.recv() => match &self.reload {
-                    // A terminal that was closed is not a terminal any more when the signal arrives.
+                    // When a terminal was closed, standard input is no longer a terminal by the time the signal arrives.
                     Some(reload) if self.began_on_terminal == is_on_terminal() => reload.notify_one(),
                     _ => return Ended::BySystem,
                 }

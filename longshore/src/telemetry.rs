@@ -1,4 +1,4 @@
-//! Sets up the log on standard error, at the configured level. The audit lines are always logged.
+//! Sets up the log on standard error at the configured level. Audit lines are logged at every level.
 
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::filter::Targets;
@@ -26,8 +26,8 @@ pub(crate) fn start(log: &Log) {
     let _ = tracing_subscriber::registry().with(layer.with_filter(filter)).try_init();
 }
 
-/// The filter of the log. Libraries log warnings and errors only: at lower levels some of them print headers and bodies.
-/// The one of MCP prints them in its warnings.
+/// The filter of the log. It limits libraries to warnings and errors, because some of them print headers and bodies at lower
+/// levels. The MCP library prints them even in warnings.
 fn filter(level: LevelFilter) -> Targets {
     Targets::new()
         .with_default(level.min(LevelFilter::WARN))

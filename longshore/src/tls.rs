@@ -1,4 +1,4 @@
-//! Reads the files for TLS at the start, and again when they change.
+//! Reads the files for TLS at the start, and again whenever they change.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -18,24 +18,25 @@ use crate::config::listen::TlsPlan;
 use crate::config::setting::Setting;
 use crate::config::table;
 
-/// How often the gateway looks whether a file has changed.
+/// How often the gateway checks whether a file has changed.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
 
-/// A larger file is not a certificate or a key.
+/// The most bytes of a file. A larger file cannot be a certificate or a key.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 
-/// The TLS of the listener, and the files that it comes from.
+/// The TLS configuration of the listener, and the files from which it was read.
 #[derive(Debug)]
 pub(crate) struct TlsFiles {
     plan: TlsPlan,
     tls: Tls,
-    /// Empty after files that could not be used: the reason may pass without another change, such as a lack of file descriptors.
+    /// The versions of the files that were read last. Empty if they could not be used: the reason, such as a lack of file
+    /// descriptors, may disappear without a change of the files, so they are read again.
     seen: Vec<Option<Version>>,
-    /// The last warning. Each is logged once.
+    /// The last warning, so that each is logged only once.
     warned: Option<String>,
 }
 
-/// Tells whether a file has changed since it was read. The time is that of the last change of content, owner or mode.
+/// Identifies the version of a file. The time is that of the last change of content, owner or mode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Version {
     device: u64,
@@ -52,7 +53,7 @@ struct Contents {
 
 impl TlsFiles {
     pub(crate) fn load(plan: &TlsPlan) -> anyhow::Result<Self> {
-        // Before the files are read: a change after this moment is then noticed later.
+        // Get the versions before reading the files, so that a change during the reading is noticed later.
         let seen = versions(plan);
         let contents = Contents::read(plan)?;
         let tls = Tls::new(&contents.parts(plan)).context("TLS cannot be used")?;
@@ -68,7 +69,7 @@ impl TlsFiles {
         self.tls.clone()
     }
 
-    /// Reads the files again whenever they have changed or `reload` is notified.
+    /// Reads the files again whenever they change or `reload` is notified.
     pub(crate) async fn follow(mut self, reload: Arc<Notify>, stopping: CancellationToken) {
         loop {
             let is_asked = tokio::select! {
@@ -136,7 +137,7 @@ impl Contents {
     }
 }
 
-/// Reads a file that nobody else can change and, if it is secret, that nobody else can read.
+/// Reads a file. Fails if others can change it or, if it is secret, can read it.
 fn read(setting: &Setting, path: &Path, is_secret: bool) -> anyhow::Result<String> {
     let place = || format!("{} ({})", setting.key, path.display());
     let file = File::open(path).with_context(|| format!("{}: the file cannot be opened", place()))?;

@@ -1,4 +1,4 @@
-//! The unix socket: made with its permissions, and removed at the end.
+//! The unix socket: created with its permissions, and removed at the end.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
@@ -18,28 +18,29 @@ use crate::config::listen::UnixPlan;
 use crate::config::table;
 
 /// How long the start waits for the lock of the directory, and how often it tries. The kernel does not notify when a lock becomes
-/// free. After that the start goes on: in a shared directory, another user can hold the lock for ever.
+/// free. After that time the start continues without the lock, because in a shared directory another user can hold it for ever.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 const LOCK_RETRY: Duration = Duration::from_millis(50);
 
 const IN_USE: &str = "another process listens on it; end that process, or choose another path";
 
-/// The file of a socket. Removed on drop, unless another file has its name by then.
+/// The file of a socket. Dropping this removes the file, unless another file has its name by then.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
     device: u64,
     inode: u64,
-    /// When the file was made. Some file systems give a new file the number of the one that was removed before.
+    /// The time when the file was made. The inode number alone is not enough, because some file systems reuse the number of a
+    /// removed file.
     made: (i64, i64),
 }
 
-/// Listens on the socket. A file that an earlier process left behind is replaced.
+/// Listens on the socket. Replaces a file that an earlier process left behind.
 pub(crate) async fn bind(plan: &UnixPlan) -> anyhow::Result<(UnixListener, SocketFile)> {
     let path = &plan.path;
     let setting = table::UNIX_SOCKET.key;
     let failed = || format!("cannot listen on the unix socket {} ({setting})", path.display());
-    // Without the lock, two gateways that start at once could both replace the old file, and one would remove the other's.
+    // The lock is needed because two gateways that start at once could both replace the old file, and one would remove the other's.
     let _lock = lock_directory(path).await.with_context(failed)?;
     remove_abandoned(path).await.with_context(failed)?;
     let listener = bind_with_mode(path, plan.mode).map_err(explained).with_context(failed)?;
@@ -55,7 +56,7 @@ async fn lock_directory(path: &Path) -> anyhow::Result<File> {
     let directory =
         File::open(parent).context("its directory cannot be opened; create it, or choose another path")?;
     let patience = Instant::now() + LOCK_PATIENCE;
-    // Another error means a file system without locks.
+    // Stop waiting at any other error, because it means that the file system has no locks.
     while flock(&directory, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK)
         && Instant::now() < patience
     {
@@ -75,7 +76,7 @@ async fn remove_abandoned(path: &Path) -> anyhow::Result<()> {
     }
     match UnixStream::connect(path).await {
         Ok(_) => bail!("{IN_USE}"),
-        // The process accepts no connections, and their queue is full.
+        // A process listens on the socket but accepts no connections, so their queue is full.
         Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("{IN_USE}"),
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => std::fs::remove_file(path)
             .context("the socket that an earlier process left behind cannot be removed"),
@@ -85,9 +86,9 @@ async fn remove_abandoned(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// The file has its permissions from its first moment on.
+/// Binds the socket. Its file has the right permissions from the first moment on.
 fn bind_with_mode(path: &Path, mode: u32) -> io::Result<StdListener> {
-    // The mask counts for the whole process. At the start no other thread makes files; if one did, its file would only have fewer
+    // The mask applies to the whole process. At the start no other thread creates files; if one did, its file would only get fewer
     // permissions.
     let before = umask(Mode::from_raw_mode(!mode & 0o777));
     let bound = StdListener::bind(path);
@@ -138,7 +139,7 @@ mod tests {
         let (directory, plan) = plan();
         let (listener, mut file) = bind(&plan).await.unwrap();
         drop(listener);
-        // The clock of the file system is coarse.
+        // Wait until the file system's clock, which is coarse, has advanced.
         let probe = directory.path().join("probe");
         while {
             std::fs::write(&probe, "").unwrap();
@@ -146,7 +147,7 @@ mod tests {
                 <= plan.path.symlink_metadata().unwrap().modified().unwrap()
         } {}
         let (_listener, successor) = bind(&plan).await.unwrap();
-        // As ext4 does it.
+        // Pretend that the inode number was reused, as ext4 does.
         file.inode = successor.inode;
         drop(file);
         assert!(plan.path.exists());

@@ -28,17 +28,17 @@ use crate::config::plan::AgentPlan;
 use crate::output;
 use crate::signals::Ended;
 
-/// An OpenCode that does not listen within this time is terminated, and the start fails. OpenCode takes 2 to 4 s to start on an
+/// How long OpenCode may take until it listens. After that, it is terminated and the start fails. OpenCode takes 2 to 4 s on an
 /// idle machine.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// An OpenCode that takes longer than this to respond is reported as not ready.
+/// How long OpenCode may take to respond before it is reported as not ready.
 const FIRST_RESPONSE: Duration = Duration::from_secs(1);
 
-/// How often an OpenCode that is not ready is checked, unless its return is noticed earlier.
+/// How often an OpenCode that is not ready is checked. A notification of its return ends the wait earlier.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// The prompt that makes the demo's OpenCode load everything. The demo model costs nothing.
+/// The prompt that makes the demo's OpenCode load everything that it needs. The demo model costs nothing.
 const WARM_UP_PROMPT: &str = "Say hello.";
 
 /// The agent that the engine drives, and everything that must end with it.
@@ -46,7 +46,7 @@ const WARM_UP_PROMPT: &str = "Say hello.";
 pub(crate) struct Upstream {
     agent: UpstreamAgent,
     description: String,
-    /// A prompt for a turn before the first one of a caller.
+    /// A prompt for a turn that runs before the first turn of a caller. `None`: no such turn is needed.
     warm_up: Option<&'static str>,
     at_end: AtEnd,
     /// The demo model, which serves until it is dropped.
@@ -59,17 +59,17 @@ enum UpstreamAgent {
     Acp(Arc<AcpAgent>),
 }
 
-/// What happens to OpenCode when the gateway ends. An ACP agent always ends.
+/// What happens to OpenCode when the gateway ends. An ACP agent always ends with the gateway.
 #[derive(Debug)]
 enum AtEnd {
     /// Leave OpenCode running, because Longshore did not start it.
     Leave,
-    /// Terminate it only if a person ended the gateway; otherwise leave it for the next start.
+    /// Terminate OpenCode only if a person ended the gateway. Otherwise leave it for the next start.
     TerminateIfByPerson(PathBuf),
     Terminate(PathBuf),
 }
 
-/// The OpenCode that was attached, started or adopted.
+/// An OpenCode that was attached, started or adopted.
 struct Connected {
     endpoint: Endpoint,
     description: String,
@@ -111,13 +111,13 @@ impl Upstream {
         let agent = OpenCode::new(config, Arc::clone(clock), tasks.clone())?;
         let agent = UpstreamAgent::OpenCode(Arc::new(agent.with_roots(plan.allowed_roots.clone())));
         let (description, model) = (connected.description, connected.model);
-        // An adopted OpenCode has loaded everything before.
+        // An adopted OpenCode needs no warm-up, because it has already loaded everything.
         let warm_up = (model.is_some() && !connected.is_adopted).then_some(WARM_UP_PROMPT);
         Ok(Self { agent, description, warm_up, at_end: AtEnd::new(plan), _model: model })
     }
 
-    /// Waits until OpenCode responds and has loaded the workspace. `waiting` gets the reason if that takes a while. An ACP agent is
-    /// ready when it has started.
+    /// Waits until OpenCode responds and has loaded the workspace. If that takes a while, calls `waiting` with the reason. An ACP
+    /// agent is ready as soon as it has started.
     pub(crate) async fn until_ready(&self, waiting: impl FnOnce(&str)) {
         let UpstreamAgent::OpenCode(agent) = &self.agent else { return };
         let mut waiting = Some(waiting);
@@ -144,7 +144,7 @@ impl Upstream {
                     report(&format!("{error} Check that OpenCode runs and that its URL is right."));
                 }
             }
-            // Returns early when OpenCode is back.
+            // The wait ends early when OpenCode is back.
             let _ = timeout(CHECK_EVERY, back).await;
         };
         warn_if_untested(&version);
@@ -166,7 +166,7 @@ impl Upstream {
         }
     }
 
-    /// The methods that agents of this kind may have and this one did not offer when it was started.
+    /// The methods that agents of this kind may offer but that this agent did not offer at its start.
     pub(crate) fn lacking(&self) -> Vec<&'static str> {
         match &self.agent {
             UpstreamAgent::OpenCode(_) => Vec::new(),
@@ -176,7 +176,7 @@ impl Upstream {
         }
     }
 
-    /// Describes the agent for people.
+    /// The description of the agent for people.
     pub(crate) fn description(&self) -> &str {
         &self.description
     }
@@ -189,13 +189,13 @@ impl Upstream {
         self.at_end.carry_out(ended).await;
     }
 
-    /// Like `end`, after a start that was abandoned. That start may have been about to adopt an OpenCode of an earlier run.
+    /// Like `end`, but after an abandoned start, which may have been about to adopt an OpenCode of an earlier run.
     pub(crate) async fn abandon_start(plan: &Plan, ended: Ended) {
         AtEnd::new(plan).carry_out(ended).await;
     }
 }
 
-/// The settings of an OpenCode at this address.
+/// The configuration for an OpenCode at this address.
 pub(crate) fn opencode_config(plan: &Plan, endpoint: Endpoint, metrics: &Arc<Metrics>) -> OpenCodeConfig {
     OpenCodeConfig {
         endpoint,
@@ -249,7 +249,7 @@ impl AtEnd {
     }
 }
 
-/// Starts OpenCode in its own home under the data directory, with the built-in model.
+/// Starts OpenCode in its own home below the data directory, with the built-in model.
 async fn manage_demo(
     plan: &Plan,
     program: &Path,
@@ -271,7 +271,7 @@ async fn demo_model(plan: &Plan, home: &Path, tasks: &Tasks) -> anyhow::Result<D
         if let Ok(model) = DemoModel::start(address, tasks).await {
             return Ok(model);
         }
-        // The old address is taken. An OpenCode without its model is useless, so it is stopped.
+        // The old address is in use. An OpenCode without its model is useless, so stop it.
         managed::stop(&plan.data_dir).await?;
     }
     let anywhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -313,7 +313,7 @@ fn warn_if_untested(version: &str) {
     }
 }
 
-/// The warning about an OpenCode that this version was not tested with.
+/// A warning about an OpenCode version that this version of Longshore was not tested with. `None`: it was tested.
 pub(crate) fn untested(version: &str) -> Option<String> {
     (!TESTED_OPENCODE.contains(&version)).then(|| {
         format!(
@@ -325,12 +325,12 @@ pub(crate) fn untested(version: &str) -> Option<String> {
     })
 }
 
-/// Installs an OpenCode that was tested.
+/// The command that installs a tested OpenCode.
 pub(crate) fn install_command() -> String {
     format!("npm install -g opencode-ai@{}", TESTED_OPENCODE[0])
 }
 
-/// What a person can do about an OpenCode that does not start.
+/// An error for an OpenCode that does not start. It says what a person can do about it.
 fn start_failure(error: &longshore_model::Error, log: &Path) -> anyhow::Error {
     if error.details().iter().any(|(name, _)| name == managed::MISSING_PROGRAM) {
         return anyhow::anyhow!(
@@ -363,12 +363,12 @@ fn managed_config(plan: &Plan, program: &Path) -> ManagedConfig {
     }
 }
 
-/// The PATH for the demo's OpenCode: the directory of the program, where `rg` may be, and then the PATH of the gateway.
+/// The PATH for the demo's OpenCode: first the directory of the program, which may also contain `rg`, and then the gateway's PATH.
 fn search_path(program: &Path) -> OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let beside = program.parent().filter(|parent| !parent.as_os_str().is_empty());
     let parts = beside.map(Path::to_owned).into_iter().chain(std::env::split_paths(&path));
-    // A directory whose name contains a colon cannot be in a PATH.
+    // This fails if the name of the directory contains a colon, because PATH cannot contain such a directory.
     std::env::join_paths(parts).unwrap_or(path)
 }
 

@@ -28,16 +28,16 @@ use crate::signals::Signals;
 use crate::upstream::Upstream;
 use crate::{deployment, disk, limited, limits, output, peers};
 
-/// How many bytes of files a task on the standard output carries itself, because its reader can fetch no URL. They are in memory as
-/// long as the task is.
+/// The most bytes of file content inside a task on standard output. The reader there can fetch no URL, so the task contains its
+/// files. The content is in memory as long as the task is.
 const INLINE_FILES: u64 = 8 * 1024 * 1024;
 
-/// Where a gateway is served.
+/// The place where a gateway is served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Front {
     /// On the listeners of the plan.
     Listeners,
-    /// On the standard input and output.
+    /// On standard input and output.
     Stdio,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Gateway {
     pub(crate) token: Option<SecretString>,
 }
 
-/// The parts of a gateway that are built before the agent starts. None of them takes long, so mistakes in the configuration show at
+/// The parts of a gateway that are built before the agent starts. Building them is quick, so mistakes in the configuration show at
 /// once.
 #[derive(Debug)]
 pub(crate) struct PreparedGateway {
@@ -66,15 +66,15 @@ pub(crate) struct PreparedGateway {
     edge_limits: edge::Limits,
     spans: Arc<dyn Spans>,
     peers: Option<PeerCalls>,
-    /// `None`: the agent calls no peers.
+    /// The calls to peers. `None`: the agent calls no peers.
     calling: Option<Calling>,
     pub(crate) tasks: Tasks,
-    /// The tasks that export what the other tasks did. They end last.
+    /// The background tasks that export what the other tasks report. They end last.
     pub(crate) reporting: Tasks,
 }
 
-/// Opens the listeners, and the store of the data directory. The data directory must stay locked until everything that is
-/// built from the result has ended.
+/// Opens the listeners, and the store of the data directory. The data directory must stay locked until everything that is built
+/// from the result has ended.
 pub(crate) async fn prepare(
     plan: &Plan,
     data_dir: &DataDir,
@@ -127,7 +127,7 @@ pub(crate) async fn prepare(
 }
 
 impl PreparedGateway {
-    /// Starts or attaches to the agent. This may take seconds.
+    /// Starts the agent, or attaches to it. This may take seconds.
     pub(crate) async fn start_agent(&self, plan: &Plan) -> anyhow::Result<Upstream> {
         Upstream::start(plan, &self.clock, &self.tasks, &self.metrics, self.calling.as_ref()).await
     }
@@ -249,7 +249,7 @@ async fn grpc_services(plan: &GrpcPlan) -> anyhow::Result<longshore_grpc::Servic
     Ok(services)
 }
 
-/// The exporter of traces. Nothing is sent yet: an unreachable collector does not prevent the start.
+/// The exporter of traces. It sends nothing yet, so an unreachable collector does not prevent the start.
 fn spans(plan: &Plan, metrics: &Arc<Metrics>, tasks: &Tasks) -> anyhow::Result<Arc<dyn Spans>> {
     let Some(Traces { endpoint, headers, service_name, sample_ratio }) = plan.traces.clone() else {
         return Ok(Arc::new(NoSpans));
@@ -278,7 +278,7 @@ fn ask_config(plan: &Asks, always: AlwaysScope) -> AskConfig {
     }
 }
 
-/// 0: no limit.
+/// Converts a limit to the edge's form, in which 0 means no limit.
 fn bytes(limit: Option<usize>) -> u64 {
     limit.unwrap_or(0) as u64
 }

@@ -1,8 +1,8 @@
 //! `longshore mcp` as an MCP server of a coding agent: passes messages between the agent and the gateway.
 //!
-//! The bridge lives as long as the agent, and the gateway may be restarted meanwhile. Then the bridge connects again, repeats the
-//! handshake of MCP in the name of the agent, and sends every request again that has no answer yet. A tool call keeps its key, by
-//! which the gateway recognizes the call.
+//! The bridge lives as long as the agent, but the gateway may restart meanwhile. Then the bridge connects again, repeats the MCP
+//! handshake in the name of the agent, and sends again every request that has no answer yet. A repeated tool call keeps its key, by
+//! which the gateway recognizes it.
 
 mod waiting;
 
@@ -20,39 +20,39 @@ use self::waiting::{Received, Waiting, id_of};
 use crate::lines::Lines;
 use crate::socket::connect;
 
-/// The bound of a message of the agent. A longer one ends the bridge: the gateway would not read it.
+/// The longest message of the agent, in bytes. A longer one ends the bridge, because the gateway would not read it.
 const LONGEST_MESSAGE: usize = 4 * 1024 * 1024;
 
-/// The bound of a message of the gateway. A request whose answer is longer is answered with an error, because the gateway would
-/// answer it the same way again.
+/// The longest message of the gateway, in bytes. A request with a longer answer gets an error and is not repeated, because the
+/// gateway would send the same answer again.
 const LONGEST_ANSWER: usize = 16 * 1024 * 1024;
 
-/// The pause before the gateway is tried again: doubled each time, up to the longest. A connection over which the agent got a message
-/// begins anew.
+/// The first and the longest pause before the bridge connects again. Each pause is twice the one before. After the agent has got a
+/// message over a connection, the pauses start again with the first.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// How long the gateway may take to accept the bridge. It accepts bridges only when it has resumed its tasks.
+/// How long the gateway may take to accept the bridge. It accepts bridges only after it has resumed its tasks.
 const GREETING_PATIENCE: Duration = Duration::from_mins(2);
 
-/// A gateway that takes no message for this long counts as lost.
+/// How long one write to the gateway may take. Then the connection counts as lost.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often the agent is told that the gateway is away. OpenCode gives up a call without progress after 60 s.
+/// How often the bridge reports to the agent that the gateway is away. OpenCode cancels a call that makes no progress for 60 s.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
 
-/// After this time without a gateway, the waiting calls are answered with an error.
+/// How long the gateway may be away. Then the bridge answers the waiting calls with an error.
 const GIVE_UP_AFTER: Duration = Duration::from_mins(10);
 
 /// Why the bridge ended before the agent did.
 #[derive(Debug)]
 pub enum BridgeError {
-    /// The gateway does not accept the token. The reason.
+    /// The gateway does not accept the token. The text is its reason.
     Refused(String),
     Io(io::Error),
 }
 
-/// Runs until the end of the input.
+/// Runs the bridge until the input from the agent ends.
 pub async fn bridge(
     socket: &Path,
     token: &str,
@@ -107,7 +107,7 @@ struct Bridge<W> {
     output: W,
     waiting: Waiting,
     link: Link,
-    /// Before the next connection after this one.
+    /// The pause before the bridge connects again after this connection is lost.
     pause: Duration,
 }
 
@@ -126,7 +126,7 @@ enum Event {
     Connected(Connection),
     Refused(String),
     Message(String),
-    /// The gateway sends a message that is too long. The id in it.
+    /// The gateway sends a message that is too long. The value is the message's id, if its beginning holds one.
     TooLong(Option<Value>),
     Lost,
 }
@@ -159,7 +159,7 @@ impl Link {
 }
 
 impl<W: AsyncWrite + Unpin> Bridge<W> {
-    /// Returns whether the gateway was lost.
+    /// Handles a message of the agent. Returns whether the connection to the gateway was lost.
     async fn take_from_agent(&mut self, line: &str) -> io::Result<bool> {
         match self.waiting.take_from_agent(line) {
             Received::Nothing => Ok(false),
@@ -183,7 +183,7 @@ impl<W: AsyncWrite + Unpin> Bridge<W> {
         }
     }
 
-    /// Returns whether the gateway was lost. Without a gateway, requests wait for the next one.
+    /// Sends messages to the gateway. Returns whether the connection was lost. While there is none, requests wait in `waiting`.
     async fn send_all(&mut self, messages: &[Value]) -> bool {
         let Link::Up(connection) = &mut self.link else { return false };
         for message in messages {
@@ -196,7 +196,7 @@ impl<W: AsyncWrite + Unpin> Bridge<W> {
         false
     }
 
-    /// Tells the agent that the gateway is away, if it is.
+    /// While the gateway is away, sends progress for the waiting calls, or gives the calls up.
     async fn report(&mut self) -> io::Result<()> {
         let Link::Down { since, .. } = &self.link else { return Ok(()) };
         let away = since.elapsed();
@@ -219,7 +219,7 @@ impl<W: AsyncWrite + Unpin> Bridge<W> {
     }
 }
 
-/// Tries until the gateway is there. Fails if it refuses the token.
+/// Tries to connect until the gateway accepts the bridge. Fails if the gateway refuses the token.
 async fn connect_again(socket: &Path, token: &str) -> Result<Connection, String> {
     let mut pause = FIRST_PAUSE;
     loop {

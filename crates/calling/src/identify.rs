@@ -29,7 +29,7 @@ const UNTESTED: &str = "The call was refused: Longshore was not tested with this
                         has an MCP server of its own, and which session calls. The operator can say so with `mcp_per_session` in \
                         `[[agents]]`. Tell the user.";
 
-/// The callers of one connection.
+/// Identifies the callers of one connection.
 #[derive(Debug)]
 pub(crate) struct Identify {
     pub(crate) token: Token,
@@ -54,7 +54,8 @@ impl Callers for Identify {
 }
 
 impl Identify {
-    /// The session, and the call if the agent names it. Otherwise why the session is not known.
+    /// The session that calls, and the agent's id of the tool call if the plugin signed one. The error says why the session is
+    /// unknown.
     async fn session(&self, proof: Option<Value>) -> Result<(SessionId, Option<String>), &'static str> {
         match (proof, &self.token) {
             (_, Token::Untested) => Err(UNTESTED),
@@ -75,7 +76,7 @@ impl Identify {
         ToolError(why.to_owned())
     }
 
-    /// The session and the call that the plugin signed.
+    /// The session and the tool call id that the plugin signed. `None`: the proof is not valid.
     fn proven(&self, proof: &Value) -> Option<(SessionId, Option<String>)> {
         let word = |name: &str| proof.get(name).and_then(Value::as_str);
         let (session, call, signature) = (word("session")?, word("call")?, word("proof")?);
@@ -86,7 +87,7 @@ impl Identify {
     }
 }
 
-/// The name that the bridge gave the call. Without one, each call counts as a new one.
+/// The idempotency key that the bridge gave the call. A call without one gets a new random key.
 fn key(call: &IncomingCall) -> String {
     let given = call.meta.get(CALL_KEY).and_then(Value::as_str).filter(|key| key.len() <= LONGEST_KEY);
     given.map_or_else(|| Alphanumeric.sample_string(&mut rand::rng(), LONGEST_KEY / 2), str::to_owned)

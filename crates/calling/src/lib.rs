@@ -1,15 +1,15 @@
-//! How the gateway knows which session of an agent makes a tool call.
+//! Determines which session of an agent makes a tool call.
 //!
-//! The agent starts `longshore mcp` as an MCP server. That process is a *bridge*: it passes the messages on to the gateway, over the
-//! unix socket [`SOCKET`] in the data directory, and connects again when the gateway was restarted.
+//! The agent starts `longshore mcp` as an MCP server. That process is a *bridge*: it passes messages on to the gateway over the
+//! unix socket [`SOCKET`] in the data directory, and connects again after a restart of the gateway.
 //!
 //! | agent | the session of a tool call |
 //! |---|---|
 //! | OpenCode, over HTTP or ACP | is an argument of the call. A plugin in OpenCode adds it, with a proof that the model cannot make |
 //! | another ACP agent | belongs to the token of the bridge: each session gets a bridge with a token of its own |
 //!
-//! OpenCode needs the plugin, because its requests name no session, and because it uses one bridge for all sessions of a directory,
-//! over ACP too. A call whose session is not known is refused.
+//! OpenCode needs the plugin for two reasons: its requests name no session, and it uses one bridge for all sessions of a directory,
+//! over ACP too. The gateway refuses a call whose session it does not know.
 
 mod bridge;
 mod identify;
@@ -29,6 +29,6 @@ pub use socket::SOCKET;
 pub use tickets::Tickets;
 pub use token::Token;
 
-/// The variables of a bridge: where the gateway listens, and who the bridge is.
+/// The environment variables of a bridge: the path of the gateway's socket, and the token of the bridge.
 pub const SOCKET_VARIABLE: &str = "LONGSHORE_MCP_SOCKET";
 pub const TOKEN_VARIABLE: &str = "LONGSHORE_MCP_TOKEN";

@@ -4,23 +4,23 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
-/// Reads lines. A future of [`Self::next`] that is dropped loses nothing.
+/// Reads lines. [`Self::next`] is cancel safe: dropping its future loses nothing.
 #[derive(Debug)]
 pub(crate) struct Lines<R> {
     reader: R,
     buffer: Vec<u8>,
-    /// How much of the buffer has no end of a line.
+    /// How many bytes at the start of the buffer contain no line end.
     searched: usize,
     longest: usize,
 }
 
 impl<R: AsyncRead + Unpin> Lines<R> {
-    /// A line of more than `longest` bytes is an error.
+    /// Makes a reader for which a line of more than `longest` bytes is an error.
     pub(crate) fn new(reader: R, longest: usize) -> Self {
         Self { reader, buffer: Vec::new(), searched: 0, longest }
     }
 
-    /// The next line without its end. `None`: the input has ended. A last line without an end does not count.
+    /// The next line, without its line end. `None`: the input has ended. A last line without a line end is dropped.
     pub(crate) async fn next(&mut self) -> io::Result<Option<String>> {
         loop {
             let rest = &self.buffer[self.searched..];
@@ -41,17 +41,17 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    /// Whether the line that is being read has more bytes than allowed.
+    /// Whether the current line is longer than allowed.
     pub(crate) fn is_too_long(&self) -> bool {
         self.searched > self.longest
     }
 
-    /// What was read of the line.
+    /// The part of the current line that was read so far.
     pub(crate) fn beginning(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// The reader, unless more than the lines that were taken was read already.
+    /// Returns the reader. Fails if bytes after the last line were already read, because they would be lost.
     pub(crate) fn into_reader(self) -> io::Result<R> {
         if self.buffer.is_empty() {
             Ok(self.reader)

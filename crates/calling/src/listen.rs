@@ -1,4 +1,4 @@
-//! The gateway's side of the socket.
+//! The gateway's end of the socket.
 
 use std::io;
 use std::path::Path;
@@ -18,22 +18,23 @@ use crate::identify::Identify;
 use crate::lines::Lines;
 use crate::{Secret, Tickets, Token, socket};
 
-/// A further bridge waits until another one has ended. OpenCode has one for each directory, another agent one for each session.
+/// The most bridges that are connected at once. A further one waits until another ends. OpenCode has one bridge for each directory,
+/// another agent one for each session.
 const MAX_CONNECTIONS: usize = 1_000;
 
-/// How long a connection may take to say who it is.
+/// How long a connection may take to send its token.
 const GREETING_PATIENCE: Duration = Duration::from_secs(10);
 
 const LONGEST_GREETING: usize = 4_096;
 
-/// The pause after a connection could not be accepted: the process may have no free file.
+/// The pause after an `accept` that failed. The process may have no free file descriptor.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The socket, on which bridges wait until the gateway serves them.
+/// The bound socket. Bridges that connect wait until [`Self::serve`] runs.
 #[derive(Debug)]
 pub struct Listener(UnixListener);
 
-/// What the connections need.
+/// The state that every connection needs.
 #[derive(Clone, Debug)]
 pub struct Connections {
     pub secret: Secret,
@@ -44,7 +45,7 @@ pub struct Connections {
 }
 
 impl Listener {
-    /// Only the gateway that has locked the data directory may call this.
+    /// Binds the socket. Only the gateway that has locked the data directory may call this.
     pub fn bind(data_dir: &Path) -> io::Result<Self> {
         socket::bind(data_dir).map(Self)
     }
@@ -94,7 +95,7 @@ impl Connections {
         }
     }
 
-    /// Reads the first line, and answers it.
+    /// Reads the token from the first line, and answers whether the token is valid.
     async fn greet<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         &self,
         reader: R,

@@ -1,4 +1,4 @@
-//! What OpenCode is configured with: the bridge as an MCP server, and the plugin that names the session of each tool call.
+//! The configuration of OpenCode: the bridge as an MCP server, and the plugin that names the session of each tool call.
 
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -9,20 +9,21 @@ use serde_json::{Map, Value, json};
 
 use crate::{SOCKET, SOCKET_VARIABLE, Secret, TOKEN_VARIABLE, Token};
 
-/// The name of the MCP server. OpenCode puts it before the name of each tool: the model sees `longshore_a2a_call`.
+/// The name of the MCP server. OpenCode puts this name before each tool name, so the model sees `longshore_a2a_call`.
 pub const SERVER: &str = "longshore";
 
-/// How long OpenCode waits for the bridge. Progress starts the time again. This is also OpenCode's default.
+/// How long OpenCode waits for an answer of the bridge. Each progress notification restarts the wait. The value is OpenCode's
+/// default.
 const TIMEOUT_MS: u32 = 60_000;
 
-/// The files in the data directory: the plugin, and a configuration for an OpenCode that the gateway does not start.
+/// Two files in the data directory: the plugin, and a configuration for an OpenCode that the gateway does not start.
 pub const PLUGIN: &str = "opencode-plugin.js";
 pub const CONFIGURATION: &str = "opencode.json";
 
-/// What the plugin and the gateway derive the key of the proofs from.
+/// The purpose from which plugin and gateway derive the key of the proofs.
 const PURPOSE: &str = "proofs of the plugin in OpenCode";
 
-/// The files in the data directory.
+/// The settings that point OpenCode to the files in the data directory.
 #[derive(Debug)]
 pub struct OpenCodeFiles {
     plugin: Value,
@@ -30,8 +31,8 @@ pub struct OpenCodeFiles {
 }
 
 impl OpenCodeFiles {
-    /// Writes the plugin, and a configuration for an OpenCode that the gateway does not start. `program`: the `longshore` that
-    /// OpenCode shall start.
+    /// Writes the plugin, and a configuration for an OpenCode that the gateway does not start. `program`: the path of the
+    /// `longshore` that OpenCode starts as the bridge.
     pub fn write(data_dir: &Path, program: &Path, secret: &Secret) -> io::Result<Self> {
         let plugin = data_dir.join(PLUGIN);
         write_private(&plugin, &plugin_text(secret))?;
@@ -52,13 +53,13 @@ impl OpenCodeFiles {
         Ok(files)
     }
 
-    /// The MCP server and the plugin.
+    /// OpenCode's configuration with the MCP server and the plugin.
     pub fn configuration(&self) -> Value {
         json!({"$schema": "https://opencode.ai/config.json", "mcp": {SERVER: self.server}, "plugin": [self.plugin]})
     }
 }
 
-/// Adds our configuration to the text that `OPENCODE_CONFIG_CONTENT` has already. `None`: the text is no JSON object.
+/// Merges our configuration into the text that `OPENCODE_CONFIG_CONTENT` already has. `None`: that text is no JSON object.
 pub fn merged(existing: Option<&str>, ours: &Value) -> Option<String> {
     let mut all: Map<String, Value> = match existing.filter(|text| !text.trim().is_empty()) {
         Some(text) => serde_json::from_str(text).ok()?,
@@ -75,13 +76,13 @@ pub fn merged(existing: Option<&str>, ours: &Value) -> Option<String> {
     Some(Value::Object(all).to_string())
 }
 
-/// The key with which the plugin signs.
+/// The key with which the plugin signs its proofs.
 pub(crate) fn plugin_key(secret: &Secret) -> String {
     secret.derived_key(PURPOSE)
 }
 
-/// Whatever the model wrote into the argument is replaced. The key is in the file, because a model can read the environment of
-/// OpenCode with one command.
+/// The source of the plugin. The plugin overwrites what the model wrote into the argument. The key is in this file and not in the
+/// environment, because a model can read the environment of OpenCode with one command.
 fn plugin_text(secret: &Secret) -> String {
     format!(
         r#"// Written by Longshore at each start. It tells the gateway which session makes a call of an `a2a_*` tool.
@@ -106,7 +107,7 @@ export const Longshore = async () => ({{
     )
 }
 
-/// Replaces the file at once, readable by the owner only.
+/// Replaces the file atomically. Only the owner can read it.
 fn write_private(path: &Path, text: &str) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");

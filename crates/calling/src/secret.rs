@@ -1,4 +1,4 @@
-//! The key of the data directory, from which all tokens and proofs are derived.
+//! The secret of the data directory, from which all tokens and proofs are derived.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use sha2::Sha256;
 
-/// See the module.
+/// A secret key that signs and derives keys.
 #[derive(Clone)]
 pub struct Secret([u8; 32]);
 
@@ -22,12 +22,12 @@ impl Secret {
         bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
     }
 
-    /// Proves that the gateway made these words.
+    /// A signature that only the gateway can make.
     pub(crate) fn sign(&self, words: &[&str]) -> String {
         BASE64.encode(self.hmac(words).finalize().into_bytes())
     }
 
-    /// Takes the same time for every wrong signature.
+    /// Whether the signature is valid. The comparison takes the same time for every wrong signature.
     pub(crate) fn verifies(&self, words: &[&str], signature: &str) -> bool {
         verifies(self.hmac(words), signature)
     }
@@ -37,7 +37,7 @@ impl Secret {
     }
 }
 
-/// The same with a key of [`Secret::derived_key`]. The plugin in OpenCode signs so.
+/// Like [`Secret::verifies`], but with a derived key. The plugin in OpenCode signs with such a key.
 pub(crate) fn verifies_with(key: &str, words: &[&str], signature: &str) -> bool {
     verifies(hmac(key.as_bytes(), words), signature)
 }
@@ -51,7 +51,7 @@ fn hmac(key: &[u8], words: &[&str]) -> Hmac<Sha256> {
     let mut hmac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length");
     for word in words {
         hmac.update(word.as_bytes());
-        // Ends each word, so that no two lists of words are signed alike.
+        // The zero byte ends each word, so that no two lists of words have the same signature.
         hmac.update(&[0]);
     }
     hmac
@@ -61,7 +61,7 @@ fn verifies(hmac: Hmac<Sha256>, signature: &str) -> bool {
     BASE64.decode(signature).is_ok_and(|bytes| hmac.verify_slice(&bytes).is_ok())
 }
 
-/// Shows nothing of the key.
+/// Prints nothing of the key.
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret")

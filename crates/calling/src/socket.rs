@@ -1,7 +1,7 @@
 //! The unix socket between the bridges and the gateway.
 //!
-//! Both sides reach the socket through an open directory, because the path of a socket is limited to 107 bytes, and that of a data
-//! directory is not.
+//! The path of a socket may have at most 107 bytes, but the path of a data directory may be longer. So both sides open the
+//! directory of the socket first, and then use a short path to the socket through `/proc`.
 
 use std::fs::{File, Permissions};
 use std::io;
@@ -14,7 +14,7 @@ use tokio::net::{UnixListener, UnixStream};
 /// The name of the socket in the data directory.
 pub const SOCKET: &str = "mcp.sock";
 
-/// Replaces the socket of an earlier gateway. Only the gateway that has locked the data directory may call this.
+/// Binds the socket, and replaces that of an earlier gateway. Only the gateway that has locked the data directory may call this.
 pub(crate) fn bind(data_dir: &Path) -> io::Result<UnixListener> {
     let path = data_dir.join(SOCKET);
     match std::fs::symlink_metadata(&path) {
@@ -27,7 +27,7 @@ pub(crate) fn bind(data_dir: &Path) -> io::Result<UnixListener> {
     }
     let (_directory, short) = short(&path)?;
     let listener = UnixListener::bind(short)?;
-    // Whoever connects before this must show a token too.
+    // A process that connects before this line still needs a token.
     std::fs::set_permissions(&path, Permissions::from_mode(0o600))?;
     Ok(listener)
 }
@@ -37,7 +37,7 @@ pub(crate) async fn connect(path: &Path) -> io::Result<UnixStream> {
     UnixStream::connect(short).await
 }
 
-/// A short path of the same file, valid while the directory is open.
+/// A short path to the same file. It is valid while the returned directory is open.
 fn short(path: &Path) -> io::Result<(File, PathBuf)> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());

@@ -1,8 +1,9 @@
-//! Bridges whose session had no id when they were started.
+//! Tickets: they identify bridges that were started before their session had an id.
 //!
-//! An ACP agent names a new session only when it has opened it, and starts the MCP servers of the session before that. So the bridge
-//! of a new session gets a ticket, and the ticket is bound to the session when the agent has named it. The ACP agent and its bridges
-//! end with the gateway, so tickets are only in memory. A session that is opened again gets a token with its id.
+//! An ACP agent names a new session only after it has opened it, but starts the MCP servers of the session before that. So the
+//! bridge of a new session gets a ticket, and the gateway binds the ticket to the session once the agent has named it. The ACP
+//! agent and its bridges end with the gateway, so tickets are kept only in memory. The bridge of a reopened session gets a token
+//! with the session id.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,22 +14,23 @@ use rand::distr::{Alphanumeric, SampleString as _};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// The oldest tickets beyond this number are forgotten. The calls of their sessions are refused until the session is opened again.
+/// The most tickets. With more, the oldest is forgotten, and the calls of its session are refused until the session is opened
+/// again.
 const MAX_TICKETS: usize = 10_000;
 
-/// No agent calls a tool before its session is open. This bounds the wait of one that does.
+/// How long a tool call waits for the binding of its ticket. No agent should call a tool before its session is open.
 const BINDING_PATIENCE: Duration = Duration::from_secs(10);
 
 const LENGTH: usize = 22;
 
-/// See the module.
+/// The issued tickets and the sessions that they are bound to.
 #[derive(Debug, Default)]
 pub struct Tickets {
     issued: Mutex<VecDeque<(String, Bound)>>,
     changed: watch::Sender<()>,
 }
 
-/// What a ticket is bound to.
+/// The session that a ticket is bound to.
 #[derive(Clone, Debug)]
 enum Bound {
     NotYet,
@@ -36,7 +38,7 @@ enum Bound {
 }
 
 impl Tickets {
-    /// The name of a new ticket.
+    /// Issues a ticket, and returns its name.
     pub fn issue(&self) -> String {
         let name = Alphanumeric.sample_string(&mut rand::rng(), LENGTH);
         let mut issued = self.lock();
@@ -47,7 +49,7 @@ impl Tickets {
         name
     }
 
-    /// The session of a ticket has its id now.
+    /// Binds a ticket to its session, whose id is now known.
     pub fn bind(&self, name: &str, session: SessionId) {
         if let Some((_, bound)) = self.lock().iter_mut().rev().find(|(issued, _)| issued == name) {
             *bound = Bound::To(session);
@@ -55,7 +57,7 @@ impl Tickets {
         self.changed.send_replace(());
     }
 
-    /// Waits for the binding. `None`: the ticket is not known, or not bound in time.
+    /// The session of a ticket. Waits until the ticket is bound. `None`: the ticket is unknown, or was not bound in time.
     pub(crate) async fn session(&self, name: &str) -> Option<SessionId> {
         let waiting = async {
             let mut changes = self.changed.subscribe();

@@ -1,4 +1,4 @@
-//! What a bridge shows first: who it is.
+//! The token with which a bridge identifies itself to the gateway.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
@@ -6,27 +6,27 @@ use longshore_model::SessionId;
 
 use crate::Secret;
 
-/// A bridge, as its token names it.
+/// The identity of a bridge, as stated by its token.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Token {
-    /// A bridge of OpenCode, which may serve many sessions. Each of its calls must prove its session.
+    /// A bridge of OpenCode, which may serve many sessions. Each of its calls must prove which session makes it.
     OpenCode,
-    /// The bridge of this session.
+    /// The bridge of one session.
     Session(SessionId),
-    /// The bridge of a session that had no id yet when the bridge was started. [`crate::Tickets`] know the session.
+    /// The bridge of a session that had no id when the bridge was started. [`crate::Tickets`] maps the ticket to the session.
     Ticket(String),
-    /// A bridge of an agent that may use one bridge for several sessions and has no plugin. Its calls are refused.
+    /// A bridge of an agent that has no plugin and may use one bridge for several sessions. Its calls are refused.
     Untested,
 }
 
 impl Token {
-    /// The text for the environment of the bridge. It does not change when the gateway is restarted.
+    /// The token's text, for the environment of the bridge. It stays the same after a restart of the gateway.
     pub fn write(&self, secret: &Secret) -> String {
         let (kind, name) = self.parts();
         format!("{kind}.{}.{}", BASE64.encode(name), secret.sign(&["token", kind, name]))
     }
 
-    /// `None`: no gateway of this data directory wrote the text.
+    /// Reads a token. `None`: the text was not written by a gateway of this data directory.
     pub fn read(text: &str, secret: &Secret) -> Option<Self> {
         let (kind, rest) = text.split_once('.')?;
         let (name, signature) = rest.split_once('.')?;

@@ -8,7 +8,7 @@ use crate::plain::is_plain;
 use crate::settings::Settings;
 use crate::{Error, ErrorKind, Result};
 
-/// A way to call an agent.
+/// A transport binding of A2A.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Binding {
     JsonRpc,
@@ -19,7 +19,7 @@ pub enum Binding {
 impl Binding {
     pub const ALL: [Self; 3] = [Self::JsonRpc, Self::Rest, Self::Grpc];
 
-    /// The name on cards.
+    /// The spelling of the name on cards.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::JsonRpc => "JSONRPC",
@@ -28,7 +28,7 @@ impl Binding {
         }
     }
 
-    /// Reads the name on a card, and the other spellings that settings use.
+    /// Reads a name in the spelling of cards or of settings.
     pub fn parse(name: &str) -> Option<Self> {
         let plain: String =
             name.trim().to_ascii_lowercase().chars().filter(char::is_ascii_alphanumeric).collect();
@@ -41,37 +41,37 @@ impl Binding {
     }
 }
 
-/// One entry of a card: where and how to call the agent.
+/// One entry of a card: the URL, binding and version with which the agent can be called.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Interface {
     pub url: Url,
     pub binding: Binding,
     pub version: ProtocolVersion,
-    /// A name that every request repeats. Empty: none.
+    /// A tenant name that every request must contain. Empty: none.
     pub tenant: String,
 }
 
-/// What a client needs of a card, and the card as it came.
+/// The fields of a card that a client needs, and the whole card as JSON.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Card {
     pub name: String,
     pub description: String,
     /// The version of the agent.
     pub version: String,
-    /// Those that this client can use, in the order of the card.
+    /// The interfaces that this client can use, in the order of the card.
     pub interfaces: Vec<Interface>,
     pub streaming: bool,
-    /// A longer card is there for callers with a credential.
+    /// Whether the agent has an extended card for callers with a credential.
     pub has_extended: bool,
-    /// The header of the API key, if the agent takes one.
+    /// The name of the header for an API key, if the agent accepts API keys.
     pub api_key_header: Option<String>,
-    /// What the card offers, usable or not, for messages.
+    /// Descriptions of all interfaces on the card, usable or not, for error messages.
     offers: Vec<String>,
     pub json: Value,
 }
 
 impl Card {
-    /// `url`: where the card was read. Relative addresses on the card begin there.
+    /// Reads a card. `url`: the URL of the card, against which relative URLs on the card are resolved.
     pub(crate) fn read(json: Value, url: &Url) -> Result<Self> {
         let no_card = |what: &str| {
             Error::invalid_response(format!("{url} is no agent card: {what}. Check the URL of the agent."))
@@ -110,21 +110,21 @@ impl Card {
         })
     }
 
-    /// The card without the interfaces that must not be used.
+    /// A copy of the card with only the allowed interfaces.
     #[must_use]
     pub fn only(&self, is_allowed: impl Fn(&Interface) -> bool) -> Self {
         let interfaces = self.interfaces.iter().filter(|interface| is_allowed(interface)).cloned().collect();
         Self { interfaces, ..self.clone() }
     }
 
-    /// The first interface of the card that may be used, or the first in the client's own order.
+    /// The first usable interface in the order of the card, or in the client's own order if `prefers_own_order` is set.
     pub fn choose(&self, settings: &Settings) -> Result<&Interface> {
         let mut usable = self.interfaces.iter().filter(|interface| {
             settings.bindings.contains(&interface.binding)
                 && settings.version.is_none_or(|version| version == interface.version)
         });
         let chosen = if settings.prefers_own_order {
-            // Of two with the same binding, the first of the card.
+            // Of two interfaces with the same binding, `min_by_key` returns the first on the card.
             usable.min_by_key(|interface| settings.bindings.iter().position(|own| *own == interface.binding))
         } else {
             usable.next()
@@ -145,7 +145,7 @@ impl Card {
     }
 }
 
-/// An interface as the card spells it.
+/// An interface as the card lists it, not yet checked.
 struct Listed<'a> {
     url: &'a str,
     binding: &'a str,
@@ -170,7 +170,7 @@ impl Listed<'_> {
     }
 }
 
-/// The address of a service: a URL, or only a host and a port. Then it has TLS if the card was read over TLS.
+/// The URL of a gRPC service. Some cards give only a host and a port; then TLS is used if the card was read over TLS.
 fn grpc_url(address: &str, card: &Url) -> Option<Url> {
     let (scheme, place) = match address.split_once("://") {
         Some(("grpc", place)) => ("http", place),
@@ -181,12 +181,12 @@ fn grpc_url(address: &str, card: &Url) -> Option<Url> {
     Url::parse(&format!("{scheme}://{place}")).ok()
 }
 
-/// A word of the card for a message, in a length that a message can have.
+/// A word of the card for an error message, shortened and without control characters.
 fn shown(word: &str) -> String {
     word.chars().filter(|c| is_plain(*c)).take(40).collect()
 }
 
-/// The interfaces of 1.0, then those of 0.3. A card can have both.
+/// All interfaces of a card: those of 1.0, then those of 0.3. A card can have both.
 fn listed(card: &Value) -> Vec<Listed<'_>> {
     let mut all = Vec::new();
     for interface in card["supportedInterfaces"].as_array().into_iter().flatten() {
@@ -214,7 +214,7 @@ fn word<'a>(object: &'a Value, name: &str) -> &'a str {
     object[name].as_str().unwrap_or_default()
 }
 
-/// 0.2 has the methods and the formats of 0.3.
+/// Reads an A2A version. 0.2 counts as 0.3, because it has the same methods and formats.
 fn version(text: &str) -> Option<ProtocolVersion> {
     match text.split('.').collect::<Vec<_>>().as_slice() {
         ["1", ..] => Some(ProtocolVersion::V1),

@@ -1,4 +1,4 @@
-//! Follows a task: applies events to it, and finds what changed between two states of it.
+//! Applies events to a task, and computes the events that lead from one state of a task to another.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::value::{
 };
 
 impl Task {
-    /// A task of which only an update is known.
+    /// An empty task, for an update of a task that the client has not read.
     pub(crate) fn of_update(id: &str, context_id: &str) -> Self {
         Self {
             id: id.to_owned(),
@@ -22,7 +22,7 @@ impl Task {
         }
     }
 
-    /// Returns the new weight of the task, which was `weight`.
+    /// Applies a status update. `weight`: the task's weight before. Returns the weight after.
     pub(crate) fn apply_status(&mut self, update: &StatusUpdate, mut weight: usize) -> usize {
         let old = std::mem::replace(&mut self.status, update.status.clone());
         let is_shown_still =
@@ -43,7 +43,7 @@ impl Task {
         weight
     }
 
-    /// Returns the new weight of the task, which was `weight`.
+    /// Applies an artifact update. `weight`: the task's weight before. Returns the weight after.
     pub(crate) fn apply_artifact(&mut self, update: &ArtifactUpdate, weight: usize) -> usize {
         let artifact = &update.artifact;
         let Some(known) =
@@ -57,7 +57,7 @@ impl Task {
             known.clone_from(artifact);
             return weight.saturating_sub(lost) + artifact.weight();
         }
-        // Only the last part can be continued, so the work does not grow with the artifact.
+        // Join texts only from the last known part on, so the cost of an update does not grow with the artifact.
         let mut added: Vec<Part> = known.parts.pop().into_iter().collect();
         let lost = parts_weight(&added);
         added.extend(artifact.parts.iter().cloned());
@@ -67,7 +67,7 @@ impl Task {
         weight.saturating_sub(lost) + gained
     }
 
-    /// Takes over the artifacts that only the older state has: some agents leave them out of a task in a stream.
+    /// Adds the artifacts that only the older state has, because some agents leave them out of a task in a stream.
     pub(crate) fn keep_missing(&mut self, old: &mut Self) {
         let known: HashSet<String> =
             self.artifacts.iter().map(|artifact| artifact.artifact_id.clone()).collect();
@@ -77,7 +77,7 @@ impl Task {
         self.artifacts = artifacts;
     }
 
-    /// About how many bytes the task takes.
+    /// About how many bytes of memory the task takes.
     pub(crate) fn weight(&self) -> usize {
         let messages = self.history.iter().chain(&self.status.message).map(Message::weight);
         let artifacts = self.artifacts.iter().map(Artifact::weight);
@@ -89,8 +89,8 @@ fn parts_weight(parts: &[Part]) -> usize {
     parts.iter().map(Part::weight).sum()
 }
 
-/// The events that lead from `old` to `new`, two states of one task. A reader that has seen `old` and gets these events has seen all
-/// of `new`, and nothing twice.
+/// The events that lead from `old` to `new`, two states of one task. A reader that has seen `old` and gets these events has seen
+/// all of `new`, and nothing twice.
 pub(crate) fn changes(old: &Task, new: &Task) -> Vec<Event> {
     let mut events = Vec::new();
     let seen: HashSet<&str> =
@@ -101,7 +101,7 @@ pub(crate) fn changes(old: &Task, new: &Task) -> Vec<Event> {
             && !seen.contains(message.message_id.as_str())
     };
     for message in new.history.iter().filter(is_missed) {
-        // The message was in a status that the stream missed. Its state is not known; the task was not over.
+        // The stream missed the status of this message. Its state is unknown, but the task had not ended, so WORKING fits.
         let status =
             Status { state: Some(TaskState::Working), message: Some(message.clone()), timestamp: None };
         events.push(status_event(new, status, Metadata::new()));
@@ -118,7 +118,7 @@ pub(crate) fn changes(old: &Task, new: &Task) -> Vec<Event> {
             metadata: Metadata::new(),
         }));
     }
-    // The time alone is no change.
+    // A new timestamp alone is no change.
     let is_same = old.status.state == new.status.state && old.status.message == new.status.message;
     if !is_same || (old.metadata != new.metadata && !new.metadata.is_empty()) {
         events.push(status_event(new, new.status.clone(), new.metadata.clone()));
@@ -135,7 +135,7 @@ fn status_event(task: &Task, status: Status, metadata: Metadata) -> Event {
     })
 }
 
-/// The parts to show, and whether they follow those that were shown. `None`: nothing changed.
+/// The new parts of an artifact, and whether a reader appends them to the known parts. `None`: the artifact has not changed.
 fn new_parts(old: Option<&Artifact>, new: &Artifact) -> Option<(Vec<Part>, bool)> {
     let mut parts = new.parts.clone();
     join_texts(&mut parts);
@@ -157,7 +157,7 @@ fn new_parts(old: Option<&Artifact>, new: &Artifact) -> Option<(Vec<Part>, bool)
     }
 }
 
-/// What follows `old` in a part that has grown: nothing if they are equal. `None`: `new` is another part.
+/// The parts that a grown part `new` adds to `old`: none if both are equal. `None`: `new` does not continue `old`.
 fn rest_of(old: &Part, new: &Part) -> Option<Vec<Part>> {
     if old == new {
         return Some(Vec::new());
@@ -168,7 +168,7 @@ fn rest_of(old: &Part, new: &Part) -> Option<Vec<Part>> {
     same.then(|| vec![rest])
 }
 
-/// Joins adjacent texts with the same attributes: it does not matter where a text was split.
+/// Joins adjacent texts with the same attributes, because agents may split a text anywhere.
 fn join_texts(parts: &mut Vec<Part>) {
     parts.dedup_by(|next, kept| {
         let same = kept.filename == next.filename
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(shown(&events), ["a+more"]);
     }
 
-    /// Agents that put their text into status messages keep the earlier ones in the history.
+    /// Some agents put their text into status messages, and keep earlier ones in the history.
     #[test]
     fn a_missed_status_message_is_shown_once() {
         let message = |id: &str, text: &str| Message {

@@ -21,13 +21,13 @@ use crate::task_stream::{Start, TaskStream};
 use crate::value::{Event, Task};
 use crate::{Result, grpc, http, polling, read, refusal};
 
-/// All characters of an id but these are percent-encoded in a path.
+/// The characters that are percent-encoded when an id is put into a path.
 const ID: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The id of every JSON-RPC request: each has a connection or stream of its own, so nothing has to be told apart.
+/// The id of every JSON-RPC request. One id is enough, because each request has its own connection or stream.
 const RPC_ID: &str = "1";
 
-/// The parameters that REST has in the path.
+/// The parameters that a REST request has in its path.
 const IN_PATH: [&str; 3] = ["id", "taskId", "pushNotificationConfigId"];
 
 /// A client of one agent. Cloning is cheap.
@@ -37,43 +37,43 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     http: reqwest::Client,
-    /// `None`: the interface has another binding.
+    /// The gRPC service. `None`: the interface has another binding.
     grpc: Option<grpc::Service>,
     interface: Interface,
     card: Option<Arc<Card>>,
-    /// The credential and the version.
+    /// The headers of every request: the credential, the version and the extensions.
     headers: HeaderMap,
     settings: Settings,
 }
 
-/// Which tasks to list.
+/// The filter and page for listing tasks.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Listing {
     pub context_id: Option<String>,
     pub state: Option<TaskState>,
-    /// At most 100. `None`: the agent decides.
+    /// The most tasks on a page, up to 100. `None`: the agent decides.
     pub page_size: Option<u32>,
-    /// How many of its newest messages each task has. `None`: the agent decides. Counts in 1.0 only.
+    /// How many of its newest messages each task includes. `None`: the agent decides. 0.3 ignores this.
     pub history: Option<u32>,
-    /// The token that came with the previous page.
+    /// The token from the previous page.
     pub page_token: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct TaskList {
-    /// The newest first.
+    /// The tasks, newest first.
     pub tasks: Vec<Task>,
-    /// `None`: this is the last page.
+    /// The token of the next page. `None`: this is the last page.
     pub next_page_token: Option<String>,
-    /// The number of tasks on all pages, if the agent says.
+    /// The number of tasks on all pages, if the agent reports it.
     pub total: Option<u64>,
 }
 
-/// A call of an operation.
+/// One call of an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Call<'a> {
     pub(crate) method: Method,
-    /// The ids in the path of REST: of a task, and of one of its webhooks.
+    /// The ids for the REST path: of a task, and of one of its webhooks.
     pub(crate) task: &'a str,
     pub(crate) push: &'a str,
     pub(crate) params: Value,
@@ -88,23 +88,24 @@ impl<'a> Call<'a> {
         Self { task, ..Self::of(method, json!({"id": task})) }
     }
 
-    /// REST has all parameters in the body, also those that are in the path.
+    /// Whether REST has all parameters in the body, even those that are also in the path.
     fn is_whole_body(&self) -> bool {
         self.method == Method::CreateTaskPushNotificationConfig
     }
 }
 
 impl Client {
-    /// Finds the card of an agent and chooses an interface. `url`: of the agent, or of its card.
+    /// Finds the card of an agent and chooses an interface. `url`: the URL of the agent or of its card.
     pub async fn connect(url: &str, settings: Settings) -> Result<Self> {
         let Discovered { card, url, .. } = Discovery::new().find(url, &settings).await?;
         Self::of_card(card, &url, settings)
     }
 
-    /// A client of the agent that a card describes. `url`: where the card was found.
+    /// A client for the agent of a card. `url`: where the card was found.
     pub fn of_card(card: Arc<Card>, url: &Url, settings: Settings) -> Result<Self> {
         let interface = card.choose(&settings)?.clone();
-        // Otherwise the author of a card could collect the credentials of another server.
+        // Send the credential only to the card's own server. Otherwise the author of a card could collect credentials of other
+        // servers.
         if settings.credential.is_some() && !is_same_server(&interface, url) {
             return Err(Error::new(
                 ErrorKind::Input,
@@ -119,7 +120,7 @@ impl Client {
         Self::new(interface, Some(card), settings)
     }
 
-    /// A client of an agent whose interface is known.
+    /// A client for an interface that is already known.
     pub fn at(interface: Interface, settings: Settings) -> Result<Self> {
         Self::new(interface, None, settings)
     }
@@ -163,7 +164,7 @@ impl Client {
         &self.0.interface
     }
 
-    /// The card that the client was made from.
+    /// The card that the client was made from, if any.
     pub fn card(&self) -> Option<&Card> {
         self.0.card.as_deref()
     }
@@ -172,13 +173,13 @@ impl Client {
         &self.0.settings
     }
 
-    /// The longer card that agents show to callers with a credential, as it came.
+    /// Reads the extended card, which agents show to callers with a credential. Returns its JSON unchanged.
     pub async fn extended_card(&self) -> Result<Value> {
         self.call(Call::of(Method::GetExtendedAgentCard, json!({}))).await
     }
 
-    /// Sends a message, and returns the answer: the task as it is at the end of its stream, or a message. An agent without streams
-    /// is asked for the task again and again, if the settings say so.
+    /// Sends a message, and returns the answer: the task in its state at the end of its stream, or a message. If the agent has no
+    /// streams, polls the task, if the settings allow polling.
     pub async fn send(&self, message: Outgoing) -> Result<Event> {
         let answer = if self.streams() {
             let mut stream = self.stream(message).await?;
@@ -204,12 +205,12 @@ impl Client {
         }
     }
 
-    /// Sends a message and follows its task.
+    /// Sends a message, and follows the task that it starts.
     pub async fn stream(&self, message: Outgoing) -> Result<TaskStream> {
         TaskStream::open(self.clone(), Start::Message(message)).await
     }
 
-    /// Follows a task.
+    /// Follows an existing task.
     pub async fn subscribe(&self, task: &str) -> Result<TaskStream> {
         TaskStream::open(self.clone(), Start::Task(task.to_owned())).await
     }
@@ -218,7 +219,7 @@ impl Client {
         read::task(&self.call(Call::of_task(Method::GetTask, task)).await?, self.dialect())
     }
 
-    /// Lists the caller's tasks. A2A 0.3 has this operation over REST only, and few agents serve it.
+    /// Lists the caller's tasks. In A2A 0.3 this operation exists only over REST, and few agents serve it.
     pub async fn list(&self, listing: &Listing) -> Result<TaskList> {
         let mut params = json!({});
         if let Some(context) = &listing.context_id {
@@ -252,7 +253,7 @@ impl Client {
         read::task(&self.call(Call::of_task(Method::CancelTask, task)).await?, self.dialect())
     }
 
-    /// Whether the agent has streams. If there is no card, it is a Longshore, which has.
+    /// Whether the agent has streams. A client without a card calls a Longshore, which has streams.
     pub(crate) fn streams(&self) -> bool {
         self.0.card.as_ref().is_none_or(|card| card.streaming)
     }
@@ -261,13 +262,13 @@ impl Client {
         self.0.interface.dialect()
     }
 
-    /// Sends a message without a stream. `waits`: the response comes when the task settles.
+    /// Sends a message without a stream. `waits`: whether the agent answers only when the task settles.
     pub(crate) async fn send_once(&self, message: &Outgoing, waits: bool) -> Result<Event> {
         let params = message.write(self.dialect(), waits);
         read::event(&self.call(Call::of(Method::SendMessage, params)).await?, self.dialect())
     }
 
-    /// Opens a stream and reads nothing from it.
+    /// Opens a stream without reading an event.
     pub(crate) async fn open_stream(&self, start: &Start, last_event_id: Option<&str>) -> Result<Source> {
         let call = match start {
             Start::Message(message) => {
@@ -281,7 +282,7 @@ impl Client {
                 headers.insert("last-event-id", id);
             }
             self.0.settings.check_guard()?;
-            // The futures of gRPC are large, and are here in those of every caller.
+            // Boxed because gRPC futures are large, and the futures of all callers would contain this one.
             let opening = Box::pin(grpc.stream(call, &headers, self.0.settings.timeout));
             return opening.await.map(Source::Grpc);
         }
@@ -296,7 +297,7 @@ impl Client {
         if http::is_type(&response, "text/event-stream") {
             return Ok(Source::of_sse(response, self.0.settings.limits.event));
         }
-        // Without a stream there can only be an error.
+        // A response that is no stream can only be an error.
         self.result(response).await?;
         Err(Error::invalid_response("The agent answered a request for a stream with a single response."))
     }
@@ -309,19 +310,19 @@ impl Client {
         let has_result = call.method != Method::DeleteTaskPushNotificationConfig;
         let response = self.perform(call, |request| request.header(ACCEPT, "application/json")).await?;
         let is_rest = self.0.interface.binding == Binding::Rest;
-        // A REST response without a result may be empty.
+        // A REST response of an operation without a result may have no body.
         if !has_result && is_rest && response.status().is_success() {
             return Ok(Value::Null);
         }
         match self.read(response).await? {
             json if is_rest => Ok(json),
-            // Some agents leave out a result that is null.
+            // For an operation without a result, some agents omit the `result` field.
             json if !has_result && !json["error"].is_object() => Ok(Value::Null),
             json => result_of_rpc(json),
         }
     }
 
-    /// Sends the request of an operation.
+    /// Sends the request of an operation. Over REST, tries each known path and verb.
     async fn perform(
         &self,
         mut call: Call<'_>,
@@ -341,7 +342,7 @@ impl Client {
         let mut refused = None;
         for endpoint in endpoints {
             let response = self.send_request(adorn(self.rest(*endpoint, &call))).await?;
-            // Agents differ in the verb of some paths.
+            // Agents use different verbs for some paths, so these statuses lead to the next endpoint.
             let is_elsewhere = matches!(response.status().as_u16(), 404 | 405 | 501);
             if !is_elsewhere {
                 return Ok(response);
@@ -353,7 +354,7 @@ impl Client {
             }
         }
         Err(match refused {
-            // Whatever answers there, it is not this operation.
+            // The server has answered with something else than A2A, so it does not serve this operation here.
             Some(error) if error.kind() == ErrorKind::InvalidResponse => {
                 Error::new(ErrorKind::Unsupported, error.message())
             }
@@ -423,13 +424,13 @@ impl Client {
     }
 }
 
-/// Whether a credential for the first may be sent to the second. gRPC often has a port of its own.
+/// Whether a credential for the server of the card may be sent to the interface. gRPC often has another port.
 fn is_same_server(interface: &Interface, url: &Url) -> bool {
     let same_host = || interface.url.host() == url.host() && interface.url.scheme() == url.scheme();
     interface.url.origin() == url.origin() || (interface.binding == Binding::Grpc && same_host())
 }
 
-/// The result in a JSON-RPC response, or its error.
+/// The result in a JSON-RPC response. An error in the response becomes an `Err`.
 pub(crate) fn result_of_rpc(mut response: Value) -> Result<Value> {
     if response["error"].is_object() {
         return Err(refusal::of_jsonrpc(&response["error"]));

@@ -1,4 +1,4 @@
-//! One connection of a stream: its events, and how it ends.
+//! One connection of a stream: reads its events, and reports how it ends.
 
 use std::collections::VecDeque;
 
@@ -13,18 +13,19 @@ use crate::sse::{Broken, Decoder, Frame};
 use crate::value::Event;
 use crate::{Result, read, refusal};
 
-/// An open connection.
+/// An open connection of a stream.
 #[derive(Debug)]
 pub(crate) struct Connection {
     source: Source,
     pub(crate) begin: Begin,
-    /// No event was read yet.
+    /// Whether no event has been read yet.
     pub(crate) is_first: bool,
-    /// The stream was joined in the middle without an id, and no task came first: its events may be older than what is known.
+    /// Whether events may be older than the known state: the stream was joined without an event id, and did not begin with the
+    /// task.
     pub(crate) is_inexact: bool,
 }
 
-/// A stream as a binding has it.
+/// An open stream in the form of its binding.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one for each stream, and it is moved once")]
 pub(crate) enum Source {
@@ -32,31 +33,31 @@ pub(crate) enum Source {
     Grpc(grpc::Stream),
 }
 
-/// Where a connection begins.
+/// The point at which a connection begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Begin {
     Message,
-    /// At the present state of the task.
+    /// The current state of the task.
     Present,
-    /// After the last event.
+    /// After the event with the id that the client sent.
     Cursor,
 }
 
 /// How a connection ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Ended {
-    /// As the agent wanted.
+    /// The agent closed the stream.
     Closed,
     Broken,
-    /// Nothing came for the time of the timeout.
+    /// No bytes came within the timeout.
     Silent,
 }
 
-/// An event, or the error that the agent sent in its place.
+/// An event, or the error that the agent sent instead of one.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) event: Result<Event>,
-    /// With which a client resumes after this event.
+    /// The event's id, with which a client can resume after this event.
     pub(crate) id: Option<String>,
 }
 
@@ -71,7 +72,7 @@ impl Connection {
         Self { source, begin, is_first: true, is_inexact: false }
     }
 
-    /// The next event, or how the stream ended.
+    /// The next event, or how the connection ended.
     pub(crate) async fn next(&mut self, client: &Client) -> Result<Result<Received, Ended>> {
         let timeout = client.settings().timeout;
         match &mut self.source {

@@ -13,13 +13,13 @@ use crate::error::{Error, ErrorKind};
 use crate::settings::Settings;
 use crate::{Result, http};
 
-/// The path of the card below the URL of an agent, and the path that the oldest agents have.
+/// The well-known paths of the card below an agent's URL. The second is that of the oldest agents.
 const WELL_KNOWN: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.json"];
 
-/// How many redirects within one server are followed.
+/// The most redirects that are followed. They must stay on the same server.
 const MAX_REDIRECTS: usize = 3;
 
-/// A card, and where it was found.
+/// A card, and the URL where it was found.
 #[derive(Clone, Debug)]
 pub struct Discovered {
     pub card: Arc<Card>,
@@ -28,19 +28,19 @@ pub struct Discovered {
     pub date: Option<String>,
 }
 
-/// Reads cards, and keeps them (see [`crate::CardCache`]) with their entity tags: a card that has not changed is not sent again.
+/// Reads and caches cards (see [`crate::CardCache`]). It also keeps their entity tags, so that an unchanged card is not sent again.
 #[derive(Debug, Default)]
 pub struct Discovery {
-    /// By the URL that was looked for.
+    /// The cached cards, by the URL that the caller gave.
     known: HashMap<Url, Known>,
 }
 
-/// A card that is kept.
+/// A cached card.
 #[derive(Debug)]
 struct Known {
     found: Discovered,
     tag: Option<HeaderValue>,
-    /// When the agent last said that this is its card.
+    /// When the agent last confirmed that this is its current card.
     confirmed: Instant,
     used: Instant,
 }
@@ -50,7 +50,7 @@ impl Discovery {
         Self::default()
     }
 
-    /// Finds the card of an agent. `url`: of the agent, or of its card.
+    /// Finds the card of an agent. `url`: the URL of the agent or of its card.
     pub async fn find(&mut self, url: &str, settings: &Settings) -> Result<Discovered> {
         let url = parse(url)?;
         let now = Instant::now();
@@ -60,7 +60,7 @@ impl Discovery {
                 return Ok(known.found.clone());
             }
         }
-        // One limit for all attempts together.
+        // One timeout for all attempts together.
         let timeout = settings.card_timeout;
         let found = tokio::time::timeout(timeout, self.try_each(&url, settings)).await;
         let (found, tag) = found.unwrap_or_else(|_| {
@@ -88,12 +88,12 @@ impl Discovery {
         let client = http::client(url, settings)?;
         let known = self.known.get(url);
         let mut first_error = None;
-        // The place where the card was last time comes first.
+        // Try the URL where the card was found last time first.
         let places = known.map(|known| known.found.url.clone()).into_iter().chain(candidates(url));
         for candidate in places {
             match read(&client, candidate, known, settings).await {
                 Ok(found) => return Ok(found),
-                // Only a missing page leads to the next place.
+                // Only if the page is missing, the next URL is tried.
                 Err((StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED, error)) => {
                     first_error.get_or_insert(error);
                 }
@@ -104,7 +104,7 @@ impl Discovery {
     }
 }
 
-/// Reads the card at a URL, and its entity tag. The status of the response comes with the error.
+/// Reads the card at a URL and its entity tag. An error comes with the status of the response.
 async fn read(
     client: &reqwest::Client,
     mut url: Url,
@@ -135,7 +135,7 @@ async fn read(
                 .ok_or_else(|| (status, http::redirected(&response)))?;
             continue;
         }
-        // A public card needs no credential, so it is sent only to an agent that asks for one.
+        // A public card needs no credential, so the credential is sent only after the agent has asked for one.
         if status == StatusCode::UNAUTHORIZED
             && headers.is_empty()
             && let Some(credential) = &settings.credential
@@ -154,7 +154,7 @@ fn date(response: &Response) -> Option<String> {
     Some(response.headers().get(DATE)?.to_str().ok()?.to_owned())
 }
 
-/// Checks the URL of an agent.
+/// Parses and checks the URL of an agent.
 pub(crate) fn parse(text: &str) -> Result<Url> {
     let input =
         |why: &str| Error::new(ErrorKind::Input, format!("The URL of the agent cannot be used: {why}."));
@@ -168,7 +168,7 @@ pub(crate) fn parse(text: &str) -> Result<Url> {
     Ok(url)
 }
 
-/// The places of a card, the likeliest first. A URL that names a card stands for itself.
+/// The URLs where the card may be, the likeliest first. If `url` is that of a card, it is the only one.
 fn candidates(url: &Url) -> Vec<Url> {
     let is_card = url.path().contains("/.well-known/") || url.path().to_ascii_lowercase().ends_with(".json");
     if is_card {
@@ -182,7 +182,7 @@ fn candidates(url: &Url) -> Vec<Url> {
         base
     };
     let at_root = |path: &str| url.join(&format!("/{path}")).ok();
-    // Some agents have their card at the root of the server although their URL has a path.
+    // Some agents serve their card at the root of the server although their URL has a path.
     let mut all = vec![below(WELL_KNOWN[0])];
     for place in
         at_root(WELL_KNOWN[0]).into_iter().chain([below(WELL_KNOWN[1])]).chain(at_root(WELL_KNOWN[1]))
@@ -194,7 +194,7 @@ fn candidates(url: &Url) -> Vec<Url> {
     all
 }
 
-/// The target of a redirect, if it is on the same server: another one could be in a network that only this machine reaches.
+/// The target of a redirect, if it is on the same server. Another server could be on an internal network, so it is not followed.
 fn same_server(response: &Response) -> Option<Url> {
     let target = response.headers().get(LOCATION)?.to_str().ok()?;
     let target = response.url().join(target).ok()?;

@@ -1,4 +1,4 @@
-//! Errors of calls to an agent: what failed, whose fault it is, and whether to try again.
+//! Errors of calls to an agent. Each says what failed, who caused it, and whether the caller should try again.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,9 +7,9 @@ use std::time::Duration;
 pub enum ErrorKind {
     /// The URL, a setting or another input of the caller cannot be used.
     Input,
-    /// No connection to the agent.
+    /// The client could not connect to the agent.
     Unreachable,
-    /// No response in time.
+    /// The agent did not respond in time.
     Timeout,
     /// The connection broke after the request was sent, so the agent may have received it.
     Lost,
@@ -19,22 +19,22 @@ pub enum ErrorKind {
     TaskNotCancelable,
     /// The agent refused the content of the request.
     InvalidRequest,
-    /// The agent lacks the operation, or the task is not in a state for it.
+    /// The agent does not have the operation, or the task is not in a state for it.
     Unsupported,
     VersionNotSupported,
     /// The card names no interface that this client can use.
     NoInterface,
-    /// The agent refused the request for now.
+    /// The agent refused the request, but may accept it later.
     Unavailable,
-    /// The agent failed.
+    /// The agent had an internal error.
     AgentFailed,
-    /// The response is not one of A2A.
+    /// The response is not valid A2A.
     InvalidResponse,
     /// The response is longer than the limit.
     TooLarge,
 }
 
-/// The place to look for the cause.
+/// The party that caused an error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
     Caller,
@@ -44,9 +44,9 @@ pub enum Origin {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retry {
-    /// The same request would fail again.
+    /// The same request would fail again, or may not be repeated safely.
     Never,
-    /// The same request can succeed, after this wait if the agent named one.
+    /// The same request can succeed later. The value is the wait that the agent named, if it named one.
     Later(Option<Duration>),
 }
 
@@ -64,7 +64,7 @@ impl ErrorKind {
     }
 }
 
-/// See the module.
+/// An error of a call to an agent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Inner>);
 
@@ -79,7 +79,7 @@ struct Inner {
 }
 
 impl Error {
-    /// `message`: what failed, for which agent, and what to do.
+    /// `message`: what failed, at which agent, and what to do about it.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let (retry_after, code, reason) = (None, None, None);
         let (message, is_throttled) = (message.into(), false);
@@ -96,14 +96,14 @@ impl Error {
         self
     }
 
-    /// Adds the code and the machine-readable reason that the agent sent.
+    /// Adds the error code and the machine-readable reason that the agent sent.
     #[must_use]
     pub(crate) fn with_code(mut self, code: Option<i64>, reason: Option<String>) -> Self {
         (self.0.code, self.0.reason) = (code, reason);
         self
     }
 
-    /// Too many requests: whoever says so did not pass the request on.
+    /// Marks a response with status 429. Its sender, the agent or a proxy, did not process the request.
     #[must_use]
     pub(crate) fn throttled(mut self, is_throttled: bool) -> Self {
         self.0.is_throttled = is_throttled;
@@ -118,7 +118,7 @@ impl Error {
         self.0.kind.origin()
     }
 
-    /// A lost request is not repeated: the agent may have received it.
+    /// Whether to try again. A lost request is never repeated, because the agent may have received it.
     pub fn retry(&self) -> Retry {
         match self.0.kind {
             ErrorKind::Unreachable | ErrorKind::Timeout | ErrorKind::Unavailable => {
@@ -128,8 +128,8 @@ impl Error {
         }
     }
 
-    /// Whether the agent may have received the request, although it did not answer. A server between, such as a proxy, may give up
-    /// on an agent that goes on.
+    /// Whether the agent may have received the request although the client got no answer. A proxy in between, for example, may give
+    /// up on an agent that goes on.
     pub fn may_have_arrived(&self) -> bool {
         match self.0.kind {
             ErrorKind::Lost | ErrorKind::Timeout => true,
@@ -145,7 +145,7 @@ impl Error {
         self.0.code
     }
 
-    /// The word for programs, such as `TASK_NOT_FOUND`, if the agent sent one.
+    /// The machine-readable reason, such as `TASK_NOT_FOUND`, if the agent sent one.
     pub fn reason(&self) -> Option<&str> {
         self.0.reason.as_deref()
     }

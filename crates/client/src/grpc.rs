@@ -1,4 +1,4 @@
-//! Calls an agent over gRPC. Its messages are JSON here, as over REST.
+//! Calls an agent over gRPC. The messages have the same JSON as over REST.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::client::Call;
 use crate::error::{Error, ErrorKind};
 use crate::{Result, http, refusal};
 
-/// The service of an agent.
+/// The gRPC service of an agent.
 #[derive(Debug)]
 pub(crate) struct Service {
     caller: Caller,
@@ -36,7 +36,7 @@ impl fmt::Debug for Stream {
 }
 
 impl Service {
-    /// `limit`: of the bytes of one message.
+    /// `limit`: the most bytes of one message.
     pub(crate) fn new(interface: &Interface, limit: usize) -> Result<Self> {
         let package = match interface.version {
             ProtocolVersion::V1 => Package::V1,
@@ -72,7 +72,7 @@ impl Service {
         Operation::of(method).grpc(self.interface.version).ok_or_else(lacks)
     }
 
-    /// The request message.
+    /// The request message of a call, as JSON.
     fn params(&self, call: Call<'_>) -> Value {
         let mut params = call.params;
         if self.interface.version == ProtocolVersion::V1 {
@@ -81,7 +81,7 @@ impl Service {
             }
             return params;
         }
-        // 0.3 names its resources by a path.
+        // 0.3 names resources by paths.
         let task = format!("tasks/{}", call.task);
         let push = format!("{task}/pushNotificationConfigs/{}", call.push);
         match call.method {
@@ -107,13 +107,13 @@ impl Service {
 }
 
 impl Stream {
-    /// The next message. `None`: the stream has ended as the agent wanted.
+    /// The next message. `None`: the agent has closed the stream.
     pub(crate) async fn next(&mut self) -> Option<Result<Value>> {
         Some(self.events.next().await?.map_err(|refusal| error_of(refusal, &self.place)))
     }
 }
 
-/// The cursor of an event. Over HTTP, it is the id of the event in the stream.
+/// The cursor of an event, which corresponds to the event id of an SSE stream.
 pub(crate) fn cursor(event: &Value) -> Option<String> {
     let inner = event.as_object()?.values().next()?;
     inner["metadata"]["longshore"]["cursor"].as_str().map(str::to_owned)

@@ -1,4 +1,4 @@
-//! HTTP with a limit for every read and a timeout for every wait. Redirects are never followed here.
+//! HTTP requests with a limit for every read and a timeout for every wait. This module follows no redirects.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -19,10 +19,10 @@ use crate::{Result, pinned, refusal};
 /// How long a connection attempt may take.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The header of an API key if the card names none.
+/// The header for an API key, if the card names none.
 const API_KEY_HEADER: &str = "x-api-key";
 
-/// A client for one address. A proxy of the environment is used, but never for this machine.
+/// A client for one server. It uses the proxy of the environment, except for servers on this machine.
 pub(crate) fn client(url: &Url, settings: &Settings) -> Result<reqwest::Client> {
     let builder = reqwest::Client::builder()
         .connect_timeout(CONNECT_TIMEOUT)
@@ -52,7 +52,7 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// The header of a credential. `api_key_header`: the name that the card gives.
+/// The header for a credential. `api_key_header`: the header name on the card, if any.
 pub(crate) fn authorization(credential: &Credential, api_key_header: Option<&str>) -> Result<HeaderMap> {
     let invalid = || Error::new(ErrorKind::Input, "The credential has characters that no header can have.");
     let (name, text) = match credential {
@@ -72,7 +72,7 @@ pub(crate) fn authorization(credential: &Credential, api_key_header: Option<&str
     Ok(HeaderMap::from_iter([(name, value)]))
 }
 
-/// Sends a request and waits for the head of the response.
+/// Sends a request, and waits for the response head.
 pub(crate) async fn send(request: RequestBuilder, timeout: Duration) -> Result<Response> {
     match tokio::time::timeout(timeout, request.send()).await {
         Ok(sent) => sent.map_err(|error| of_transport(&error)),
@@ -96,13 +96,13 @@ pub(crate) fn of_transport(error: &reqwest::Error) -> Error {
     Error::new(ErrorKind::Lost, format!("The connection to {place} broke: {why}."))
 }
 
-/// The host and the port of a URL, for messages.
+/// The host and the port of a URL, for error messages.
 pub(crate) fn place(url: &Url) -> String {
     let known = || Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?));
     known().unwrap_or_else(|| "the agent".to_owned())
 }
 
-/// The innermost cause is the one that a person understands, such as "Connection refused".
+/// The text of the innermost error, because it is the one that a person understands, such as "Connection refused".
 fn innermost(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     let mut source = error.source();
@@ -116,7 +116,7 @@ fn innermost(error: &reqwest::Error) -> String {
     plain(&cause.to_string())
 }
 
-/// Without the number of the operating system's error, which its words say already.
+/// Removes the operating system's error number, because the text before it says the same.
 pub(crate) fn plain(cause: &str) -> String {
     cause.split(" (os error").next().unwrap_or_default().to_owned()
 }
@@ -146,7 +146,7 @@ pub(crate) async fn body(mut response: Response, limit: usize, timeout: Duration
     Ok(body)
 }
 
-/// Reads a JSON body. A failed request gives its error.
+/// Reads a JSON body. If the status or the body is an error, returns that error.
 pub(crate) async fn json(response: Response, limit: usize, timeout: Duration) -> Result<Value> {
     let status = response.status();
     let (is_html, url) = (is_type(&response, "text/html"), response.url().clone());
@@ -172,7 +172,7 @@ pub(crate) async fn json(response: Response, limit: usize, timeout: Duration) ->
     })
 }
 
-/// The error for a response that sends the client elsewhere.
+/// The error for a redirect.
 pub(crate) fn redirected(response: &Response) -> Error {
     let target =
         response.headers().get("location").and_then(|value| value.to_str().ok()).unwrap_or("nowhere");
@@ -189,7 +189,7 @@ pub(crate) fn is_type(response: &Response, essence: &str) -> bool {
     value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(essence)
 }
 
-/// A URL for messages: its query could hold a secret.
+/// A URL for error messages, without query and fragment, because they could hold a secret.
 pub(crate) fn shown(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);

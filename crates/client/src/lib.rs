@@ -1,9 +1,9 @@
 //! An A2A client: it finds an agent by its card, sends messages, and follows tasks through broken connections.
 //!
-//! It speaks A2A 1.0 and 0.3 over JSON-RPC, REST and gRPC. The values that it returns are the same for all of them and serialize to the
-//! JSON of 1.0. They are more tolerant than those of `longshore-model`: an agent may use any text as an id, and may leave out what
-//! a gateway must always write. So this crate reads responses itself, and takes names, paths and error codes from the tables of
-//! `longshore-wire`.
+//! The client speaks A2A 1.0 and 0.3 over JSON-RPC, REST and gRPC. It returns the same types for all of them, which serialize to
+//! the JSON of 1.0. These types are more tolerant than those of `longshore-model`: an agent may use any text as an id, and may
+//! leave out fields that a gateway must always write. Therefore this crate reads responses itself. It takes only names, paths and
+//! error codes from the tables of `longshore-wire`.
 //!
 //! Every read has a limit ([`Limits`]) and every wait a timeout ([`Settings`]).
 

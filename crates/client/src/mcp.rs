@@ -1,7 +1,7 @@
-//! Carries MCP between a program that knows it on standard input and output only, and a gateway that serves it over HTTP.
+//! Passes MCP messages between a program that speaks MCP over standard input and output, and a gateway that serves MCP over HTTP.
 //!
-//! Messages pass as they are. Each tool call gets a key, with which the gateway recognizes it when it is sent again because the
-//! connection broke or the gateway restarted.
+//! Messages pass unchanged, except that each tool call gets an idempotency key. With the key, the gateway recognizes a call that is
+//! sent again because the connection broke or the gateway restarted.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -22,42 +22,42 @@ use crate::settings::Settings;
 use crate::sse::{Broken, Decoder};
 use crate::{Result, http, refusal};
 
-/// The longest line of the client, in bytes. The connection ends at a longer one.
+/// The longest line of the client, in bytes. A longer one ends the connection.
 const MAX_LINE: u64 = 16 * 1024 * 1024;
 
-/// How many messages may be on their way. Further ones wait in the pipe.
+/// The most messages that the gateway may be handling at once. Further ones wait unread in the pipe.
 const MAX_OPEN: usize = 64;
 
-/// How many messages may wait for the client to read them.
+/// The most messages of the gateway that may wait for the client to read them.
 const WAITING: usize = 64;
 
-/// For how long a message is sent again after the gateway was lost. Then the client gets an error.
+/// How long a message is sent again while the gateway cannot be reached. Then the client gets an error.
 const RETRY_FOR: Duration = Duration::from_mins(1);
 
-/// The time between two attempts.
+/// The pause between two attempts to send a message.
 const RETRY_EVERY: Duration = Duration::from_millis(500);
 
-/// For how long a tool call waits if its arguments do not say, and the most that it may.
+/// How long the gateway waits in a tool call if the arguments name no wait, and the longest wait that they can name.
 const DEFAULT_WAIT: Duration = Duration::from_secs(45);
 const MAX_WAIT: Duration = Duration::from_mins(10);
 
-/// The gateway sends something at least this often while a call waits.
+/// The longest silence of the gateway while a call waits. The gateway sends progress more often than this.
 const MAX_SILENCE: Duration = Duration::from_secs(30);
 
-/// How long answers may take after the end of the input.
+/// How long the bridge still waits for answers after the input has ended.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// The field of `_meta` with the key of a tool call.
+/// The field of `_meta` that holds the key of a tool call.
 const CALL_KEY: &str = "longshore/call-key";
 
-/// The field of `_meta` with the version of MCP, in the versions that know no handshake.
+/// The field of `_meta` that holds the version of MCP, in the versions without a handshake.
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 
-/// The error code of a message that did not reach the gateway.
+/// The JSON-RPC error code for a message that did not reach the gateway.
 const NOT_DELIVERED: i64 = -32000;
 
-/// Carries messages until the end of the input. An error is one of the input or the output; what goes wrong with a single message is
-/// the answer to it.
+/// Passes messages on until the input ends. Returns an error only if the input or the output fails; if a single message fails, the
+/// client gets the error as the answer to it.
 pub async fn carry_mcp(
     url: &Url,
     settings: &Settings,
@@ -80,15 +80,15 @@ struct Gateway<'a> {
     credential: HeaderMap,
 }
 
-/// What is on its way.
+/// The state of one connection between client and gateway.
 struct Bridge<'a> {
     gateway: &'a Gateway<'a>,
-    /// Each ends with the id of its request.
+    /// The deliveries that are running. Each future returns the id of its request.
     open: FuturesUnordered<BoxFuture<'a, Option<String>>>,
     aborts: HashMap<String, AbortHandle>,
-    /// The version that the handshake chose.
+    /// The version of MCP that the handshake chose.
     version: Option<String>,
-    /// The id of the handshake, until it is answered.
+    /// The id of the `initialize` request until it is answered.
     handshake: Option<String>,
     answers: mpsc::Sender<Value>,
     answered: mpsc::Receiver<Value>,
@@ -109,7 +109,7 @@ impl<'a> Bridge<'a> {
         let mut line = Vec::new();
         loop {
             tokio::select! {
-                // What was read of a line stays in it when another branch is taken.
+                // Cancel safe: if another branch is taken, `line` keeps the bytes that were read.
                 read = read_line(&mut input, &mut line), if self.open.len() < MAX_OPEN => {
                     read?;
                     if line.len() as u64 > MAX_LINE {
@@ -125,7 +125,7 @@ impl<'a> Bridge<'a> {
                 Some(answer) = self.answered.recv() => self.write(answer, &mut output).await?,
             }
         }
-        // The end of the input. What is on its way may still be answered.
+        // The input has ended. Wait for answers to the messages that are still being handled.
         let end = Instant::now() + DRAIN;
         while !self.open.is_empty() || !self.answered.is_empty() {
             tokio::select! {
@@ -144,13 +144,13 @@ impl<'a> Bridge<'a> {
         let Ok(Value::Object(mut message)) = serde_json::from_slice(line) else {
             let error = json!({"code": -32700, "message": "The line is no JSON object."});
             let answer = json!({"jsonrpc": "2.0", "id": null, "error": error});
-            // The client that writes nonsense and reads nothing loses this answer.
+            // If the queue is full, this answer is dropped: the client sends invalid messages and does not read.
             let _ = self.answers.try_send(answer);
             return;
         };
         let method = message.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
         if method == "notifications/cancelled" {
-            // The end of the connection cancels a request over HTTP.
+            // Drop the HTTP request, which cancels the call at the gateway.
             let id = message.get("params").and_then(|params| params.get("requestId")).map(Value::to_string);
             if let Some(abort) = id.and_then(|id| self.aborts.remove(&id)) {
                 abort.abort();
@@ -175,7 +175,7 @@ impl<'a> Bridge<'a> {
             self.aborts.insert(id.clone(), abort);
         }
         self.open.push(Box::pin(async move {
-            // Aborted or not.
+            // The result does not matter: the delivery has ended or was aborted.
             let _ = sending.await;
             id
         }));
@@ -198,12 +198,12 @@ impl<'a> Bridge<'a> {
     }
 }
 
-/// Reads the rest of a line. Cancel safe: what was read is in `line`.
+/// Reads the rest of a line. Cancel safe, because the bytes that were read stay in `line`.
 async fn read_line(input: &mut (impl AsyncBufRead + Unpin), line: &mut Vec<u8>) -> std::io::Result<usize> {
     input.take(MAX_LINE + 1 - line.len() as u64).read_until(b'\n', line).await
 }
 
-/// Gives a tool call a key, unless it has one.
+/// Adds an idempotency key to a tool call that has none.
 fn add_key(message: &mut serde_json::Map<String, Value>) {
     let params = message.get_mut("params").and_then(Value::as_object_mut);
     let Some(params) = params else { return };
@@ -214,7 +214,7 @@ fn add_key(message: &mut serde_json::Map<String, Value>) {
     }
 }
 
-/// For how long the gateway may wait before it answers.
+/// How long the gateway may wait before it answers this message.
 fn wait_of(method: &str, message: &serde_json::Map<String, Value>) -> Duration {
     if method != "tools/call" {
         return Duration::ZERO;
@@ -224,24 +224,24 @@ fn wait_of(method: &str, message: &serde_json::Map<String, Value>) -> Duration {
     seconds.map_or(DEFAULT_WAIT, Duration::from_secs).min(MAX_WAIT)
 }
 
-/// A message on its way to the gateway.
+/// A message to deliver to the gateway.
 struct Message {
     body: Value,
     method: String,
     name: Option<String>,
     version: Option<String>,
-    /// `None`: the message is a notification.
+    /// The id of the request. `None`: the message is a notification.
     id: Option<String>,
-    /// For how long the gateway may wait before it answers.
+    /// How long the gateway may wait before it answers.
     wait: Duration,
 }
 
-/// What was heard of the gateway while it handles one message.
+/// The state of the connection to the gateway during the delivery of one message.
 #[derive(Default)]
 struct Heard {
-    /// Since when the gateway is lost.
+    /// When the gateway was lost. `None`: it is reachable.
     lost_since: Option<Instant>,
-    /// The number of the last progress that the client got. A gateway that gets the message again counts from the start.
+    /// The last progress number that the client got. The gateway counts from the start again when it gets the message again.
     progress: f64,
 }
 
@@ -250,7 +250,7 @@ impl Heard {
         self.lost_since = None;
     }
 
-    /// When to send the message again. `None`: no more.
+    /// The pause before the message is sent again. `None`: do not send it again.
     fn pause_after(&mut self, error: &Error) -> Option<Duration> {
         let lost_for = self.lost_since.get_or_insert_with(Instant::now).elapsed();
         let wanted = match error.retry() {
@@ -261,7 +261,7 @@ impl Heard {
         (is_passing(error.kind()) && lost_for + pause <= RETRY_FOR).then_some(pause)
     }
 
-    /// Makes the numbers of progress increase.
+    /// Raises the number of a progress notification if it is not greater than the last one, because MCP requires that it increases.
     fn number(&mut self, message: &mut Value) {
         if message["method"] != "notifications/progress" {
             return;
@@ -278,7 +278,7 @@ impl Heard {
 }
 
 impl Message {
-    /// Sends the message, and passes on what comes back.
+    /// Sends the message until it is delivered, and passes on the answers.
     async fn deliver(self, gateway: &Gateway<'_>, answers: mpsc::Sender<Value>) {
         let mut heard = Heard::default();
         let error = loop {
@@ -311,7 +311,7 @@ impl Message {
             .body(self.body.to_string());
         let version = self.version.as_deref().unwrap_or_default();
         let name = self.name.as_deref().unwrap_or_default();
-        // From 2026-07-28 on, requests repeat in headers what their bodies say.
+        // From MCP version 2026-07-28 on, headers must repeat some fields of the body.
         for (header, text) in
             [("mcp-protocol-version", version), ("mcp-method", &self.method), ("mcp-name", name)]
         {
@@ -319,7 +319,7 @@ impl Message {
                 request = request.header(header, value);
             }
         }
-        // From 2026-07-28 on, the head may come with the first message only, and that after the whole wait.
+        // From MCP version 2026-07-28 on, the response head may come only with the first message, which may take the whole wait.
         let patience = settings.timeout + self.wait;
         let mut response = http::send(request, patience).await?;
         if self.id.is_none() && response.status().is_success() {
@@ -333,9 +333,9 @@ impl Message {
             let later = later.map(Duration::from_secs);
             let body = http::body(response, settings.limits.event, settings.timeout).await?;
             return match serde_json::from_slice::<Value>(&body) {
-                // Also with an error status: some errors of MCP have one.
+                // Pass on the answer even with an error status: some MCP errors have one.
                 Ok(mut answer) if answer.get("jsonrpc").is_some() => {
-                    // A server that could not read the message does not know its id.
+                    // A server that could not parse the message does not know its id, so fill the id in.
                     if answer["id"].is_null() {
                         answer["id"] = self.body["id"].clone();
                     }
@@ -404,7 +404,7 @@ mod tests {
     async fn a_message_is_sent_again_for_a_minute_after_the_gateway_was_lost() {
         let lost = Error::new(ErrorKind::Lost, "The connection broke.");
         let mut heard = Heard::default();
-        // A call that waited for long before the gateway was lost.
+        // The call waited for a long time before the gateway was lost.
         tokio::time::advance(RETRY_FOR * 2).await;
         assert_eq!(heard.pause_after(&lost), Some(RETRY_EVERY));
         tokio::time::advance(RETRY_FOR).await;

@@ -1,4 +1,4 @@
-//! Accepts one certificate of a server, and no other.
+//! TLS verification that accepts exactly one server certificate.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use tokio_rustls::rustls::{
 use crate::Result;
 use crate::error::{Error, ErrorKind};
 
-/// The TLS of a client that calls only the server with this certificate. Its names, its authority and its end do not matter: the
-/// server proves that it has the key.
+/// TLS settings for a client that accepts only this certificate. The names, the issuer and the expiry of the certificate are not
+/// checked; the server must only prove that it has the certificate's key.
 pub(crate) fn tls(pem: &str) -> Result<ClientConfig> {
     let unusable = || {
         Error::new(
@@ -78,12 +78,12 @@ impl ServerCertVerifier for Pinned {
     }
 }
 
-/// Words for a person, if the cause of a failure is one that they can remove.
+/// An explanation of a TLS failure, if its cause is one that a person can remove.
 pub(crate) fn explain(cause: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     use tokio_rustls::rustls::AlertDescription;
 
     let mut cause = cause;
-    // The source of such an error is that of the wrapped error.
+    // Unwrap first: `source()` of such an error skips the wrapped error and returns the wrapped error's source.
     while let Some(wrapped) = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
         cause = wrapped;
     }

@@ -1,4 +1,4 @@
-//! Looks at a task again and again, for agents that answer a message with an unfinished task.
+//! Polls a task, for agents that answer a message with an unfinished task.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::error::{Error, ErrorKind, Retry};
 use crate::settings::Polling;
 use crate::value::Task;
 
-/// The times at which a task is looked at.
+/// The schedule of polling a task.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Looks {
     next: Duration,
@@ -24,7 +24,7 @@ impl Looks {
         Self { next: polling.initial, polling, deadline }
     }
 
-    /// Waits until the next look. Fails if the time for all looks is over.
+    /// Waits until the next poll. Fails if the time for polling is over.
     pub(crate) async fn wait(&mut self, task: &str) -> Result<()> {
         let now = Instant::now();
         let left = self.deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(now));
@@ -46,14 +46,14 @@ impl Looks {
     }
 }
 
-/// Looks until the task has ended, or waits for its user.
+/// Polls until the task has ended or waits for its user.
 pub(crate) async fn until_settled(client: &Client, mut task: Task, polling: Polling) -> Result<Task> {
     let mut looks = Looks::new(polling);
     while !task.is_settled() {
         looks.wait(&task.id).await?;
         match client.get(&task.id).await {
             Ok(found) => task = found,
-            // The next look may succeed; the deadline ends this.
+            // Ignore the error, because the next poll may succeed. The timeout ends the loop.
             Err(error) if polling.timeout.is_some() && matches!(error.retry(), Retry::Later(_)) => {}
             Err(error) => return Err(error),
         }

@@ -1,4 +1,4 @@
-//! Webhooks of tasks: the agent calls such a URL when its task changes. A2A calls them push notification configurations.
+//! Webhooks of tasks: URLs that the agent calls when a task changes. A2A calls them push notification configurations.
 
 use longshore_wire::v1::method::Method;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -11,25 +11,25 @@ use crate::error::ErrorKind;
 use crate::read::malformed;
 use crate::request::{Dialect, new_message_id};
 
-/// How many pages of a list are read. Agents allow a few webhooks for each task.
+/// The most pages of a list that are read. More is not expected, because agents allow few webhooks for each task.
 const MAX_PAGES: usize = 20;
 
 /// A webhook of a task.
 #[derive(Clone, Debug)]
 pub struct PushConfig {
     pub task_id: String,
-    /// Empty in a new one: the agent chooses, or in 0.3 over REST and gRPC the client.
+    /// The id. Empty in a new webhook: the agent chooses an id, or the client does in 0.3 over REST and gRPC.
     pub id: String,
     pub url: String,
-    /// The agent sends it with each call, so that the webhook knows that the call is genuine.
+    /// A secret that the agent sends with each call, so that the webhook can check that the call is genuine.
     pub token: Option<SecretString>,
     pub authentication: Option<PushAuthentication>,
 }
 
-/// What the agent sends in `Authorization`.
+/// The content of the `Authorization` header that the agent sends to the webhook.
 #[derive(Clone, Debug)]
 pub struct PushAuthentication {
-    /// Such as `Bearer`.
+    /// The scheme, such as `Bearer`.
     pub scheme: String,
     pub credentials: Option<SecretString>,
 }
@@ -39,7 +39,7 @@ impl PushConfig {
         Self { task_id: task.into(), id: String::new(), url: url.into(), token: None, authentication: None }
     }
 
-    /// The parameters with which it is created.
+    /// The parameters of the request that creates the webhook.
     fn write(&self, dialect: Dialect) -> Value {
         let mut config = json!({"url": self.url});
         if !self.id.is_empty() {
@@ -75,7 +75,7 @@ impl PushConfig {
         let secret = |value: &Value| text(value).map(SecretString::from);
         let authentication = &config["authentication"];
         let scheme = text(&authentication["scheme"]).or_else(|| text(&authentication["schemes"][0]));
-        // REST of 0.3 has the id in the name.
+        // In REST of 0.3 the id is the last part of the name.
         let named = || Some(json["name"].as_str()?.rsplit_once("/pushNotificationConfigs/")?.1.to_owned());
         Ok(Self {
             task_id: text(&json["taskId"]).unwrap_or_else(|| task.to_owned()),
@@ -91,10 +91,10 @@ impl PushConfig {
 }
 
 impl Client {
-    /// Registers a webhook, and returns it with its id. A webhook with the id of another one of its task replaces it.
+    /// Registers a webhook, and returns it with its id. It replaces a webhook of the same task with the same id.
     pub async fn create_push(&self, config: &PushConfig) -> Result<PushConfig> {
         let task = config.task_id.as_str();
-        // The protocol buffers of 0.3 leave the choice of the id to the client.
+        // In the protocol buffers of 0.3, the client chooses the id.
         let with_id;
         let config = if config.id.is_empty() && self.dialect() == Dialect::V03Rest {
             with_id = PushConfig { id: new_message_id(), ..config.clone() };
@@ -109,7 +109,7 @@ impl Client {
             ..Call::of(Method::CreateTaskPushNotificationConfig, params)
         };
         let created = match self.call(create(params.clone())).await {
-            // The Python SDK of 0.3 expects the whole message of the gRPC call in the body, and not only the webhook.
+            // The Python SDK of 0.3 expects the whole gRPC request message in the body instead of only the webhook.
             Err(error)
                 if self.dialect() == Dialect::V03Rest
                     && self.interface().binding == Binding::Rest
@@ -130,7 +130,7 @@ impl Client {
         PushConfig::read(&self.call(call).await?, task)
     }
 
-    /// The webhooks of a task.
+    /// Lists the webhooks of a task.
     pub async fn pushes(&self, task: &str) -> Result<Vec<PushConfig>> {
         let mut found = Vec::new();
         let mut token = None;
@@ -142,7 +142,7 @@ impl Client {
             }
             let call = Call { task, ..Call::of(Method::ListTaskPushNotificationConfigs, params) };
             let page = self.call(call).await?;
-            // JSON-RPC of 0.3 has a plain list.
+            // JSON-RPC of 0.3 returns a plain array.
             let configs = page.as_array().or_else(|| page["configs"].as_array());
             for config in configs.into_iter().flatten() {
                 found.push(PushConfig::read(config, task)?);

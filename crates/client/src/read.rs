@@ -1,4 +1,4 @@
-//! Reads responses of both versions. Missing and additional fields are accepted as far as the rest has a meaning.
+//! Reads responses of both versions. Missing and unknown fields are accepted as long as the rest makes sense.
 
 use longshore_model::TaskState;
 use serde_json::{Map, Value};
@@ -9,7 +9,7 @@ use crate::value::{
 };
 use crate::{Error, Result};
 
-/// The event in a frame of a stream, or in the response to a message.
+/// Reads the event in one message of a stream, or in the response to a sent message.
 pub(crate) fn event(json: &Value, dialect: Dialect) -> Result<Event> {
     let wrapped = |name: &str| json.get(name).filter(|value| value.is_object());
     if let Some(task) = wrapped("task") {
@@ -68,7 +68,7 @@ fn status(json: &Value, dialect: Dialect) -> Result<Status> {
     })
 }
 
-/// Reads a state in the spelling of any version. `None`: A2A has no such state.
+/// Reads a task state in the spelling of any version. `None`: A2A has no such state.
 fn state(word: &str) -> Option<TaskState> {
     let word = word.strip_prefix("TASK_STATE_").unwrap_or(word).to_ascii_lowercase().replace('-', "_");
     TaskState::parse(if word == "cancelled" { "canceled" } else { &word })
@@ -106,7 +106,7 @@ fn artifact(json: &Value, dialect: Dialect) -> Result<Artifact> {
     })
 }
 
-/// A part of a kind that is not known is kept as data.
+/// Reads a part. A part of an unknown kind becomes data.
 fn part(json: &Value, dialect: Dialect) -> Part {
     let file = json.get("file").filter(|file| file.is_object());
     let (content, filename, media_type) = if let Some(file) = file {
@@ -115,7 +115,7 @@ fn part(json: &Value, dialect: Dialect) -> Part {
         (bytes.or_else(url), text(file, "name"), text(file, "mimeType"))
     } else {
         let data = json.get("data").map(|data| match (dialect, data.get("data")) {
-            // ProtoJSON of 0.3 has a message around the data.
+            // In ProtoJSON of 0.3, another object encloses the data.
             (Dialect::V03Rest, Some(inner)) => inner.clone(),
             _ => data.clone(),
         });
@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// One task in the three formats of the two versions.
+    /// The same task in the three formats of the two versions.
     #[test]
     fn every_format_of_a_task_reads_the_same() {
         let of_1_0 = json!({"task": {"id": "a/b", "contextId": "c d", "status": {"state": "TASK_STATE_CANCELED",

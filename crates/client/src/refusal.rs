@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::error::{Error, ErrorKind};
 use crate::plain::is_plain;
 
-/// The longest text of an agent's error that is kept, in characters.
+/// The longest error text of an agent that is kept, in characters.
 const MAX_MESSAGE: usize = 1000;
 
 pub(crate) const TOO_MANY_REQUESTS: u16 = 429;
@@ -35,7 +35,7 @@ pub(crate) fn of_grpc(
     Error::new(kind, said(message)).with_code(None, reason).after(retry_after).throttled(code == 8)
 }
 
-/// By the numbers of gRPC.
+/// The kind of error for a gRPC status number.
 fn kind_of_grpc(code: i32) -> ErrorKind {
     match code {
         1 => ErrorKind::Lost,
@@ -44,23 +44,23 @@ fn kind_of_grpc(code: i32) -> ErrorKind {
         5 => ErrorKind::TaskNotFound,
         7 => ErrorKind::Forbidden,
         8 | 14 => ErrorKind::Unavailable,
-        // A failed precondition: the task is not in a state for the operation.
+        // FAILED_PRECONDITION and UNIMPLEMENTED: the task is not in a state for the operation, or the agent lacks the operation.
         9 | 12 => ErrorKind::Unsupported,
-        // Out of range: the message is longer than the limit of the caller.
+        // OUT_OF_RANGE: the message is longer than the caller's limit.
         11 => ErrorKind::TooLarge,
         16 => ErrorKind::Unauthenticated,
         _ => ErrorKind::AgentFailed,
     }
 }
 
-/// Reads the body of a failed HTTP request. `None`: it is no error of A2A, so only the status says what happened.
+/// Reads the body of a failed HTTP request. `None`: the body is no A2A error, so only the status says what happened.
 pub(crate) fn of_body(status: u16, body: &Value) -> Option<Error> {
-    // A refused JSON-RPC request, and in 1.0 a refused REST request, have the error in a field; REST of 0.3 has it in the body.
+    // JSON-RPC and REST of 1.0 have the error in the field `error`; in REST of 0.3, the body itself is the error.
     let error = if body["error"].is_object() { &body["error"] } else { body };
     let message =
         ["message", "detail", "title", "error"].into_iter().find_map(|name| error[name].as_str())?;
     let reason = reason(error).or_else(|| reason(&error["details"])).or_else(|| reason(&error["data"]));
-    // The code of a REST error of 1.0 is its status.
+    // Only negative codes are those of JSON-RPC. The code of a REST error of 1.0 is its HTTP status.
     let code = error["code"].as_i64().filter(|code| *code < 0);
     let kind = reason.as_deref().and_then(kind_of_reason).or(code.and_then(kind_of_code));
     let retry_after = retry_after(&error["details"]).or_else(|| retry_after(&error["data"]));
@@ -78,19 +78,19 @@ pub(crate) fn kind_of_status(status: u16) -> ErrorKind {
         429 | 502 | 503 | 504 => ErrorKind::Unavailable,
         400 | 402 | 409..=428 | 431 => ErrorKind::InvalidRequest,
         500..=599 => ErrorKind::AgentFailed,
-        // Among them 404: without an error of A2A, nothing of A2A is at this address.
+        // Includes 404: without an A2A error in the body, no A2A agent serves this URL.
         _ => ErrorKind::InvalidResponse,
     }
 }
 
-/// The word for programs: `reason` of an `ErrorInfo` in a list, or `type` of an object.
+/// The machine-readable reason: `reason` of an `ErrorInfo` in an array, or `type` of an object.
 fn reason(data: &Value) -> Option<String> {
     let word = match data {
         Value::Array(details) => details.iter().find_map(|detail| detail["reason"].as_str()),
         Value::Object(_) => data["type"].as_str().or(data["reason"].as_str()),
         _ => None,
     };
-    // Other agents have a URL as the type.
+    // Agents other than Longshore have a URL in `type`.
     word.filter(|word| {
         word.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
     })
@@ -114,7 +114,7 @@ fn kind_of_reason(reason: &str) -> Option<ErrorKind> {
     Some(kind_of(known))
 }
 
-/// Only the codes of A2A and JSON-RPC. Other codes mean something different for each agent.
+/// The kind for an error code of A2A or JSON-RPC. Other codes have no common meaning among agents.
 fn kind_of_code(code: i64) -> Option<ErrorKind> {
     Some(match code {
         -32001 => ErrorKind::TaskNotFound,
@@ -158,7 +158,7 @@ fn kind_of(known: Known) -> ErrorKind {
     }
 }
 
-/// The agent's own words, without what could change a terminal.
+/// The agent's error text, shortened and without characters that could change a terminal.
 fn said(message: &str) -> String {
     let plain: String = message.chars().filter(|c| is_plain(*c) || *c == '\n').take(MAX_MESSAGE).collect();
     if plain.trim().is_empty() { "The agent gave no reason.".to_owned() } else { plain }
@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// Every error of Longshore, in every format in which it is sent, has the same kind.
+    /// Every Longshore error has the same kind in every format in which it is sent.
     #[test]
     fn all_formats_of_an_error_have_the_same_kind() {
         let parse = |bytes: &[u8]| serde_json::from_slice::<Value>(bytes).unwrap();
@@ -187,7 +187,7 @@ mod tests {
             ];
             for error in &kinds[1..] {
                 let same = error.kind() == kinds[0].kind();
-                // 0.3 has one word for these two pairs.
+                // 0.3 has the same reason for these two errors.
                 let shared = matches!(known, Known::SessionGone | Known::SessionNotFound);
                 assert!(same || shared, "{known:?}: {kinds:?}");
             }
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Only the agent itself, or a limit before it, says for certain that it did not take the request.
+    /// Only a response of the agent itself, or of a rate limiter before it, proves that the agent did not accept the request.
     #[test]
     fn a_proxy_that_cannot_reach_the_agent_leaves_it_open_whether_the_request_arrived() {
         let (proxy, agent) =

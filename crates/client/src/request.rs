@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 use crate::card::{Binding, Interface};
 use crate::value::{Content, Metadata, Part};
 
-/// A format of messages and tasks.
+/// A JSON format of messages and tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Dialect {
     /// All bindings of 1.0.
     V1,
     V03Rpc,
-    /// The protocol buffers of 0.3 in JSON: REST and gRPC.
+    /// The JSON of the protocol buffers of 0.3, which REST and gRPC use.
     V03Rest,
 }
 
@@ -29,25 +29,25 @@ impl Interface {
 /// A message to an agent.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outgoing {
-    /// An agent that is sent the same id again may treat it as the same message.
+    /// The id. An agent may treat two messages with the same id as the same message.
     pub message_id: String,
     pub parts: Vec<Part>,
-    /// The conversation to continue.
+    /// The conversation to continue. `None`: a new one.
     pub context_id: Option<String>,
-    /// The task that the message answers or adds to.
+    /// The task that the message answers or adds to. `None`: the message starts a task.
     pub task_id: Option<String>,
-    /// Options for the agent, beside the message.
+    /// Options for the agent that are no part of the message's text.
     pub metadata: Metadata,
 }
 
 impl Outgoing {
-    /// `message_id`: see [`new_message_id`].
+    /// `message_id`: see [`new_message_id`] for a new one.
     pub fn new(message_id: impl Into<String>, parts: Vec<Part>) -> Self {
         let (context_id, task_id, metadata) = (None, None, Metadata::new());
         Self { message_id: message_id.into(), parts, context_id, task_id, metadata }
     }
 
-    /// The parameters of a send. `waits`: the response comes when the task settles.
+    /// The parameters of the request that sends the message. `waits`: whether the agent answers only when the task settles.
     pub(crate) fn write(&self, dialect: Dialect, waits: bool) -> Value {
         let parts: Vec<Value> = self.parts.iter().map(|part| write_part(part, dialect)).collect();
         let mut message = match dialect {
@@ -76,9 +76,9 @@ impl Outgoing {
     }
 }
 
-/// An id that no other message has.
+/// A new, unique message id.
 pub fn new_message_id() -> String {
-    // Ids of events and of requests are random too; 128 bits are enough for both.
+    // Event ids and request ids are random too. 128 random bits are enough to avoid collisions.
     format!("{:032x}", rand::random::<u128>())
 }
 
@@ -102,7 +102,7 @@ fn write_part(part: &Part, dialect: Dialect) -> Value {
         match (dialect, json.get_mut("file")) {
             (Dialect::V1, _) => json[name] = value.as_str().into(),
             (_, Some(file)) => file[name] = value.as_str().into(),
-            // Text and data have no such fields in 0.3.
+            // In 0.3, text and data parts have no such fields.
             (_, None) => {}
         }
     }
@@ -118,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// The gateway's own decoders understand each format, and agree on what the message says.
+    /// The gateway's own decoders read each format to the same message.
     #[test]
     fn every_format_says_the_same() {
         let file = Part {

@@ -1,4 +1,4 @@
-//! What a client is told: timeouts, limits, the order of transports, and its credential.
+//! The settings of a client: timeouts, limits, the order of bindings, and the credential.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -12,7 +12,7 @@ use secrecy::SecretString;
 use crate::Result;
 use crate::card::Binding;
 
-/// What a caller sends to prove who it is.
+/// The credential that identifies the caller to the agent.
 #[derive(Clone, Debug)]
 pub enum Credential {
     Bearer(SecretString),
@@ -20,16 +20,16 @@ pub enum Credential {
         username: String,
         password: SecretString,
     },
-    /// Sent in the header that the card names, or else in `X-API-Key`.
+    /// An API key. It is sent in the header that the card names, or else in `X-API-Key`.
     ApiKey(SecretString),
 }
 
-/// Decides before each request whether the server may still get it: another program can take over an address.
+/// A check before each request that the server may still get it. It is needed because another program can take over an address.
 #[derive(Clone)]
 pub struct Guard(Arc<dyn Fn() -> Result<()> + Send + Sync>);
 
 impl Guard {
-    /// `check`: an error refuses the request. If its kind is passing, the request is tried again like one that failed.
+    /// `check`: returns an error to refuse a request. If the error's kind may pass, the request is retried like a failed one.
     pub fn new(check: impl Fn() -> Result<()> + Send + Sync + 'static) -> Self {
         Self(Arc::new(check))
     }
@@ -43,39 +43,39 @@ impl fmt::Debug for Guard {
 
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How long a call may take, and how long a stream may be silent.
+    /// The longest time of a call, and the longest silence of a stream.
     pub timeout: Duration,
-    /// How long reading a card may take.
+    /// The longest time to read a card.
     pub card_timeout: Duration,
-    /// The bindings that may be used. With `prefers_own_order`, the first that the card offers is used; otherwise the order of the
-    /// card decides.
+    /// The bindings that may be used. If `prefers_own_order` is set, their order here decides which is used; otherwise the order of
+    /// the card decides.
     pub bindings: Vec<Binding>,
     pub prefers_own_order: bool,
-    /// Only interfaces of this version are used. `None`: of both.
+    /// The only A2A version whose interfaces are used. `None`: both versions are used.
     pub version: Option<ProtocolVersion>,
-    /// Asks for a task again and again if the response to a message is an unfinished task. `None`: off.
+    /// How to poll a task if the response to a message is an unfinished task. `None`: do not poll.
     pub polling: Option<Polling>,
     pub credential: Option<Credential>,
     pub guard: Option<Guard>,
-    /// The certificate that the server must have, in PEM. Then nothing else is asked of it. `None`: the authorities of the system
-    /// decide. Not for gRPC.
+    /// The only certificate that the server may have, in PEM. Nothing else of the server is checked then. `None`: the certificate
+    /// authorities of the system decide. Not supported for gRPC.
     pub certificate: Option<String>,
-    /// The URIs of extensions to activate. Agents ignore those that they do not know.
+    /// The URIs of the extensions to activate. Agents ignore unknown ones.
     pub extensions: Vec<String>,
-    /// The agent treats a message with the id of an earlier one as the same message, so a message may be sent again when the
-    /// response was lost. True for Longshore.
+    /// Whether the agent treats a message with a known id as the same message, as Longshore does. If so, a message whose response
+    /// was lost may be sent again.
     pub resends: bool,
-    /// The only addresses that are connected to, whatever the names of URLs resolve to. A name in a URL is not resolved, and no proxy
-    /// is used. `None`: the system resolves names. Not for gRPC, so leave it out of `bindings`.
+    /// The only addresses to connect to. If they are set, host names in URLs are not resolved and no proxy is used. `None`: the
+    /// system resolves host names. Not supported for gRPC, so leave gRPC out of `bindings`.
     pub addresses: Option<Vec<SocketAddr>>,
-    /// The position in the caller's trace, sent with each request.
+    /// The trace context that is sent with each request.
     pub trace: Option<TraceContext>,
     pub cache: CardCache,
     pub limits: Limits,
 }
 
 impl Settings {
-    /// Fails if no request may be sent now.
+    /// Fails if the guard refuses a request now.
     pub(crate) fn check_guard(&self) -> Result<()> {
         self.guard.as_ref().map_or(Ok(()), |guard| (guard.0)())
     }
@@ -103,12 +103,12 @@ impl Default for Settings {
     }
 }
 
-/// Which cards are kept.
+/// The limits of the cache for cards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CardCache {
-    /// How many cards. When there are more, the one that was not used for the longest time is forgotten. 0: none is kept.
+    /// The most cards. When the cache is full, it drops the least recently used card. 0: caches nothing.
     pub capacity: usize,
-    /// For how long a card is used without a request. Then the agent is asked whether it has changed. `None`: for ever.
+    /// How long a card is used without a request. After that, the agent is asked whether the card has changed. `None`: for ever.
     pub lifetime: Option<Duration>,
 }
 
@@ -118,14 +118,14 @@ impl Default for CardCache {
     }
 }
 
-/// The intervals between two looks at a task.
+/// The schedule of polling a task.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Polling {
     pub initial: Duration,
     pub longest: Duration,
-    /// At least 1. Each interval is so many times the one before.
+    /// The factor by which each interval is longer than the one before. At least 1.
     pub factor: f64,
-    /// How long to look in all. `None`: until the task settles.
+    /// How long to poll in all. `None`: until the task settles.
     pub timeout: Option<Duration>,
 }
 
@@ -140,15 +140,15 @@ impl Default for Polling {
     }
 }
 
-/// The largest responses that are read, in bytes. A longer one is an error of its own kind.
+/// The most bytes that are read of a response. More makes an error of kind [`crate::ErrorKind::TooLarge`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     pub card: usize,
     pub response: usize,
-    /// One event of a stream.
+    /// The most bytes of one event of a stream.
     pub event: usize,
-    /// All that one task says, as far as it is kept to continue after a broken connection. Each part, message and artifact counts
-    /// for 256 bytes more than it has.
+    /// The most bytes of a task that are kept in memory to continue its stream after a broken connection. Each part, message and
+    /// artifact counts as 256 bytes more than its content.
     pub task: usize,
 }
 

@@ -1,30 +1,30 @@
-//! Decodes server-sent events: takes the bytes of a stream and returns the data of each event with its id.
+//! Decodes server-sent events from the bytes of a stream.
 
 use std::collections::VecDeque;
 
-/// One event.
+/// One server-sent event.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Frame {
     pub(crate) data: String,
-    /// The last id of the stream so far, with which a client resumes after this event.
+    /// The last event id of the stream so far. With it, a client can resume after this event.
     pub(crate) id: Option<String>,
 }
 
-/// An event is longer than the limit, or is not UTF-8.
+/// Why a stream cannot be decoded: an event is longer than the limit, or is not UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Broken {
     TooLong,
     NotText,
 }
 
-/// Splits a byte stream into events, wherever the chunks are cut.
+/// Decodes a byte stream into events, however the bytes are split into chunks.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     limit: usize,
     line: Vec<u8>,
     data: Option<String>,
     id: Option<String>,
-    /// The last byte was a carriage return: a line feed that follows belongs to it.
+    /// Whether the last byte was a carriage return. A line feed after it belongs to the same line end.
     after_cr: bool,
     is_first_line: bool,
 }
@@ -34,7 +34,7 @@ impl Decoder {
         Self { limit, line: Vec::new(), data: None, id: None, after_cr: false, is_first_line: true }
     }
 
-    /// Appends every event that the chunk completes. An event that the stream does not complete never counts.
+    /// Appends each event that the chunk completes. An incomplete event at the end of the stream is dropped.
     pub(crate) fn push(&mut self, chunk: &[u8], frames: &mut VecDeque<Frame>) -> Result<(), Broken> {
         for piece in chunk.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
             let (text, end) = match piece {
@@ -82,7 +82,7 @@ impl Decoder {
             ("id", _) if !value.contains('\0') => {
                 self.id = Some(value.to_owned()).filter(|id| !id.is_empty());
             }
-            // Comments, names of events and hints about reconnecting.
+            // Ignore comments, event names and reconnection times.
             _ => {}
         }
         Ok(())
@@ -126,7 +126,7 @@ mod tests {
         let lines = b"data: aaaaaaaaaaaaaaa\n".repeat(10);
         assert_eq!(frames(&[&lines], 100), Err(Broken::TooLong));
         assert_eq!(frames(&[b"data: \xff\n\n"], 100), Err(Broken::NotText));
-        // Comments do not add up.
+        // Comments do not count towards the limit.
         assert_eq!(frames(&[&b": ping\n\n".repeat(100)], 20).unwrap(), []);
     }
 }

@@ -1,7 +1,7 @@
-//! Follows one task to its end, through broken connections: every event is returned once, and none is lost.
+//! Follows one task to its end across broken connections. Every event is returned exactly once.
 //!
-//! An agent that gives its events ids resumes after the last one. From any other agent the stream gets the current task, and returns
-//! only what is new in it.
+//! If the agent gives its events ids, the stream resumes after the last one. Otherwise the stream reads the current task, and
+//! returns only the changes since the last event.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,42 +18,42 @@ use crate::settings::Polling;
 use crate::value::{Event, Task};
 use crate::{Result, http};
 
-/// After so many attempts in a row that brought no event, the stream fails. With the waits between them, this takes about half a
+/// After this many attempts in a row without an event, the stream fails. With the pauses between them, this takes about half a
 /// minute.
 const MAX_FAILURES: u32 = 12;
 
-/// After so many connections in a row that the agent ended without news, the task is looked at instead: this agent does not keep
-/// its streams open.
+/// After this many connections in a row that the agent closed without news, the client polls the task instead: this agent does not
+/// keep its streams open.
 const MAX_CLOSES: u32 = 3;
 
-/// The waits between two attempts: doubled from the first to the longest.
+/// The first and the longest pause between two attempts. Each pause is twice the one before, up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// The least time between two looks at a task whose stream cannot be joined exactly.
+/// The least time between two reads of a task whose stream the client could not join exactly.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What a stream begins with.
+/// The request that begins a stream: a message, or a subscription to a task.
 #[derive(Clone, Debug)]
 pub(crate) enum Start {
     Message(Outgoing),
     Task(String),
 }
 
-/// The events of one task. Dropping it leaves the task as it is.
+/// The events of one task. Dropping this does not cancel the task.
 #[derive(Debug)]
 pub struct TaskStream {
     client: Client,
     start: Start,
     source: Source,
     ready: VecDeque<Event>,
-    /// All that was returned so far, folded.
+    /// The task after all events that were returned or are ready.
     task: Option<Task>,
-    /// About how many bytes the task takes.
+    /// About how many bytes of memory the task takes.
     weight: usize,
     /// The id of the last event.
     cursor: Option<String>,
-    /// Attempts in a row that brought no event.
+    /// The number of attempts in a row that brought no event.
     failures: u32,
     is_over: bool,
 }
@@ -61,9 +61,9 @@ pub struct TaskStream {
 #[derive(Debug)]
 enum Source {
     Open(Box<Connection>),
-    /// There is no stream, or it has ended.
+    /// There is no open stream.
     Closed,
-    /// The agent has no stream for the task: it is looked at again and again.
+    /// The agent offers no stream for the task, so the client polls.
     Looking(Looks),
 }
 
@@ -94,7 +94,7 @@ impl TaskStream {
 
     /// The next event. `None`: the task has ended, or waits for its user and the agent has closed the stream.
     ///
-    /// The future should be kept until it is ready: when it is dropped, its waits begin again.
+    /// Keep the future until it is ready: if it is dropped, its pauses start again.
     pub async fn next(&mut self) -> Result<Option<Event>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -127,7 +127,7 @@ impl TaskStream {
         }
     }
 
-    /// The task as far as its events were returned or are ready.
+    /// The task after all events that were returned or are ready.
     pub fn task(&self) -> Option<&Task> {
         self.task.as_ref()
     }
@@ -136,7 +136,7 @@ impl TaskStream {
         self.task
     }
 
-    /// Sends another message on the task, such as the answer to what it asks, and follows the task from here.
+    /// Sends another message to the task, such as the answer to an ask, and follows the task from here.
     pub async fn send(&mut self, message: Outgoing) -> Result<()> {
         self.source = Source::Closed;
         self.is_over = false;
@@ -165,11 +165,11 @@ impl TaskStream {
         self.is_over |= self.is_settled();
     }
 
-    /// Decides what the end of a connection means.
+    /// Handles the end of a connection: retries, polls, or ends the stream.
     async fn source_ended(&mut self, ended: Ended) -> Result<()> {
         let is_joining = self.is_joining();
         self.source = Source::Closed;
-        // Some agents have an empty stream for a task that has ended.
+        // Some agents send an empty stream for a task that has ended, so read the task.
         if ended == Ended::Closed && is_joining && self.task.is_none() {
             self.look().await?;
         }
@@ -177,7 +177,7 @@ impl TaskStream {
             if self.task.is_none() {
                 return Err(http::timed_out(self.client.settings().timeout));
             }
-            // An agent that answers this is alive: its task may be silent for long.
+            // The task may be silent for long. If the agent answers this request, it is alive.
             match self.look().await {
                 Err(error) if is_passing(&error) => {
                     self.failures += 1;
@@ -189,7 +189,7 @@ impl TaskStream {
             }
             return Ok(());
         }
-        // A task that waits for its user says nothing more until then.
+        // The agent closed the stream because the task waits for its user, so no more events come.
         if self.is_settled() {
             self.is_over = true;
             return Ok(());
@@ -205,7 +205,7 @@ impl TaskStream {
         Ok(())
     }
 
-    /// Connects again, after a wait that grows with the failures.
+    /// Connects again, after a pause that grows with the number of failures.
     async fn resume(&mut self) -> Result<()> {
         if self.failures > 0 {
             let wait = FIRST_WAIT * 2_u32.pow((self.failures - 1).min(10));
@@ -228,14 +228,14 @@ impl TaskStream {
         }
     }
 
-    /// Opens the stream that the start names.
+    /// Opens a stream with the start request.
     async fn reopen(&mut self) -> Result<()> {
         let opened = self.client.open_stream(&self.start, None).await?;
         self.source = Source::Open(Box::new(Connection::new(opened, Begin::Message)));
         Ok(())
     }
 
-    /// Follows a task that exists: after the last event, or from its present state.
+    /// Follows an existing task: after the last event id, or else from the current state.
     async fn join(&mut self) -> Result<()> {
         let Some(id) = self.id() else { return self.reopen().await };
         if !self.client.streams() {
@@ -263,7 +263,8 @@ impl TaskStream {
         }
     }
 
-    /// The task has ended, or the agent has no stream for a task that runs. If the task is missing, this says so.
+    /// Reads the task once and then polls it, because the agent refused to stream it. The task may have ended; if it does not
+    /// exist, reading it returns that error.
     async fn look_instead(&mut self, id: &str) -> Result<()> {
         self.look_at(id).await?;
         self.look_from_now_on();
@@ -275,7 +276,7 @@ impl TaskStream {
         self.look_at(&id).await
     }
 
-    /// Gets the task, and returns what is new in it.
+    /// Reads the task, and makes its changes ready to return.
     async fn look_at(&mut self, id: &str) -> Result<()> {
         let task = self.client.get(id).await?;
         self.take(Event::Task(task))
@@ -284,12 +285,12 @@ impl TaskStream {
     async fn take_received(&mut self, received: Received) -> Result<()> {
         let event = match received.event {
             Ok(event) => event,
-            // Some agents open the stream before they refuse it.
+            // Some agents accept the stream first, and then refuse with an error in it.
             Err(error) if self.is_joining() && is_refused_join(&error) => {
                 let Some(id) = self.id() else { return Err(error) };
                 return self.look_instead(&id).await;
             }
-            // The agent ends the stream for now, such as at a limit of its own.
+            // The agent ends the stream for now, for example because of a limit of its own. Connect again.
             Err(error) if is_passing(&error) && self.task.is_some() && self.failures < MAX_FAILURES => {
                 self.failures += 1;
                 self.source = Source::Closed;
@@ -301,7 +302,7 @@ impl TaskStream {
             self.cursor = received.id;
         }
         self.take_from_connection(event).await?;
-        // An agent that only repeats itself is asked more and more seldom.
+        // Reset only if there is news. An agent that only repeats old events is asked at growing intervals.
         if !self.ready.is_empty() || self.is_over {
             self.failures = 0;
         }
@@ -322,7 +323,7 @@ impl TaskStream {
             connection.is_inexact = false;
             return self.take(event);
         }
-        // The event may be older than the known state, so it only says that something happened.
+        // The event may be older than the known state, so read the task instead of applying the event.
         let last = matches!(&event, Event::StatusUpdate(update) if update.status.state.is_some_and(TaskState::is_settled));
         if !last {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -330,12 +331,12 @@ impl TaskStream {
         self.look().await
     }
 
-    /// No event of a stream that was joined was read yet.
+    /// Whether the stream of an existing task was opened but no event was read yet.
     fn is_joining(&self) -> bool {
         matches!(&self.source, Source::Open(connection) if connection.is_first && connection.begin != Begin::Message)
     }
 
-    /// Applies an event, and makes it ready to return.
+    /// Applies an event, and makes the resulting events ready to return.
     fn take(&mut self, event: Event) -> Result<()> {
         match event {
             Event::Task(mut task) => {
@@ -388,12 +389,12 @@ impl TaskStream {
     }
 }
 
-/// Whether another attempt can succeed. A connection that broke is such a case, because nothing was sent that must not be repeated.
+/// Whether another attempt can succeed. A broken stream counts, because resuming it repeats no message.
 fn is_passing(error: &Error) -> bool {
     error.kind() == ErrorKind::Lost || matches!(error.retry(), Retry::Later(_))
 }
 
-/// Whether the agent refused to stream the task, which can still be looked at.
+/// Whether the agent refused to stream the task although the task can still be read.
 fn is_refused_join(error: &Error) -> bool {
     let is_final = matches!(
         error.kind(),

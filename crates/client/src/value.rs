@@ -4,7 +4,7 @@ use longshore_model::TaskState;
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-/// Extra data of an agent, as it came.
+/// Extra data of an agent, unchanged.
 pub type Metadata = Map<String, Value>;
 
 /// One event of a stream, or the response to a message.
@@ -12,7 +12,7 @@ pub type Metadata = Map<String, Value>;
 #[serde(rename_all = "camelCase")]
 pub enum Event {
     Task(Task),
-    /// A complete answer without a task.
+    /// A complete answer for which the agent made no task.
     Message(Message),
     StatusUpdate(StatusUpdate),
     ArtifactUpdate(ArtifactUpdate),
@@ -22,7 +22,7 @@ pub enum Event {
 #[serde(rename_all = "camelCase")]
 pub struct Task {
     pub id: String,
-    /// Empty if the agent does not say.
+    /// Empty if the agent leaves it out.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub context_id: String,
     pub status: Status,
@@ -36,7 +36,7 @@ pub struct Task {
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Status {
-    /// `None`: the agent does not say, or uses a word that A2A does not have.
+    /// `None`: the agent leaves the state out, or uses a word that A2A does not have.
     #[serde(serialize_with = "state_name")]
     pub state: Option<TaskState>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,7 +121,7 @@ pub struct ArtifactUpdate {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub context_id: String,
     pub artifact: Artifact,
-    /// The parts follow those of the artifact. Otherwise the artifact is new, or replaces the one with its id.
+    /// Whether the parts follow those of the known artifact. Otherwise the artifact is new, or replaces the one with its id.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub append: bool,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -150,11 +150,11 @@ impl Part {
         }
     }
 
-    /// About how many bytes the part takes.
+    /// About how many bytes of memory the part takes.
     pub(crate) fn weight(&self) -> usize {
         let content = match &self.content {
             Content::Text(text) | Content::Raw(text) | Content::Url(text) => text.len(),
-            // Close enough for a limit, without writing the value.
+            // Computed without serializing, because an estimate is enough for a limit.
             Content::Data(data) => weight_of(data),
         };
         let names = [&self.filename, &self.media_type].into_iter().flatten().map(String::len).sum::<usize>();
@@ -162,7 +162,7 @@ impl Part {
     }
 }
 
-/// What a part, a message or an artifact weighs without its bytes, so that their number has a limit too.
+/// The fixed weight of a part, message or artifact in addition to its content, so that the limit also bounds how many there are.
 const ITEM: usize = 256;
 
 pub(crate) fn weight_of_metadata(metadata: &Metadata) -> usize {
@@ -185,7 +185,7 @@ fn weight_of(value: &Value) -> usize {
 }
 
 impl Message {
-    /// All text of the message.
+    /// The text parts of the message, one a line.
     pub fn text(&self) -> String {
         self.parts.iter().filter_map(Part::as_text).collect::<Vec<_>>().join("\n")
     }
@@ -205,18 +205,18 @@ impl Artifact {
 }
 
 impl Task {
-    /// The task has ended.
+    /// Whether the task has ended.
     pub fn is_over(&self) -> bool {
         self.status.state.is_some_and(TaskState::is_terminal)
     }
 
-    /// The task has ended, or waits for its user.
+    /// Whether the task has ended or waits for its user.
     pub fn is_settled(&self) -> bool {
         self.status.state.is_some_and(TaskState::is_settled)
     }
 }
 
-/// A state that is not known becomes that of 1.0 for it.
+/// Serializes a state. An unknown state becomes `TASK_STATE_UNSPECIFIED`.
 #[expect(
     clippy::ref_option,
     clippy::trivially_copy_pass_by_ref,

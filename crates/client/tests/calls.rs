@@ -1,4 +1,4 @@
-//! The client against agents with every kind of behaviour.
+//! The client against stub agents with many kinds of behaviour.
 
 #![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
 
@@ -33,7 +33,7 @@ fn status(state: &str) -> Value {
     json!({"statusUpdate": {"taskId": "t", "contextId": "c", "status": {"state": state}}})
 }
 
-/// An agent whose card names JSON-RPC, and that answers calls as the test says. The number counts the calls of one method.
+/// An agent with a JSON-RPC interface and scripted answers. The number counts the calls of the same method.
 fn agent(answer: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static) -> StubAgent {
     let (streams, others) = (AtomicUsize::new(0), AtomicUsize::new(0));
     StubAgent::start(move |request, url| {
@@ -49,7 +49,7 @@ async fn connect(agent: &StubAgent, settings: Settings) -> Client {
     Client::connect(&agent.url(), settings).await.unwrap()
 }
 
-/// The text that a person would see, and the last state.
+/// Reads a stream to its end. Returns the text that a person would see, and the last state.
 async fn read(mut stream: TaskStream) -> (String, Option<TaskState>) {
     let mut text = String::new();
     while let Some(event) = stream.next().await.unwrap() {
@@ -109,7 +109,7 @@ async fn a_stream_without_ids_goes_on_from_the_present_task() {
             (None, chunk("three ", true)),
         ])
         .broken(),
-        // The task has ended meanwhile.
+        // The task has ended in the meantime.
         ("SubscribeToTask", _) => Reply::error(-32004, "The task has ended."),
         _ => Reply::result(&task("TASK_STATE_COMPLETED", "one two three four")),
     });
@@ -118,7 +118,7 @@ async fn a_stream_without_ids_goes_on_from_the_present_task() {
     assert_eq!(read, ("one two three four".to_owned(), Some(TaskState::Completed)));
 }
 
-/// Streams of 0.3 need not begin with the task. Then the client cannot know what their events follow.
+/// Streams of 0.3 need not begin with the task. Then the client cannot know which state their events continue.
 #[tokio::test]
 async fn a_stream_that_does_not_begin_with_the_task_is_completed_by_looking_at_it() {
     let agent = agent(|request, count| match (request.rpc(), count) {
@@ -127,7 +127,7 @@ async fn a_stream_that_does_not_begin_with_the_task_is_completed_by_looking_at_i
             (None, chunk("one ", false)),
         ])
         .broken(),
-        // "two" came before the stream was joined, and "three" is in the task already when it is looked at.
+        // "two" came before the client joined the stream. "three" is already in the task that the client reads.
         ("SubscribeToTask", _) => {
             Reply::stream(&[(None, chunk("three", true)), (None, status("TASK_STATE_COMPLETED"))])
         }
@@ -139,7 +139,7 @@ async fn a_stream_that_does_not_begin_with_the_task_is_completed_by_looking_at_i
     assert_eq!(read, ("one two three".to_owned(), Some(TaskState::Completed)));
 }
 
-/// Such an agent would otherwise be asked for a stream again and again.
+/// Without polling, the client would open a stream to such an agent again and again.
 #[tokio::test]
 async fn an_agent_that_does_not_keep_its_streams_open_is_looked_at() {
     let agent = agent(|request, count| match (request.rpc(), count) {
@@ -166,7 +166,7 @@ async fn a_task_whose_stream_is_empty_is_looked_at_and_an_answer_that_stays_empt
     });
     let stream = connect(&ended, Settings::default()).await.subscribe("t").await.unwrap();
     assert_eq!(read(stream).await, ("done".to_owned(), Some(TaskState::Completed)));
-    // Nothing says which task the message began.
+    // The client does not know which task the message began.
     let empty = agent(|_, _| Reply::stream(&[]));
     let mut stream = connect(&empty, Settings::default()).await.stream(message()).await.unwrap();
     assert_eq!(stream.next().await.unwrap_err().kind(), ErrorKind::Lost);
@@ -213,7 +213,7 @@ async fn an_agent_without_streams_is_asked_until_the_task_settles() {
     let client = connect(&stub, Settings::default()).await;
     let Event::Task(unfinished) = client.send(message()).await.unwrap() else { panic!("a task") };
     assert_eq!(unfinished.status.state, Some(TaskState::Working));
-    // The time for all looks is over before the first.
+    // The time for polling is over before the first poll.
     let none = Polling { timeout: Some(Duration::ZERO), ..quick };
     let client = connect(&stub, Settings { polling: Some(none), ..Settings::default() }).await;
     let mut stream = client.stream(message()).await.unwrap();
@@ -221,7 +221,7 @@ async fn an_agent_without_streams_is_asked_until_the_task_settles() {
     assert_eq!(stream.next().await.unwrap_err().kind(), ErrorKind::Timeout);
 }
 
-/// Looks for a card twice or more, and returns what the server was asked: each path, and `304` for one that had a tag.
+/// Looks up the card at these URLs with one cache. Returns each request of the server: its path, or `304` if it had an entity tag.
 async fn looked_for(cache: CardCache, paths: &[&str]) -> Vec<String> {
     let stub = StubAgent::start(|request, url| match request.header("if-none-match") {
         Some("\"v1\"") => Reply::new(304, "application/json", ""),
@@ -291,7 +291,7 @@ async fn a_credential_goes_only_to_the_server_that_the_person_named() {
     let error = error.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Input);
     assert!(!error.message().contains("s3cret") && error.message().contains(&other.url()), "{error}");
-    // Without a credential there is nothing to lose.
+    // Without a credential, other servers are allowed: nothing can be leaked.
     Client::connect(&stub.url(), Settings::default()).await.unwrap();
     for request in stub.requests().iter().chain(&other.requests()) {
         assert_eq!(request.header("authorization"), None);
@@ -333,7 +333,7 @@ async fn credentials_and_version_are_in_every_call_and_the_key_is_in_the_header_
 
 type Answer = Box<dyn Fn(&str) -> Reply + Send + Sync>;
 
-/// Every server that does not behave as an agent gives an error of its kind, in bounded time and memory.
+/// Every server that does not behave like an agent causes an error of the right kind, in bounded time and memory.
 #[tokio::test]
 async fn bad_servers_are_bounded_and_explained() {
     let card = |change: fn(&mut Value)| {
@@ -364,7 +364,7 @@ async fn bad_servers_are_bounded_and_explained() {
         ("broken", Box::new(|_| Reply::new(200, "application/json", "{").broken()), ErrorKind::Lost, "broke"),
         ("auth", Box::new(|_| Reply::new(401, "text/plain", "no")), ErrorKind::Unauthenticated, "401"),
     ];
-    // Only a server that is silent has to be fast.
+    // Only silent servers get a short timeout.
     let settings = |name: &str| {
         let timeout = Duration::from_millis(if matches!(name, "slow" | "silent") { 300 } else { 30_000 });
         Settings {
@@ -408,7 +408,7 @@ async fn bad_servers_are_bounded_and_explained() {
     }
 }
 
-/// The same calls over REST, with the names and paths of each version.
+/// The same operations over REST, with the names and paths of each version.
 #[tokio::test]
 async fn rest_uses_the_paths_of_its_version_and_tries_the_other_verb() {
     for (version, prefix, state) in
@@ -449,7 +449,7 @@ async fn rest_uses_the_paths_of_its_version_and_tries_the_other_verb() {
     }
 }
 
-/// Another program can take over an address.
+/// Another program can take over an address, so the guard checks before each request.
 #[tokio::test]
 async fn no_request_is_sent_that_the_guard_refuses() {
     let stub = agent(|_, count| match count {
@@ -468,18 +468,18 @@ async fn no_request_is_sent_that_the_guard_refuses() {
         guard: Some(guard),
         ..Settings::default()
     };
-    // One request for the card, and one for the message.
+    // The guard allows two requests: one for the card, and one for the message.
     let client = connect(&stub, settings).await;
     let mut stream = client.stream(message()).await.unwrap();
     assert!(matches!(stream.next().await, Ok(Some(Event::Task(_)))));
     let sent = stub.requests().len();
-    // The connection breaks, and the stream would resume.
+    // The connection breaks. The guard refuses the request that would resume the stream.
     assert_eq!(stream.next().await.unwrap_err().kind(), ErrorKind::Forbidden);
     assert_eq!(client.get("t").await.unwrap_err().kind(), ErrorKind::Forbidden);
     assert_eq!(stub.requests().len(), sent);
 }
 
-/// What a task keeps has a limit, whatever its bytes are called.
+/// The limit for the size of a kept task counts the bytes of all its fields.
 #[tokio::test]
 async fn a_task_cannot_grow_without_content() {
     type Event = fn(usize) -> Value;
@@ -526,7 +526,7 @@ async fn a_task_cannot_grow_without_content() {
     }
 }
 
-/// A text in many small pieces is one part, so it weighs no more than its bytes.
+/// A text in many small pieces becomes one part, so it counts no more than its bytes.
 #[tokio::test]
 async fn a_text_in_many_pieces_stays_below_the_limit() {
     let agent = agent(|_, _| {
@@ -541,7 +541,7 @@ async fn a_text_in_many_pieces_stays_below_the_limit() {
     assert_eq!((text, state), ("word ".repeat(2000), Some(TaskState::Completed)));
 }
 
-/// The caller has checked the addresses of the name, so the name is not resolved again.
+/// The caller has already checked the addresses of the host name, so the client must not resolve the name again.
 #[tokio::test]
 async fn only_the_given_addresses_are_connected_to_and_the_trace_is_sent() {
     let agent = StubAgent::start(|request, _| match request.method.as_str() {

@@ -1,4 +1,4 @@
-//! The bridge between an MCP client on a pipe and a gateway, which a stub plays.
+//! The bridge between an MCP client on a pipe and a stub gateway.
 
 #![expect(clippy::unwrap_used, reason = "a test whose surroundings fail has nothing better to say")]
 
@@ -17,13 +17,13 @@ fn gateway(answer: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static) ->
     StubAgent::start(move |request, _| answer(request, count.fetch_add(1, Ordering::SeqCst)))
 }
 
-/// A stream with an answer to the request, after a line about progress.
+/// An SSE response with a progress notification and then the answer to the request.
 fn stream(request: &Request, result: &Value) -> Reply {
     let answer = json!({"jsonrpc": "2.0", "id": request.body["id"], "result": result});
     Reply::new(200, "text/event-stream", format!(": ping\n\ndata: {PROGRESS}\n\ndata: {answer}\n\n"))
 }
 
-/// What the client reads when it writes these lines and then closes its end.
+/// Writes these lines as the client, closes the input, and returns what the client reads.
 async fn carried(gateway: &StubAgent, lines: &[&str]) -> Vec<Value> {
     carried_within(Duration::from_secs(10), gateway, lines).await
 }
@@ -32,7 +32,7 @@ async fn carried_within(timeout: Duration, gateway: &StubAgent, lines: &[&str]) 
     let url = Url::parse(&format!("{}/mcp", gateway.url())).unwrap();
     let settings =
         Settings { timeout, credential: Some(Credential::Bearer("tok".into())), ..Settings::default() };
-    // The last line has no end.
+    // The last line has no line end.
     let (input, mut output) = (lines.join("\n"), Vec::new());
     carry_mcp(&url, &settings, input.as_bytes(), &mut output).await.unwrap();
     String::from_utf8(output).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
@@ -118,7 +118,7 @@ async fn what_no_gateway_of_mcp_answers_is_an_error_for_the_client() {
         let message = read[0]["error"]["message"].as_str().unwrap();
         assert!(message.contains(expected), "{shown}: {message}");
     }
-    // An error of MCP itself, which has an error status too, passes as it is.
+    // An MCP error passes unchanged, although it has an error status.
     let error = json!({"jsonrpc": "2.0", "id": 3, "error": {"code": -32022, "message": "unsupported"}});
     let (body, expected) = (error.to_string(), error);
     let gateway = gateway(move |_, _| Reply::new(400, "application/json", body.clone()));
@@ -126,7 +126,7 @@ async fn what_no_gateway_of_mcp_answers_is_an_error_for_the_client() {
         carried(&gateway, &[r#"{"jsonrpc":"2.0","id":3,"method":"tools/list"}"#]).await,
         std::slice::from_ref(&expected)
     );
-    // One that names no request is the answer to the request.
+    // An error without a request id answers the request that was sent.
     let unnamed = json!({"jsonrpc": "2.0", "id": null, "error": expected["error"]}).to_string();
     let gateway = self::gateway(move |_, _| Reply::new(400, "application/json", unnamed.clone()));
     assert_eq!(carried(&gateway, &[r#"{"jsonrpc":"2.0","id":3,"method":"tools/list"}"#]).await, [expected]);

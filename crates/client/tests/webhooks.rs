@@ -35,7 +35,7 @@ fn webhook() -> PushConfig {
     }
 }
 
-/// The webhook as an agent returns it.
+/// The webhook in the format that an agent returns.
 fn stored(version: &str, binding: &str) -> Value {
     let new = json!({"scheme": "Bearer", "credentials": "s3cret"});
     let old = json!({"schemes": ["Bearer"], "credentials": "s3cret"});
@@ -55,7 +55,7 @@ fn stored(version: &str, binding: &str) -> Value {
     }
 }
 
-/// What of a request says what is wanted: the method and the parameters, or the verb, the path and the body.
+/// The relevant part of a request: the method and the parameters, or the verb, the path and the body.
 fn asked(request: &Request) -> String {
     match request.rpc() {
         "" if request.body.is_null() => format!("{} {}", request.method, request.target),
@@ -156,7 +156,7 @@ async fn webhooks_are_created_read_listed_and_removed_in_every_format() {
             assert!(!format!("{config:?}").contains("s3cret"), "{config:?}");
         }
         let requests = stub.requests();
-        // An id that the client chose is random.
+        // If the client chose the id, it is random, so replace it.
         let chosen = requests[1].body["pushNotificationConfig"]["id"].as_str().unwrap_or("ID");
         let found: Vec<_> =
             requests[1..].iter().map(|request| asked(request).replace(chosen, "ID")).collect();
@@ -164,7 +164,7 @@ async fn webhooks_are_created_read_listed_and_removed_in_every_format() {
     }
 }
 
-/// The Python SDK of 0.3 takes only its own form, and the JavaScript SDK only that of the specification.
+/// The Python SDK of 0.3 accepts only its own format, and the JavaScript SDK only that of the specification.
 #[tokio::test]
 async fn a_webhook_that_is_refused_over_rest_of_0_3_is_sent_in_the_other_form() {
     let stub = agent("HTTP+JSON", "0.3", |request| {

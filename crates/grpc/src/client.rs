@@ -1,5 +1,4 @@
-//! Calls the service of an agent. Requests and results are JSON, in the format of `ProtoJSON`, so callers need to know no generated
-//! type.
+//! Calls the gRPC service of an agent. Requests and results are JSON in the `ProtoJSON` format, so callers need no generated type.
 
 use std::fmt;
 use std::pin::Pin;
@@ -28,7 +27,7 @@ use crate::refusal::Refusal;
 use crate::well_known::Empty;
 use crate::{v1, v03};
 
-/// A package of A2A.
+/// A protocol buffer package of A2A.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Package {
     /// `lf.a2a.v1`, of A2A 1.0.
@@ -37,10 +36,10 @@ pub enum Package {
     V03,
 }
 
-/// The messages of a stream.
+/// The messages of a response stream, as JSON.
 pub type Events = Pin<Box<dyn Stream<Item = Result<Value, Refusal>> + Send>>;
 
-/// Why no caller could be made.
+/// Why [`Caller::new`] could not make a caller.
 #[derive(Debug)]
 pub enum Unusable {
     Address(InvalidUri),
@@ -58,7 +57,7 @@ impl fmt::Display for Unusable {
 
 impl std::error::Error for Unusable {}
 
-/// Calls one service. Its connection is shared by clones, and opened again when it breaks.
+/// Calls one gRPC service. Clones share one connection, which is opened again after it breaks.
 #[derive(Clone, Debug)]
 pub struct Caller {
     http: legacy::Client<HttpsConnector<HttpConnector>, tonic::body::Body>,
@@ -68,7 +67,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// `origin`: such as `https://agent.example:443`. `limit`: of the bytes of one message.
+    /// `origin`: scheme, host and port, such as `https://agent.example:443`. `limit`: the most bytes of one message.
     pub fn new(
         origin: &str,
         package: Package,
@@ -88,7 +87,7 @@ impl Caller {
         Ok(Self { http, origin: origin.parse().map_err(Unusable::Address)?, package, limit })
     }
 
-    /// Calls a method that has one result. `None`: the package has no such method.
+    /// Calls a method with a single result. `None`: the package has no such method.
     pub async fn call(
         &self,
         method: &str,
@@ -147,7 +146,7 @@ impl Caller {
         })
     }
 
-    /// Calls a method that streams. `None`: the package has no such method.
+    /// Calls a method with a stream of results. `None`: the package has no such method.
     pub async fn stream(
         &self,
         method: &str,

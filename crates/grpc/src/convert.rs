@@ -1,4 +1,4 @@
-//! Converts the messages of the gateway's gRPC binding, through the generated types.
+//! Converts messages of the gateway's gRPC binding from and to JSON, with the generated types.
 
 mod names;
 mod repair;
@@ -20,18 +20,18 @@ use crate::rpc::{Any, BadRequest, Delay, ErrorInfo, FieldViolation, RetryInfo, S
 use crate::well_known::{Empty, Kind, Struct, Value};
 use crate::{v1, v03};
 
-/// The messages of both packages.
+/// Converts the messages of both packages.
 #[derive(Clone, Copy, Debug)]
 pub struct Messages;
 
-/// The longest details of an error. Clients refuse trailers of more than 8 KiB, which base64 makes of this, and the text and other
-/// metadata need room too.
+/// The most bytes of an error's details. In base64 they grow by a third, and clients refuse trailers of more than 8 KiB, which must
+/// also hold the text and other metadata.
 const MAX_DETAILS: usize = 4 * 1024;
 
-/// The longest text of an error, in characters, when the details are too long.
+/// The longest error text, in characters, if the details are too long and must be shortened.
 const MAX_TEXT: usize = 512;
 
-/// Where an event carries its cursor: `metadata.longshore.cursor`.
+/// The field of an event's metadata that holds its cursor: `longshore.cursor`.
 const OWN: &str = "longshore";
 const CURSOR: &str = "cursor";
 
@@ -149,7 +149,7 @@ impl Protobuf for Messages {
     }
 }
 
-/// `is_whole`: with everything that the error says about the request. Otherwise only with its reason and the begin of its text.
+/// `is_whole`: include all details of the error about the request. Otherwise include only its reason and the start of its text.
 fn status(code: i32, error: &Error, is_whole: bool) -> Status {
     let metadata = if is_whole { error.details().iter().cloned().collect() } else { BTreeMap::new() };
     let info = ErrorInfo { reason: row(error.kind()).reason.to_owned(), domain: DOMAIN.to_owned(), metadata };
@@ -170,7 +170,7 @@ fn status(code: i32, error: &Error, is_whole: bool) -> Status {
     Status { code, message, details }
 }
 
-/// Adds the cursor of an event to its metadata. All other metadata stay.
+/// Adds the cursor of an event to its metadata. Other metadata stay unchanged.
 fn mark(metadata: Option<&mut Option<Struct>>, cursor: Option<EventId>) {
     let (Some(metadata), Some(cursor)) = (metadata, cursor) else { return };
     let fields = &mut metadata.get_or_insert_default().fields;
@@ -183,7 +183,8 @@ fn mark(metadata: Option<&mut Option<Struct>>, cursor: Option<EventId>) {
     }
 }
 
-/// The card of 0.3. In JSON a security requirement is an object with the names of schemes; in the message it is a map in a field.
+/// The message of a 0.3 card. In JSON a security requirement is an object whose keys are names of schemes; in the message, a field
+/// of the requirement holds that map.
 fn card_of_v03(json: &[u8]) -> Result<Vec<u8>> {
     let mut card: serde_json::Value = serde_json::from_slice(json).map_err(Error::internal)?;
     for requirement in
@@ -199,7 +200,7 @@ fn card_of_v03(json: &[u8]) -> Result<Vec<u8>> {
     Ok(card.encode_to_vec())
 }
 
-/// The JSON of the message of a call.
+/// Decodes the request message of a call to JSON.
 fn json_of<M: Message + Default + Serialize>(message: &[u8]) -> Result<String> {
     written(&decoded::<M>(message)?)
 }
@@ -221,7 +222,7 @@ fn written(message: &impl Serialize) -> Result<String> {
     })
 }
 
-/// The message with this JSON, which the gateway wrote.
+/// Encodes JSON that the gateway wrote as a message.
 fn message_of<M: Message + DeserializeOwned>(json: &[u8]) -> Result<Vec<u8>> {
     read::<M>(json).map(|message| message.encode_to_vec())
 }

@@ -1,8 +1,8 @@
-//! The messages of A2A over gRPC, in the packages of both protocol versions, and their `ProtoJSON`.
+//! The gRPC messages of A2A in the packages of both protocol versions, and their `ProtoJSON`.
 //!
-//! The types are generated from the descriptors of A2A by `tools/grpc/generate.sh` and committed, so that a build needs no protoc.
-//! Only this crate knows protocol buffers. With the feature `client` it calls agents, with JSON, and the packages have stubs in
-//! `a2a_service_client`.
+//! `tools/grpc/generate.sh` generates the types from the descriptors of A2A. They are committed, so that a build needs no protoc.
+//! Only this crate handles protocol buffers. The feature `client` adds calls to agents, with messages as JSON, and generated client
+//! stubs in the packages (`a2a_service_client`).
 
 #[cfg(feature = "client")]
 pub mod client;

@@ -1,4 +1,4 @@
-//! Why a call failed: the status of gRPC, and the details of A2A in it.
+//! The error of a failed call: its gRPC status, and the A2A details in it.
 
 use std::error::Error as _;
 
@@ -8,29 +8,29 @@ use tonic::{Code, Status};
 
 use crate::rpc::{self, ErrorInfo, RetryInfo};
 
-/// How a call failed.
+/// Describes how a call failed.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     /// The number of the gRPC status.
     pub code: i32,
     pub message: String,
-    /// The word for programs, such as `TASK_NOT_FOUND`.
+    /// The machine-readable reason, such as `TASK_NOT_FOUND`.
     pub reason: Option<String>,
-    /// The agent names how long to wait.
+    /// How long to wait before another attempt, if the agent says so.
     pub retry_after_seconds: Option<u64>,
     pub cause: Cause,
 }
 
-/// Where a call failed.
+/// The point at which a call failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// The agent refused it.
+    /// The agent refused the call.
     Agent,
-    /// There was no connection.
+    /// The client could not connect.
     Connect,
-    /// The connection broke.
+    /// The connection broke during the call.
     Transport,
-    /// The request cannot be written as a message of the package.
+    /// The request cannot be encoded as a message of the package.
     Input,
 }
 
@@ -60,7 +60,7 @@ impl Refusal {
     }
 }
 
-/// A status of the agent has no source: only errors of this machine have one.
+/// The cause of a status. A status that the agent sent has no source; only errors on this machine have one.
 fn cause(status: &Status) -> Cause {
     let mut source = status.source();
     if source.is_none() {
@@ -75,7 +75,7 @@ fn cause(status: &Status) -> Cause {
     Cause::Transport
 }
 
-/// The innermost cause is the one that a person understands, such as "Connection refused".
+/// The text of the innermost error, because it is the one that a person understands, such as "Connection refused".
 fn innermost(status: &Status) -> String {
     let mut message = status.message().to_owned();
     let mut source = status.source();

@@ -1,10 +1,11 @@
-//! The errors of gRPC: `google.rpc.Status`, which the trailer `grpc-status-details-bin` holds, and its details.
+//! The error model of gRPC: `google.rpc.Status`, which is sent in the trailer `grpc-status-details-bin`, and the types of its
+//! details.
 
 use std::collections::BTreeMap;
 
 use prost::Name;
 
-/// An error.
+/// `google.rpc.Status`: an error with details.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Status {
     #[prost(int32, tag = "1")]
@@ -15,7 +16,7 @@ pub struct Status {
     pub details: Vec<Any>,
 }
 
-/// A message of any type.
+/// `google.protobuf.Any`: a message of any type.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Any {
     #[prost(string, tag = "1")]
@@ -24,7 +25,7 @@ pub struct Any {
     pub value: Vec<u8>,
 }
 
-/// The reason of an error, for programs.
+/// `google.rpc.ErrorInfo`: the machine-readable reason of an error.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ErrorInfo {
     #[prost(string, tag = "1")]
@@ -35,7 +36,7 @@ pub struct ErrorInfo {
     pub metadata: BTreeMap<String, String>,
 }
 
-/// The fields of a request that break a rule.
+/// `google.rpc.BadRequest`: the fields of a request that break a rule.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct BadRequest {
     #[prost(message, repeated, tag = "1")]
@@ -50,7 +51,7 @@ pub struct FieldViolation {
     pub description: String,
 }
 
-/// When a call can be sent again.
+/// `google.rpc.RetryInfo`: when a call can be sent again.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct RetryInfo {
     #[prost(message, optional, tag = "1")]
@@ -71,7 +72,7 @@ impl Any {
         Self { type_url: format!("type.googleapis.com/{}", M::full_name()), value: message.encode_to_vec() }
     }
 
-    /// `None`: the message has another type, or is damaged.
+    /// Decodes the message as type `M`. `None`: the message has another type, or is damaged.
     pub fn read<M: Name + Default>(&self) -> Option<M> {
         let (_, name) = self.type_url.rsplit_once('/')?;
         if name == M::full_name() { M::decode(self.value.as_slice()).ok() } else { None }
@@ -79,7 +80,7 @@ impl Any {
 }
 
 impl Status {
-    /// The first detail of a type.
+    /// The first detail of type `M`, if there is one.
     pub fn detail<M: Name + Default>(&self) -> Option<M> {
         self.details.iter().find_map(Any::read)
     }

@@ -1,4 +1,5 @@
-//! The standard services beside those of A2A: reflection, for tools without the descriptors, and health, for load balancers.
+//! The standard gRPC services that the gateway offers beside A2A: reflection, for tools without the descriptors, and health, for
+//! load balancers.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -17,20 +18,20 @@ use tonic_health::ServingStatus;
 
 use crate::DESCRIPTORS;
 
-/// The health of the gateway as a whole: callers may ask without a credential, as at `/livez`.
+/// The method that returns the health of the whole gateway. It needs no credential, like `/livez`.
 const CHECK: &str = "/grpc.health.v1.Health/Check";
 
 type Handler = Arc<dyn Fn(Request<Body>) -> BoxFuture<'static, Response<Body>> + Send + Sync>;
 
-/// The services that are switched on.
+/// The standard services that are switched on.
 #[derive(Default)]
 pub struct Services {
-    /// Each by its name.
+    /// The handlers, each with the name of its service.
     handlers: Vec<(&'static str, Handler)>,
 }
 
 impl Services {
-    /// Adds reflection, in both versions of its protocol.
+    /// Adds the reflection service, in both versions of its protocol.
     pub fn add_reflection(&mut self) -> Result<(), tonic_reflection::server::Error> {
         let builder = || {
             tonic_reflection::server::Builder::configure()
@@ -42,7 +43,7 @@ impl Services {
         Ok(())
     }
 
-    /// Adds the health service, which says that the services of A2A serve as long as the gateway runs.
+    /// Adds the health service. It reports the services of A2A as serving as long as the gateway runs.
     pub async fn add_health(&mut self) {
         let (reporter, service) = tonic_health::server::health_reporter();
         for version in ProtocolVersion::ALL {

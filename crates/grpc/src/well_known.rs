@@ -1,7 +1,7 @@
 //! The types of `google.protobuf` that A2A uses, with their `ProtoJSON`.
 //!
-//! They are written by hand, because a `Value` holds every number as a double: other implementations turn the number 42 of a JSON
-//! object into 42.0 on the way through a `Struct`, and a reader that expects an integer then refuses it.
+//! The types are written by hand because a generated `Value` holds every number as a double. In other implementations, the number
+//! 42 of a JSON object becomes 42.0 in a `Struct`, and a reader that expects an integer then refuses it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +28,7 @@ pub struct Value {
 
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub enum Kind {
-    /// Always 0.
+    /// The JSON value `null`. The number is always 0.
     #[prost(int32, tag = "1")]
     Null(i32),
     #[prost(double, tag = "2")]
@@ -64,7 +64,7 @@ impl From<Kind> for Value {
     }
 }
 
-/// Doubles hold all whole numbers up to this one.
+/// The largest number up to which a double holds every whole number.
 const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
 
 impl Serialize for Value {
@@ -185,7 +185,7 @@ impl<'de> Deserialize<'de> for Timestamp {
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Timestamp, E> {
                 let time: jiff::Timestamp = text.parse().map_err(E::custom)?;
-                // The nanoseconds of a protocol buffer count forward, also before 1970.
+                // The nanoseconds of a protocol buffer timestamp count forward, even before 1970.
                 let (seconds, nanos) = (time.as_second(), time.subsec_nanosecond());
                 Ok(if nanos < 0 {
                     Timestamp { seconds: seconds - 1, nanos: nanos + 1_000_000_000 }

@@ -1,5 +1,5 @@
-//! What only gRPC has, over real sockets with the generated stubs. The table of all bindings (`crates/edge/tests/http/bindings.rs`)
-//! and the official clients (`interop/`, `official_client`) call every operation.
+//! Tests what only gRPC has, over real sockets with the generated stubs. Every operation is called elsewhere: by the table of all
+//! bindings (`crates/edge/tests/http/bindings.rs`) and by the official clients (`interop/`, `official_client`).
 
 #![expect(clippy::unwrap_used, reason = "a panic is the right answer in a test")]
 
@@ -32,12 +32,12 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-/// A test that waits longer than this has found a hang.
+/// The longest wait of a test. A longer wait means a hang.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Gateway {
     address: SocketAddr,
-    /// Serves gRPC alone.
+    /// The address of a listener that serves only gRPC.
     own: SocketAddr,
     turns: mpsc::Receiver<StartedTurn>,
     shutdown: CancellationToken,
@@ -75,7 +75,7 @@ impl Gateway {
         A2aServiceClient::new(channel(self.address).await)
     }
 
-    /// Sends a message and streams its task. Returns the stream, the turn of the agent, and the id of the task.
+    /// Sends a message and streams its task. Returns the stream, the agent's turn, and the task's id.
     async fn stream(&mut self, id: &str) -> (Streaming<v1::StreamResponse>, StartedTurn, String) {
         let mut client = self.client().await;
         let mut events = client.send_streaming_message(of("ada", send(id, "go"))).await.unwrap().into_inner();
@@ -93,7 +93,7 @@ async fn channel(address: SocketAddr) -> Channel {
     Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap()
 }
 
-/// A request with the credential of a caller.
+/// A request with the credential of `caller`.
 fn of<T>(caller: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
     let token = MetadataValue::try_from(format!("Bearer tok-{caller}")).unwrap();
@@ -184,11 +184,11 @@ async fn a_deadline_ends_a_blocking_send_and_not_its_task() {
     let mut request = of("ada", send("m1", "go"));
     request.set_timeout(Duration::from_millis(300));
     let late = client.send_message(request).await.unwrap_err();
-    // The client, too, ends the call at its deadline.
+    // The status differs because the client also ends the call at its deadline, maybe earlier than the gateway.
     assert!(matches!(late.code(), Code::DeadlineExceeded | Code::Cancelled), "{late:?}");
     let turn = gateway.turns.recv().await.unwrap();
     turn.complete().await;
-    // The same message is the same task.
+    // The same message id leads to the same task.
     let sent = client.send_message(of("ada", send("m1", "go"))).await.unwrap().into_inner();
     let Some(v1::send_message_response::Payload::Task(task)) = sent.payload else { panic!("{sent:?}") };
     assert_eq!(task.status.unwrap().state(), v1::TaskState::Completed);
@@ -206,7 +206,7 @@ async fn a_canceled_call_frees_its_slot() {
     assert!(details(&full).detail::<RetryInfo>().is_some());
     drop(events);
     let freed = async {
-        // Nothing announces that the gateway has noticed.
+        // Poll, because no event announces that the gateway has noticed the closed stream.
         while client.subscribe_to_task(subscribe(&task, None)).await.is_err() {
             tokio::task::yield_now().await;
         }
@@ -271,7 +271,7 @@ async fn reflection_and_health_are_served_when_they_are_switched_on() {
     let check = HealthCheckRequest { service: "lf.a2a.v1.A2AService".to_owned() };
     let without = Gateway::start(|_| {}).await;
     let mut health = HealthClient::new(channel(without.address).await);
-    // A path that no service has needs a credential, as every other unknown path.
+    // Like every unknown path, an unknown service needs a credential.
     assert_eq!(health.check(check.clone()).await.unwrap_err().code(), Code::Unauthenticated);
     assert_eq!(health.check(of("ada", check.clone())).await.unwrap_err().code(), Code::Unimplemented);
 
@@ -304,7 +304,7 @@ async fn reflection_and_health_are_served_when_they_are_switched_on() {
     for name in ["lf.a2a.v1.A2AService", "a2a.v1.A2AService", "grpc.health.v1.Health"] {
         assert!(names.iter().any(|listed| listed == name), "{names:?}");
     }
-    // The conversation goes on while both sides are open.
+    // Reflection is a bidirectional stream: a second question follows the first answer.
     asking.send(ask(MessageRequest::FileContainingSymbol("lf.a2a.v1.Task".to_owned()))).await.unwrap();
     let found = next(&mut answers).await.message_response;
     assert!(matches!(found, Some(MessageResponse::FileDescriptorResponse(_))), "{found:?}");
@@ -324,7 +324,7 @@ async fn a_deadline_ends_a_call_of_another_service() {
     let mut request = of("ada", HealthCheckRequest::default());
     request.set_timeout(Duration::from_millis(300));
     let late = match health.watch(request).await {
-        // The client, too, ends a call that is not answered before its deadline.
+        // The client, too, ends a call at its deadline.
         Err(late) => late,
         Ok(answer) => {
             let mut watched = answer.into_inner();

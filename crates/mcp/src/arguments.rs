@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 use crate::catalog::ToolName;
 
-/// For how long a call waits if the arguments do not say. The usual time limit of clients is 60 s.
+/// How long a tool call waits if its arguments name no wait. It is shorter than 60 s, the usual time limit of MCP clients.
 pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(45);
 
-/// The longest time that a call may wait. A client with a longer time limit asks again.
+/// The longest wait of one tool call. A client that wants to wait longer calls again.
 pub(crate) const MAX_WAIT: Duration = Duration::from_mins(10);
 
 /// The longest message to an agent, in bytes. A longer one is refused.

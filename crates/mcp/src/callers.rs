@@ -1,4 +1,4 @@
-//! Who makes a tool call. A transport answers that, never the model.
+//! Determines who makes a tool call. The transport decides this, never the model.
 
 use std::fmt::Debug;
 
@@ -6,21 +6,21 @@ use longshore_engine::port::BoxFuture;
 use longshore_peers::{CallKey, ToolCaller, ToolError};
 use serde_json::{Map, Value};
 
-/// The field of `_meta` in which a client may name the key of a tool call. A client that repeats a call with the same key, because
-/// it lost the response, makes the call once.
+/// The field of `_meta` in which a client may put an idempotency key for a tool call. A client that lost the response repeats the
+/// call with the same key, and the call is made only once.
 pub const CALL_KEY: &str = "longshore/call-key";
 
-/// Tells who makes a tool call.
+/// Determines who makes a tool call.
 pub trait Callers: Send + Sync + Debug {
-    /// May remove from the arguments what somebody other than the model added to them: what is left must be arguments of the tool.
-    /// An error goes to the model.
+    /// Returns the caller and the key of the call. Removes from the arguments what the model did not write, such as the proof of a
+    /// plugin, so that only arguments of the tool are left. An error goes to the model.
     fn identify<'a>(
         &'a self,
         call: &'a mut IncomingCall,
     ) -> BoxFuture<'a, Result<(ToolCaller, CallKey), ToolError>>;
 }
 
-/// A tool call as it arrived.
+/// A tool call as the client sent it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct IncomingCall {
     pub tool: String,

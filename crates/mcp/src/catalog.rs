@@ -1,4 +1,4 @@
-//! The tools as a client lists them.
+//! The definitions of the tools that `tools/list` returns.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::arguments::{DEFAULT_WAIT, MAX_ANSWER, MAX_HANDLE, MAX_MESSAGE, MAX_PEER, MAX_WAIT};
 
-/// Explains the tools as a whole.
+/// The text that explains all tools together. Clients show it to the model.
 pub(crate) const INSTRUCTIONS: &str = "\
 These tools call other agents over the A2A protocol. a2a_discover lists the agents that you may call. a2a_call sends a message to one \
 and waits for its answer. A call that takes long returns its handle: wait for it with a2a_status, or end it with a2a_cancel. If an \
@@ -44,7 +44,7 @@ impl ToolName {
         }
     }
 
-    /// The arguments, in order: name, whether it is required, schema.
+    /// The arguments of the tool, in order: the name, whether it is required, and its schema.
     pub(crate) fn arguments(self) -> Vec<(&'static str, bool, Value)> {
         let text = |most: usize, description: &str| json!({ "type": "string", "minLength": 1, "maxLength": most, "description": description });
         let agent = text(MAX_PEER, "The name of the agent, as a2a_discover lists it.");
@@ -102,8 +102,8 @@ impl ToolName {
         }
     }
 
-    /// What a client may tell its user about the tool. Other agents do what a message says, and an answer may grant a permission, so a
-    /// client should ask its user before.
+    /// The hints about the tool, which a client may show its user. A called agent does what a message says, and an answer may grant
+    /// a permission. Therefore the hints tell the client to ask its user before it uses such a tool.
     fn annotations(self) -> ToolAnnotations {
         let reads = matches!(self, Self::Discover | Self::Status);
         ToolAnnotations::new()

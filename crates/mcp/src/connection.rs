@@ -1,4 +1,4 @@
-//! An MCP session over a reader and a writer: lines of JSON-RPC, as on standard input and output.
+//! One MCP session over a reader and a writer: JSON-RPC messages, one a line, as on standard input and output.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -19,19 +19,19 @@ use tokio_util::sync::CancellationToken;
 use crate::callers::Callers;
 use crate::server::Server;
 
-/// The longest message of a client, in bytes. A longer one is dropped unread.
+/// The longest message of a client, in bytes. A longer one is dropped without being parsed.
 const MAX_LINE: usize = 4 * 1024 * 1024;
 
-/// How many requests of a client may be unanswered. The next one is read when an answer has been written, so a client that does not
-/// read its answers stops being read.
+/// The most requests of a client that may be unanswered. The next request is read only after an answer has been written, so the
+/// gateway stops reading from a client that does not read its answers.
 const MAX_OPEN: usize = 64;
 
-/// How long a client may take until its first request. Then the connection is closed.
+/// How long a client may take to send its first request. Then the gateway closes the connection.
 const MAX_HANDSHAKE: Duration = Duration::from_mins(1);
 
-/// Serves one client until the end of its input, or until `stop`. What its calls began goes on afterwards.
+/// Serves one client until its input ends or `stop` is canceled. The calls that the client began go on afterwards.
 ///
-/// No request is answered after `stop`: the bridge of the client sends it again to the next gateway, which has the result.
+/// After `stop`, no request is answered: the client's bridge repeats the request to the next gateway, which then has the result.
 pub async fn serve<R, W>(
     reader: R,
     writer: W,
@@ -45,19 +45,19 @@ where
 {
     let lines = AsyncRwTransport::new_server(reader, writer).with_max_line_length(MAX_LINE);
     let transport = BoundedTransport { lines, open: Arc::default(), stop: stop.clone() };
-    // A token of its own: dropping this future ends the service too.
+    // The service gets a child token, so that dropping this future ends the service too.
     let beginning = Server::new(tools, callers).serve_with_ct(transport, stop.child_token());
     let begun = tokio::time::timeout(MAX_HANDSHAKE, beginning).await;
     match begun.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))? {
         Ok(running) => running.waiting().await.map(drop).map_err(io::Error::other),
-        // The client left, or the gateway stops, before anything was asked.
+        // The client left, or the gateway stops, before the first request.
         Err(ServerInitializeError::ConnectionClosed(_) | ServerInitializeError::Cancelled) => Ok(()),
-        // The error itself would show what the client sent.
+        // The SDK's error is left out because it contains what the client sent.
         Err(_) => Err(io::Error::new(io::ErrorKind::InvalidData, "the client did not begin an MCP session")),
     }
 }
 
-/// Bounds the requests that a client has open. The SDK itself reads and answers as fast as it can.
+/// Bounds the open requests of a client, because the SDK reads requests without a limit.
 struct BoundedTransport<R: AsyncRead, W: AsyncWrite> {
     lines: AsyncRwTransport<RoleServer, R, W>,
     open: Arc<OpenRequests>,
@@ -71,7 +71,7 @@ struct OpenRequests {
 }
 
 impl OpenRequests {
-    /// False: a request with this id is open already.
+    /// Registers a request. Returns false if a request with this id is already open.
     fn begin(&self, id: &RequestId) -> bool {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone())
     }
@@ -81,7 +81,7 @@ impl OpenRequests {
         self.closed.notify_one();
     }
 
-    /// Waits until one more request may be read. Only the transport waits, so one notification reaches it.
+    /// Waits until one more request may be read. Only the transport calls this, so `notify_one` always wakes the right waiter.
     async fn has_room(&self) {
         while self.ids.lock().unwrap_or_else(PoisonError::into_inner).len() >= MAX_OPEN {
             self.closed.notified().await;
@@ -126,7 +126,7 @@ where
                 tracing::debug!("an MCP client used the id of an open request again");
                 return None;
             }
-            // The SDK does not answer a canceled request.
+            // Close the request here, because the SDK does not answer a canceled request.
             JsonRpcMessage::Notification(notification) => {
                 if let ClientNotification::CancelledNotification(canceled) = &notification.notification
                     && let Some(id) = &canceled.params.request_id

@@ -1,8 +1,8 @@
-//! Marks words of another agent, so that a model can tell them from what the gateway says.
+//! Encloses text of another agent in marker lines, so that a model can tell it from the gateway's own text.
 
 use rand::distr::{Alphanumeric, SampleString as _};
 
-/// Two lines that the author of the words between them cannot foresee, and so cannot imitate.
+/// The two marker lines around a text. They hold a random mark, so the author of the text cannot forge them.
 pub(crate) struct Fence {
     author: String,
     mark: String,

@@ -1,7 +1,7 @@
 //! MCP over HTTP, at a path of the gateway.
 //!
-//! Each request stands for itself: the server keeps no session, so there is nothing to limit, to time out or to lose in a restart. The
-//! versions of MCP before 2026-07-28 allow that, and the later ones know no other way.
+//! The server is stateless: it keeps no session, so no session needs a limit or a timeout, or is lost in a restart. Versions of MCP
+//! before 2026-07-28 allow a stateless server, and later versions allow no other.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, Stream
 use crate::own_agent::{ClientCallers, OwnAgentTools};
 use crate::server::Server;
 
-/// The tools for the gateway's own agent, over HTTP.
+/// Serves the tools for the gateway's own agent over HTTP.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Http;
 
@@ -24,8 +24,8 @@ impl McpService for Http {
     fn answer(&self, agent: OwnAgent, request: Request<Bytes>) -> BoxFuture<'static, Response<McpBody>> {
         let callers = Arc::new(ClientCallers::new(agent.principal().clone()));
         let server = Server::new(Arc::new(OwnAgentTools::new(agent)), callers);
-        // The edge has checked host, origin and size. Calls are answered with a stream. From 2026-07-28 on, its head comes with the first
-        // message only.
+        // The edge has already checked host, origin and size, so these checks are turned off here. The SDK answers calls with an
+        // SSE stream. From MCP version 2026-07-28 on, the SDK sends the response head only with the first message.
         let config = StreamableHttpServerConfig::default()
             .with_legacy_session_mode(false)
             .with_sse_retry(None)

@@ -1,8 +1,8 @@
 //! An MCP server that offers [`longshore_peers::Tools`]: the tools `a2a_*`, with which an agent or an editor calls A2A agents.
 //!
-//! The protocol itself (lifecycle, versions, framing) is that of the official SDK, `rmcp`. This crate adds what the tools are
-//! (`catalog`), how their arguments are read (`arguments`), how reports are shown to a model (`results`), and bounds on everything
-//! that a client can send or leave unread.
+//! The official SDK, `rmcp`, implements the protocol itself (lifecycle, versions, framing). This crate adds the definitions of the
+//! tools (`catalog`), reads their arguments (`arguments`), formats reports for a model (`results`), and bounds everything that a
+//! client can send or leave unread.
 
 mod arguments;
 mod callers;

@@ -1,5 +1,5 @@
-//! The tools for the agent of this gateway, for one caller with a credential. A call is a task like any other of that caller, and its
-//! handle is the id of the task.
+//! The tools that call the agent of this gateway, for one client with a credential. A call is a normal A2A task of that client, and
+//! its handle is the id of the task.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::callers::{CALL_KEY, Callers, IncomingCall};
 
-/// Takes every call as one of a single principal.
+/// Attributes every call to one principal.
 #[derive(Debug)]
 pub(crate) struct ClientCallers(Principal);
 
@@ -71,12 +71,12 @@ impl OwnAgentTools {
         self.agent.send(Message { context_id, ..message }).await.map_err(refused)
     }
 
-    /// Waits for a task, at most so long, and reports on it.
+    /// Waits for at most `wait` until the task settles, and reports on it.
     async fn wait(&self, task: Task, wait: Duration, progress: &Progress) -> Result<CallReport, ToolError> {
         if wait.is_zero() || task.status.state.is_settled() {
             return Ok(self.report(&task));
         }
-        // A full queue drops lines.
+        // If the queue is full, the line is dropped.
         let report = |line| drop(progress.try_send(line));
         match tokio::time::timeout(wait, self.agent.settled(&task.id, report)).await {
             Ok(settled) => settled.map(|task| self.report(&task)).map_err(refused),
@@ -160,7 +160,8 @@ impl Tools for OwnAgentTools {
         Box::pin(async move {
             let AnswerRequest { ask, text, wait } = request;
             let task = id(call)?;
-            // The id of the message is the key: if the same answer is sent again, the gateway knows which ask it was for.
+            // The key becomes the message id. If the client repeats an answer, the gateway recognizes the id and knows the answered
+            // ask.
             let message = Message { task_id: Some(task.clone()), ..message(&key.0, &text)? };
             match self.agent.answer(message, ask.as_deref()).await {
                 Ok(task) => self.wait(task, wait, &progress).await,
@@ -206,7 +207,7 @@ fn id(call: &CallHandle) -> Result<TaskId, ToolError> {
     })
 }
 
-/// The public text of an error. Its cause is in the log.
+/// Converts an error to its public text. The log has the cause.
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn refused(error: Error) -> ToolError {
     ToolError(error.message().to_owned())

@@ -1,4 +1,4 @@
-//! Sends what a running call reports to the client, if the client asked for it.
+//! Sends the progress lines of a running call to the client, if the client asked for progress.
 
 use std::time::Duration;
 
@@ -10,16 +10,17 @@ use tokio::time::{Instant, MissedTickBehavior, interval_at};
 
 use crate::fence::bounded;
 
-/// How many lines may wait for the client. Further ones are dropped.
+/// The most progress lines that may wait for the client. Further lines are dropped.
 pub(crate) const WAITING_LINES: usize = 32;
 
-/// A client hears at least this often from a call that it waits for: many count their time limit from the last notification.
+/// The longest time between two notifications for a call that the client waits for. Many clients restart their time limit with each
+/// notification.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// The longest line, in bytes. The rest is left out.
 const MAX_LINE: usize = 1024;
 
-/// Forwards the lines until the future is dropped. `token`: `None` if the client did not ask for progress.
+/// Forwards progress lines until the future is dropped. `token`: the client's progress token; `None` if the client asked for none.
 pub(crate) async fn forward(
     mut lines: mpsc::Receiver<String>,
     peer: Peer<RoleServer>,
@@ -37,7 +38,7 @@ pub(crate) async fn forward(
         };
         count += 1.0;
         let progress = ProgressNotificationParam::new(token.clone(), count).with_message(line);
-        // A client that has gone needs no progress, and the call goes on.
+        // The error means that the client has gone. It needs no progress, and the call goes on.
         let _ = peer.notify_progress(progress).await;
     }
 }

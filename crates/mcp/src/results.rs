@@ -1,4 +1,4 @@
-//! Shows reports to a model: as text, as structured content, and artifacts as resources.
+//! Formats reports for a model: as text, as structured content, and with artifacts as resources.
 
 use std::fmt::Write as _;
 
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 
 use crate::fence::{Fence, bounded, fenced};
 
-/// The longest text of an agent in a result, in bytes. The rest is left out, and the result says so.
+/// The longest agent text in a result, in bytes. The rest is left out, and the result says so.
 const MAX_TEXT: usize = 256 * 1024;
 
-/// How many bytes of artifacts a result holds. Further artifacts are only named.
+/// The most bytes of artifacts in a result. Further artifacts are only named.
 const MAX_ARTIFACT_BYTES: usize = 1024 * 1024;
 
-/// How many parts of artifacts a result holds or names. The rest is left out.
+/// The most artifact parts that a result holds or names. Further parts are left out.
 const MAX_RESOURCES: usize = 64;
 
-/// Why the model did not get what it wanted.
+/// The result of a refused tool call: the reason, as an error for the model.
 pub(crate) fn refusal(error: &ToolError) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(error.0.clone())])
 }
@@ -51,7 +51,7 @@ pub(crate) fn peers(peers: &[PeerSummary]) -> CallToolResult {
             "problem": peer.problem.as_deref().map(one_line),
         }));
     }
-    // The descriptions and the errors are the agents' own words.
+    // Other agents wrote the descriptions and the errors, so they need a fence.
     let text =
         format!("You may call these agents with a2a_call.\n\n{}", fenced("these agents", &lines.join("\n")));
     with(vec![ContentBlock::text(text)], json!({ "agents": agents }), false)
@@ -105,7 +105,7 @@ pub(crate) fn report(report: &CallReport) -> CallToolResult {
     if resources.blocks.is_empty() {
         return with(vec![ContentBlock::text(text)], structured, is_error);
     }
-    // Some clients give the model the texts of resources as they are.
+    // Some clients give the model the texts of resources without a mark, so the texts get their own fence.
     let fence = Fence::new(&author);
     let _ = write!(
         text,
@@ -117,7 +117,7 @@ pub(crate) fn report(report: &CallReport) -> CallToolResult {
     with(blocks, structured, is_error)
 }
 
-/// The name of the state, what the gateway says about it, and the words of the agent in it.
+/// The name of the state, the gateway's sentence about it, and the agent's own text that belongs to it, if any.
 fn state<'a>(state: &'a CallState, agent: &str, call: &str) -> (&'static str, String, Option<&'a str>) {
     match state {
         CallState::Working => (
@@ -180,9 +180,9 @@ fn with(content: Vec<ContentBlock>, structured: Value, is_error: bool) -> CallTo
 #[derive(Default)]
 struct Resources {
     blocks: Vec<ContentBlock>,
-    /// For the structured content.
+    /// The names of the artifacts, for the structured content.
     names: Vec<Value>,
-    /// The files that are only named, a line for each: some clients do not show links to a model.
+    /// One line for each file that is only named. The text needs these lines because some clients hide links from the model.
     links: String,
     left_out: usize,
     bytes: usize,

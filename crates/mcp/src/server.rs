@@ -19,7 +19,7 @@ use crate::callers::{Callers, IncomingCall};
 use crate::catalog::{INSTRUCTIONS, ToolName};
 use crate::{progress, results};
 
-/// How many tool calls a client may wait for at once. A further one is refused.
+/// The most tool calls of a client that may run at once. A further one is refused.
 const MAX_CALLS: usize = 32;
 
 /// The MCP server of one client.
@@ -112,30 +112,30 @@ impl ServerHandler for Server {
         let (lines, reported) = mpsc::channel(progress::WAITING_LINES);
         let performed = tokio::select! {
             performed = AssertUnwindSafe(self.perform(tool, call, lines)).catch_unwind() => performed.unwrap_or_else(|_| {
-                // The panic itself is in the log.
+                // The panic message is in the log, not in the answer.
                 Err(ToolError("The gateway failed while it made the call. What became of it, a2a_status can tell.".to_owned()))
             }),
             never = progress::forward(reported, context.peer, token) => match never {},
-            // The client has gone or waits no longer. What was begun goes on, and its handle stays valid.
+            // The client has disconnected or canceled the request. The call itself goes on, and its handle stays valid.
             () = context.ct.cancelled() => Err(ToolError("The client waits no longer; the call goes on.".to_owned())),
         };
         let mut result = performed.unwrap_or_else(|error| results::refusal(&error));
         if !knows_links {
-            // The text has the links too.
+            // Nothing is lost: the text lists the links too.
             result.content.retain(|block| !matches!(block, ContentBlock::ResourceLink(_)));
         }
         Ok(result.into())
     }
 }
 
-/// Whether the client's version of MCP has links to resources.
+/// Whether the client's version of MCP supports resource links.
 fn knows_links(context: &RequestContext<RoleServer>) -> bool {
     const FIRST: ProtocolVersion = ProtocolVersion::V_2025_06_18;
     let Some(parts) = context.extensions.get::<Parts>().filter(|_| context.meta.protocol_version().is_none())
     else {
         return context.protocol_version().is_none_or(|version| version >= FIRST);
     };
-    // Without the header, it is a version that had no such header.
+    // A request without the header comes from a client of a version older than the header, and so older than links.
     let version = parts.headers.get("mcp-protocol-version").and_then(|version| version.to_str().ok());
     version.is_some_and(|version| version >= FIRST.as_str())
 }

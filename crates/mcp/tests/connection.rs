@@ -116,7 +116,7 @@ async fn progress_reaches_a_client_that_asked_for_it() {
     );
     client.tools.release();
     assert_eq!(client.next().await["id"], id);
-    // The same without a token.
+    // The same call without a progress token.
     let params = json!({"name": "a2a_call", "arguments": {"agent": "b", "message": "report progress"}});
     let id = client.send("tools/call", params).await;
     client.tools.release();
@@ -188,10 +188,10 @@ async fn hostile_lines_end_nothing_but_their_own_connection() {
     for line in ["", "{", "[]", "\u{0}", r#"{"jsonrpc":"2.0","method":7}"#, &"x".repeat(5 * 1024 * 1024)] {
         client.write(line).await;
     }
-    // The next answer is either an error without an id, or that of the request.
+    // An error without an id may come before the answer to the ping.
     let id = client.send("ping", json!({})).await;
     while client.next().await["id"] != id {}
-    // An id that is in use again.
+    // The second request reuses the id of a request that is still open.
     client.write(r#"{"jsonrpc":"2.0","id":99,"method":"tools/call","params":{"name":"a2a_call","arguments":{"agent":"b","message":"hang"}}}"#).await;
     client.write(r#"{"jsonrpc":"2.0","id":99,"method":"ping"}"#).await;
     client.rest().await;
@@ -200,7 +200,7 @@ async fn hostile_lines_end_nothing_but_their_own_connection() {
 #[tokio::test]
 async fn a_client_that_reads_nothing_is_read_no_more() {
     let client = Client::connect(FakeTools::new(DONE)).await;
-    // Long requests, so that few of them fit into the pipe.
+    // The requests are long, so that few of them fit into the pipe.
     let long = "x".repeat(4096);
     let request =
         format!(r#"{{"jsonrpc":"2.0","id":$,"method":"tools/list","params":{{"cursor":"{long}"}}}}"#);

@@ -27,14 +27,14 @@ async fn a_call_is_a_task_of_its_caller_and_returns_what_the_agent_says() {
     let file = &result["content"][1];
     assert_eq!((&file["type"], &file["name"]), (&json!("resource_link"), &json!("a.txt")), "{result}");
     assert!(file["uri"].as_str().unwrap().starts_with("/artifacts/"), "{result}");
-    // A version that does not know links.
+    // This version of MCP does not know resource links.
     gateway.version = "2025-03-26";
     let status = json!({"call": structured["call"]});
     let old = gateway.call(ADA, "a2a_status", status).await.result().await;
     assert!(text_of(&old).contains("a.txt: /artifacts/"), "{old}");
     let kinds = old["content"].as_array().unwrap().iter().map(|block| block["type"].as_str().unwrap());
     assert!(kinds.into_iter().all(|kind| kind == "text"), "{old}");
-    // Over A2A it is the same task.
+    // A2A shows the same task.
     let task = gateway.get(ADA, &format!("/tasks/{}", structured["call"].as_str().unwrap())).await;
     assert_eq!(task["status"]["state"], "TASK_STATE_COMPLETED");
 }
@@ -174,7 +174,7 @@ async fn a_call_that_is_repeated_with_its_key_is_made_once() {
     let second = gateway.request(ADA, "tools/call", params.clone()).await.result().await;
     assert_eq!(first["structuredContent"]["call"], second["structuredContent"]["call"]);
     gateway.turns.recv().await.unwrap();
-    // The key of another principal is another key.
+    // Keys are separate for each principal: the same key makes a new call here.
     let other = gateway.request(BOB, "tools/call", params).await.result().await;
     assert_ne!(first["structuredContent"]["call"], other["structuredContent"]["call"]);
     let mut wrong = json!({"name": "a2a_discover", "_meta": {"longshore/call-key": "k\n1"}});
@@ -244,7 +244,7 @@ async fn requests_that_the_gate_or_the_protocol_refuses_reach_no_agent() {
             call.to_string(),
             415,
         ),
-        // The SDK calls JSON that cannot be read an unsupported type.
+        // The SDK answers unreadable JSON with 415, as if the media type were wrong.
         ("POST", &[("authorization", ADA), ("accept", ok)], "[{".to_owned(), 415),
     ];
     for (verb, headers, body, status) in cases {
@@ -270,7 +270,7 @@ async fn clients_that_never_end_their_sessions_leave_nothing_behind() {
         assert_eq!(begun["serverInfo"]["name"], "longshore");
     }
     gateway.until_alone().await;
-    // Each request stands for itself, so none of the sessions needs an end.
+    // The server keeps no session, so the requests above need no cleanup.
     let result = gateway.call(ADA, "a2a_discover", json!({})).await.result().await;
     assert_eq!(result["isError"], false);
 }

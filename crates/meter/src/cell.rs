@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn concurrent_additions_are_not_lost() {
         let (counter, gauge, peak) = (Counter::default(), Gauge::default(), Peak::default());
-        // Without the barrier the threads would hardly overlap.
+        // Without the barrier, the threads would hardly run at the same time.
         let start = Barrier::new(4);
         std::thread::scope(|scope| {
             for _ in 0..4 {

@@ -15,7 +15,8 @@ use crate::scale::{MAX_BUCKETS, Scale};
 /// A scrape reads while other threads count, so the sum may already include a value that no bucket includes yet, or the other
 /// way round. The count on the page is computed from the buckets, so the count and the buckets always agree.
 pub struct Histogram<S> {
-    /// Each bucket counts the values above the previous bound and up to its own. The one after the last bound counts the rest.
+    /// Each bucket counts the values above the previous bound and up to its own bound. The bucket after the last bound counts the
+    /// rest.
     buckets: [AtomicU64; MAX_BUCKETS],
     sum: AtomicU64,
     scale: PhantomData<fn() -> S>,

@@ -1,7 +1,7 @@
 //! Labels: closed sets of values, and one metric for each value.
 //!
-//! Some labels repeat an enum of another crate (states of tasks, kinds of errors), because this crate depends on no other. The
-//! crate that knows both enums converts one to the other, by a `match` or by name with a test, so that no value is missing.
+//! Some labels repeat an enum of another crate (states of tasks, kinds of errors), because this crate depends on no other. A crate
+//! that knows both enums converts one into the other, by a `match` or by name with a test, so that no value is missing.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -241,9 +241,9 @@ labels! {
         Unknown = "unknown",
         /// It could not be parsed.
         Unread = "unread",
-        /// Nothing waited for it: an answer to no request, or an update outside of a turn.
+        /// Nothing waited for the output: a response without a request, or an update outside of a turn.
         Unexpected = "unexpected",
-        /// It was over a bound.
+        /// The output exceeded a limit.
         TooMuch = "too_much",
     }
 
@@ -252,7 +252,7 @@ labels! {
         Completed = "completed",
         Failed = "failed",
         Canceled = "canceled",
-        /// Whether the other agent has the message, or how its task ended, is not known.
+        /// The gateway does not know whether the other agent has the message, or how its task ended.
         Unknown = "unknown",
         /// A limit, the address guard or the list of peers refused it.
         Refused = "refused",

@@ -7,8 +7,8 @@
 //! A metric is declared once, in `metrics.rs`, with its name, its help and its type; kind and labels follow from the
 //! type. Label values are closed sets, so that no caller can create a series and the size of the page is bounded.
 //!
-//! This crate has no dependency, uses no clock but the monotonic one, and reads nothing from the system but `/proc/self`, at a
-//! scrape.
+//! This crate has no dependency and uses no clock but the monotonic one. It reads nothing from the system but `/proc/self`, and
+//! that only at a scrape.
 
 #![warn(missing_docs)]
 

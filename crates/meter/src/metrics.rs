@@ -53,10 +53,10 @@ macro_rules! metrics {
 metrics! {
     stream_requests: Counter = "a2a_stream_requests_total",
         "Streaming sends that began.";
-    /// Hold it with [`Metrics::hold`] in the body of the response.
+    /// Increase this with [`Metrics::hold`], and keep the guard in the body of the response.
     stream_active: Gauge = "a2a_stream_active",
         "Streaming sends whose stream is open now.";
-    /// [`Metrics::refused`] says which limit it was.
+    /// [`Metrics::refused`] tells which limit was reached.
     stream_budget_rejected: Counter = "a2a_stream_budget_rejected_total",
         "Streams that were ended because they reached a limit of bytes, duration or idle time.";
     rate_limit_rejected: Counter = "a2a_rate_limit_rejected_total",
@@ -71,7 +71,7 @@ metrics! {
         "Permission requests and questions that were closed, for any reason.";
     interrupt_open: Gauge = "interrupt_open",
         "Permissions and questions that wait for an answer now.";
-    /// Set at a scrape; zero when none is open.
+    /// Set at each scrape. Zero when no ask is open.
     interrupt_oldest_age: Reading<Seconds> = "interrupt_oldest_age_seconds",
         "How long the oldest open permission or question has waited.";
     /// Counted when the permission request or question is closed.
@@ -91,7 +91,7 @@ metrics! {
         "Cancels that failed in the gateway.";
     cancel_duration: PerLabel<AbortOutcome, Reading<Milliseconds>> = "a2a_cancel_duration_ms",
         "How long the last cancel of this outcome took, in milliseconds.";
-    /// The names are those of the table of operations, and two for all other requests.
+    /// The names come from the table of operations. Two more names stand for all other requests.
     http_requests: PerName<ByOperation, Requests> =
         "longshore_http_requests_total",
         "Requests that were answered, by operation, protocol version, binding, and OK or the kind of error.";
@@ -99,7 +99,7 @@ metrics! {
         "Requests, streams and connections that were refused or ended by a limit, by the setting of the limit.";
     failed_logins: Counter = "longshore_failed_logins_total",
         "Requests with a wrong credential.";
-    /// Hold it with [`Metrics::hold`] while the connection is open.
+    /// Increase this with [`Metrics::hold`] while the connection is open.
     connections: Gauge = "longshore_connections",
         "Connections of callers that are open now.";
     tasks: PerLabel<TaskState, Counter> = "longshore_tasks_total",
@@ -108,14 +108,14 @@ metrics! {
         "Tasks that have not ended yet.";
     turns: PerLabel<TurnState, Gauge> = "longshore_turns",
         "Turns of the agent that run, and that wait for a place to run.";
-    /// From the first event that was waiting until its bytes are handed to the connection.
+    /// Measured from the first waiting event until its bytes are handed to the connection.
     event_delay: Histogram<EventDelay> = "longshore_event_delay_seconds",
         "How long an event took through the gateway, from the agent's line to the connection of a reader that waited for it.";
     store_append: Histogram<AppendTime> = "longshore_store_append_seconds",
         "How long an append to the log took, the wait for the writer included.";
     store_group: Histogram<CommitSize> = "longshore_store_group_size",
         "Writes that one commit of the store held: appends, new tasks and other changes.";
-    /// See [`Metrics::job_queued`].
+    /// Changed by [`Metrics::job_queued`] and [`Metrics::jobs_taken`].
     store_queue_depth: PerLabel<StoreThread, Gauge> = "longshore_store_queue_depth",
         "Jobs that wait for a thread of the store now.";
     store_queue_peak: PerLabel<StoreThread, Peak> = "longshore_store_queue_depth_max",
@@ -165,7 +165,7 @@ metrics! {
 }
 
 impl Metrics {
-    /// Metrics with nothing counted yet.
+    /// Creates metrics without any counts.
     pub fn new(version: &str) -> Self {
         let metrics = Self::default();
         metrics.build_info.state(version);
@@ -204,7 +204,7 @@ impl Metrics {
     pub fn job_queued(&self, thread: StoreThread) {
         let depth = self.store_queue_depth.of(thread).add(1);
         self.store_queue_peak.of(thread).reach(depth);
-        // The thread may have taken the job, and counted it, before it was counted here.
+        // `depth` may be 0: the thread may have taken the job and counted that before this line.
         let ahead = u64::try_from(depth - 1).unwrap_or(0);
         self.store_queue_ahead.of(thread).observe(ahead);
     }

@@ -56,7 +56,7 @@ impl Quantity for Whole {
 }
 
 fn nanoseconds(time: Duration) -> u64 {
-    // 584 years: no measured time is longer.
+    // A `u64` holds 584 years in nanoseconds, which no measured time exceeds.
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 

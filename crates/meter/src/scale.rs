@@ -35,12 +35,12 @@ macro_rules! scales {
 }
 
 scales! {
-    /// How long an event takes through the gateway. On an idle machine well below a millisecond.
+    /// How long an event takes through the gateway. On an idle machine it takes well below a millisecond.
     EventDelay of Seconds: [
         100 * US, 250 * US, 500 * US, MS, 5 * MS / 2, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS, 500 * MS,
         S, 5 * S / 2, 5 * S, 10 * S,
     ];
-    /// How long the store takes to append. Without a wait for the disk, tens of microseconds.
+    /// How long the store takes to append. Without waiting for the disk, it takes tens of microseconds.
     AppendTime of Seconds: [
         50 * US, 100 * US, 250 * US, 500 * US, MS, 5 * MS / 2, 5 * MS, 10 * MS, 25 * MS, 50 * MS, 100 * MS, 250 * MS,
         S, 5 * S,

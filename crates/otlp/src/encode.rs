@@ -11,7 +11,7 @@ const CLIENT: u8 = 3;
 const STATUS_ERROR: u8 = 2;
 const SAMPLED: u8 = 1;
 
-/// The longest value of an attribute, in characters. Names that agents choose have no limit of their own.
+/// The longest value of an attribute, in characters. It also limits names that agents choose, which have no other limit.
 const MAX_VALUE_CHARS: usize = 256;
 
 /// The body of one request.
@@ -54,7 +54,7 @@ fn encoded(config: &OtlpConfig, span: &Span) -> Value {
     }
     if let Some(error) = &span.error {
         attributes.push(text("error.type", error));
-        // Without a message: it could contain a caller's or agent's words.
+        // The status has no message, because a message could contain text of a caller or an agent.
         encoded["status"] = json!({ "code": STATUS_ERROR });
     }
     encoded["attributes"] = attributes.into();
@@ -90,7 +90,8 @@ fn of_tool(name: &str, call: &str) -> (String, u8, Vec<Value>) {
     (format!("execute_tool {}", short(name)).trim_end().to_owned(), INTERNAL, attributes)
 }
 
-/// OpenCode counts each token once. The conventions count cached tokens as input too, and reasoning tokens as output.
+/// The token counts of a turn. OpenCode counts each token once. The conventions also count cached tokens as input, and reasoning
+/// tokens as output.
 fn of_usage(usage: Usage) -> [Value; 4] {
     let Usage { input, output, reasoning, cache_read, cache_write, .. } = usage;
     [
@@ -105,7 +106,7 @@ fn text(key: &str, value: &str) -> Value {
     json!({ "key": key, "value": { "stringValue": short(value) } })
 }
 
-/// ProtoJSON writes 64-bit integers as strings.
+/// A number as an attribute. ProtoJSON writes 64-bit integers as strings.
 fn number(key: &str, value: u64) -> Value {
     json!({ "key": key, "value": { "intValue": value.to_string() } })
 }

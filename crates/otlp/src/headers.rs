@@ -3,12 +3,12 @@
 use percent_encoding::percent_decode_str;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// The values may be secret, so the debug output shows none.
+/// The headers. Their values may be secret, so `Debug` shows none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Headers(HeaderMap);
 
 impl Headers {
-    /// Values may be percent-encoded. `None`: the text is not such a list.
+    /// Reads the headers. Values may be percent-encoded. `None`: the text is not such a list.
     pub fn parse(text: &str) -> Option<Self> {
         let mut headers = HeaderMap::new();
         for pair in text.split(',').map(str::trim).filter(|pair| !pair.is_empty()) {

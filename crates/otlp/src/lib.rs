@@ -78,7 +78,7 @@ impl Spans for Otlp {
     }
 }
 
-/// The trace id decides, so that the result is the same wherever it is computed.
+/// Whether a trace is exported. Only the trace id decides, so that every gateway decides the same.
 fn is_chosen(trace: &TraceContext, ratio: f64) -> bool {
     #[expect(clippy::cast_precision_loss, reason = "a probability need not be exact")]
     let chance = (trace.sampling_key() >> 11) as f64 / (1_u64 << 53) as f64;

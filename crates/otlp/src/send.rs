@@ -1,4 +1,5 @@
-//! Sends queued spans in batches from a background task. A collector that is down or slow costs spans and nothing else.
+//! Sends queued spans in batches from a background task. If the collector is down or slow, spans are dropped, but nothing else is
+//! affected.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the collector may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How often a batch is sent before it is dropped, and the pauses between the attempts.
+/// The most attempts to send a batch, and the first and the longest pause between two attempts.
 const ATTEMPTS: usize = 4;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -45,14 +46,14 @@ pub(crate) struct Sender {
     batch: Vec<Span>,
     metrics: Arc<Metrics>,
     stopping: CancellationToken,
-    /// The last batch was not accepted, and a log line says so.
+    /// Whether the last batch was not accepted. A log line has then already reported it.
     is_away: bool,
 }
 
 /// Why a batch was not accepted, without the collector's address and without text of its response.
 #[derive(Debug)]
 enum Refusal {
-    /// A retry may help, after this time if the collector names one.
+    /// A retry may help. The value is the wait that the collector named, if any.
     Temporary(String, Option<Duration>),
     Permanent(String),
 }
@@ -65,7 +66,7 @@ impl Sender {
         stopping: CancellationToken,
     ) -> reqwest::Result<Self> {
         let http = reqwest::Client::builder()
-            // A proxy from the environment must not see the headers. The same holds for every URL in the settings.
+            // Use no proxy from the environment, because it would see the headers. The same applies to every URL in the settings.
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .connect_timeout(CONNECT_TIMEOUT)
@@ -98,7 +99,7 @@ impl Sender {
         }
     }
 
-    /// Fills the batch. False: the batch is empty, and no more spans will come.
+    /// Fills the batch from the queue. Returns false if the batch is empty and no more spans will come.
     async fn gather(&mut self) -> bool {
         let stopping = self.stopping.clone();
         tokio::select! {
@@ -125,7 +126,7 @@ impl Sender {
         !self.batch.is_empty()
     }
 
-    /// Sends the batch, or drops it.
+    /// Sends the batch, with retries. Drops it if that fails.
     async fn deliver(&mut self) {
         let body = encode::body(&self.config, &self.batch);
         let mut pause = FIRST_PAUSE;

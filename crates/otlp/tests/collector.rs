@@ -210,7 +210,7 @@ async fn the_caller_or_the_sample_ratio_decides_whether_a_turn_has_a_span() {
 async fn a_full_queue_drops_further_spans_and_counts_them() {
     let mut collector = Collector::start(Vec::new()).await;
     let exporter = Exporter::start(config(&collector.endpoint));
-    // Without an await no span is taken out of the queue meanwhile.
+    // There is no await in this loop, so the exporter takes no span out of the queue.
     for number in 0..QUEUE as u64 + 10 {
         exporter.spans.ended(tool(number));
     }

@@ -1,24 +1,25 @@
-//! The addresses that are no public host: the special-purpose ranges that IANA lists, and the metadata addresses of clouds.
+//! Recognizes addresses that are no public host: the special-purpose ranges of IANA, and the metadata addresses of clouds.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// First address, prefix length, and the kind of the range.
+/// A range of addresses: its first address, its prefix length, and its kind.
 type Range<A> = (A, u8, &'static str);
 
-/// The first range that contains an address counts, so a metadata address stands before the wider range around it.
+/// The special ranges of IPv4. The first range that contains an address counts, so a metadata address must come before the range
+/// around it.
 const V4: &[Range<[u8; 4]>] = &[
     ([0, 0, 0, 0], 8, "unspecified"),
     ([10, 0, 0, 0], 8, "private"),
-    // Alibaba Cloud.
+    // The metadata address of Alibaba Cloud.
     ([100, 100, 100, 200], 32, "metadata"),
     ([100, 64, 0, 0], 10, "carrier-grade NAT"),
     ([127, 0, 0, 0], 8, "loopback"),
-    // Also the metadata address of most clouds, 169.254.169.254.
+    // Contains the metadata address of most clouds, 169.254.169.254.
     ([169, 254, 0, 0], 16, "link-local"),
-    // Public by its number, but inside Azure the address of the host's own services.
+    // A public address by its number, but inside Azure it serves the host's own services.
     ([168, 63, 129, 16], 32, "metadata"),
     ([172, 16, 0, 0], 12, "private"),
-    // Also the metadata address of Oracle Cloud, 192.0.0.192.
+    // Contains the metadata address of Oracle Cloud, 192.0.0.192.
     ([192, 0, 0, 0], 24, "protocol assignment"),
     ([192, 0, 2, 0], 24, "documentation"),
     ([192, 31, 196, 0], 24, "AS112"),
@@ -34,7 +35,8 @@ const V4: &[Range<[u8; 4]>] = &[
     ([240, 0, 0, 0], 4, "reserved"),
 ];
 
-/// All outside `2000::/3` is special; these are the special ranges inside it, and names for those outside.
+/// The special ranges of IPv6. Every address outside `2000::/3` is special anyway; the ranges outside it are listed for their
+/// names.
 const V6: &[Range<[u16; 8]>] = &[
     ([0, 0, 0, 0, 0, 0, 0, 0], 128, "unspecified"),
     ([0, 0, 0, 0, 0, 0, 0, 1], 128, "loopback"),
@@ -51,7 +53,7 @@ const V6: &[Range<[u16; 8]>] = &[
     ([0x2002, 0, 0, 0, 0, 0, 0, 0], 16, "6to4"),
     ([0x2620, 0x4f, 0x8000, 0, 0, 0, 0, 0], 48, "AS112"),
     ([0x3fff, 0, 0, 0, 0, 0, 0, 0], 20, "documentation"),
-    // AWS, and Google Cloud.
+    // The metadata addresses of AWS and of Google Cloud.
     ([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0], 32, "metadata"),
     ([0xfd20, 0xce, 0, 0, 0, 0, 0, 0], 32, "metadata"),
     ([0xfc00, 0, 0, 0, 0, 0, 0, 0], 7, "private"),
@@ -60,10 +62,10 @@ const V6: &[Range<[u16; 8]>] = &[
     ([0xff00, 0, 0, 0, 0, 0, 0, 0], 8, "multicast"),
 ];
 
-/// The addresses that IANA has assigned to hosts of the Internet.
+/// The range from which IANA assigns addresses to hosts of the Internet.
 const PUBLIC_V6: ([u16; 8], u8) = ([0x2000, 0, 0, 0, 0, 0, 0, 0], 3);
 
-/// The kind of special range that contains the address. `None`: the address can be one of a public host.
+/// The kind of the special range that contains the address. `None`: a public host may have the address.
 pub(crate) fn special(address: IpAddr) -> Option<&'static str> {
     match address {
         IpAddr::V4(address) => {
@@ -77,7 +79,7 @@ pub(crate) fn special(address: IpAddr) -> Option<&'static str> {
             if !in_v6(address, PUBLIC_V6.0, PUBLIC_V6.1) {
                 return Some("unassigned");
             }
-            // An interface of ISATAP holds an IPv4 address, to which a router would send the packets.
+            // The address of an ISATAP interface contains an IPv4 address, to which a router would send the packets.
             let [.., high, low, _, _] = address.segments();
             (high & 0xfdff == 0 && low == 0x5efe).then_some("ISATAP")
         }

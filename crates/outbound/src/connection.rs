@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection. It has no background task: it makes progress only while a request waits for it.
+//! One HTTP/1.1 connection. It has no background task, so it makes progress only while a request waits for it.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::BoxFuture;
 
-/// How many bytes of a response body are read, so that the connection can be used again. A longer one is not read to its end, and
-/// the connection is closed.
+/// The most bytes of a response body that are read so that the connection can be reused. After a longer body, the connection is
+/// closed.
 const MAX_DRAINED_BYTES: usize = 64 * 1024;
 
 /// The largest head of a response, in bytes. A longer one is an error.
@@ -26,11 +26,11 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
 pub(crate) struct Connection {
     sender: SendRequest<Full<Bytes>>,
-    /// `None`: the connection has ended.
+    /// The I/O of the connection. `None`: the connection has ended.
     driver: Option<Driver>,
 }
 
-/// Reads and writes while it is polled.
+/// The connection's I/O. It reads and writes only while it is polled.
 type Driver = BoxFuture<'static, hyper::Result<()>>;
 
 pub(crate) struct Head {
@@ -40,7 +40,7 @@ pub(crate) struct Head {
 
 /// Why there is no response.
 pub(crate) enum Failure {
-    /// The connection had ended before the request was sent, which is given back.
+    /// The connection had already ended, so the request was not sent. The value is the request.
     Unsent(Box<Request<Full<Bytes>>>),
     Timeout,
     Broken(hyper::Error),
@@ -54,8 +54,8 @@ impl Connection {
         Ok(Self { sender, driver: Some(Box::pin(connection)) })
     }
 
-    /// Sends a request and reads the response. The status alone decides: a body that is slow, long or cut off changes nothing, but
-    /// the connection is not used again.
+    /// Sends a request and reads the response. Only the status counts as the answer: if the body is slow, too long or cut off, the
+    /// call still succeeds, but the connection is not reused.
     pub(crate) async fn exchange(
         &mut self,
         request: Request<Full<Bytes>>,
@@ -86,7 +86,7 @@ impl Connection {
                 let length = frame.data_ref().map_or(0, Bytes::len);
                 left = left.checked_sub(length).ok_or(())?;
             }
-            // At the end of the body the connection learns whether it stays open.
+            // Wait until hyper has decided after the end of the body whether the connection stays open.
             sender.ready().await.map_err(drop)
         };
         let drained = tokio::time::timeout(body_timeout, driven(drain, driver)).await;
@@ -96,25 +96,25 @@ impl Connection {
         Ok(Head { status: parts.status, headers: parts.headers })
     }
 
-    /// Whether the connection can take another request. A connection that the receiver has closed in the meantime cannot.
+    /// Whether the connection can take another request. Detects that the receiver has closed it in the meantime.
     pub(crate) fn is_open(&mut self) -> bool {
         self.driver.take_if(|driver| driver.now_or_never().is_some());
         self.driver.is_some()
     }
 }
 
-/// Waits for `work` while the connection makes progress.
+/// Waits for `work`, and drives the connection meanwhile.
 async fn driven<T>(work: impl Future<Output = T>, driver: &mut Option<Driver>) -> T {
     let mut work = std::pin::pin!(work);
     if let Some(open) = driver {
         tokio::select! {
-            // The response first: a receiver may answer and close at once.
+            // Poll the response first, because a receiver may answer and close at once.
             biased;
             done = &mut work => return done,
             _ = open => *driver = None,
         }
     }
-    // What the connection has read is still there.
+    // The connection has ended, but `work` can still get what was read before.
     work.await
 }
 

@@ -1,4 +1,4 @@
-//! Opens connections to addresses that were checked.
+//! Opens connections to checked addresses.
 
 use std::fmt::Debug;
 use std::io;
@@ -20,7 +20,7 @@ impl Dialer for TcpDialer {
     fn dial(&self, address: SocketAddr) -> BoxFuture<'_, io::Result<TcpStream>> {
         Box::pin(async move {
             let stream = TcpStream::connect(address).await?;
-            // A request is one small write, which should not wait for more.
+            // A request is one small write, so the kernel should not wait for more data.
             stream.set_nodelay(true)?;
             Ok(stream)
         })

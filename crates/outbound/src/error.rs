@@ -6,7 +6,7 @@ use crate::guard::Refusal;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ErrorKind {
-    /// The address guard refused the URL. No connection was tried.
+    /// The address guard refused the URL. No connection was opened.
     Refused,
     /// The host has no address, or the resolver failed.
     Dns,
@@ -14,18 +14,18 @@ pub enum ErrorKind {
     Connect,
     /// The TLS handshake failed, for example because of the certificate.
     Tls,
-    /// The time limit for the connection or for the response has passed.
+    /// The time limit for the connection or the response was exceeded.
     Timeout,
-    /// The connection ended before the response. The receiver may have got the request.
+    /// The connection ended before the response. The receiver may have the request.
     Closed,
     /// The response is not HTTP.
     InvalidResponse,
-    /// The request cannot be written.
+    /// The URL or a header cannot be written in a request.
     InvalidRequest,
 }
 
 impl ErrorKind {
-    /// For metrics and the log.
+    /// The name for metrics and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Refused => "refused",

@@ -1,4 +1,4 @@
-//! The rules for URLs that callers give.
+//! The rules for URLs that callers of the gateway provide.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use crate::address;
 use crate::host_rule::HostRule;
 use crate::spelling::{Target, TargetHost};
 
-/// The ends of names that only the own network, or only this machine, can resolve.
+/// Top-level domains that only the local network or this machine can resolve.
 const LOCAL_NAMES: &[&str] = &[
     "localhost",
     "localdomain",
@@ -41,22 +41,22 @@ impl Scheme {
     }
 }
 
-/// What callers may name.
+/// The URLs that callers may provide.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rules {
     pub schemes: Vec<Scheme>,
     pub ports: Vec<RangeInclusive<u16>>,
-    /// Empty: every host. An address as host is then refused unless it is in `internal_networks`.
+    /// The allowed hosts. Empty: all. If there are any, an address as host is refused unless it is in `internal_networks`.
     pub hosts: Vec<HostRule>,
-    /// Hosts whose names may lead to private and loopback addresses. They may not lead to link-local addresses and the other
+    /// Hosts whose names may resolve to private and loopback addresses. They may not resolve to link-local addresses or other
     /// special ranges, where clouds keep their metadata.
     pub internal_hosts: Vec<HostRule>,
-    /// Special addresses that may be called all the same, under any name.
+    /// Networks with special addresses that may be called under any name.
     pub internal_networks: Vec<IpNet>,
 }
 
 impl Default for Rules {
-    /// The public Internet over HTTPS.
+    /// Allows only the public Internet over HTTPS.
     fn default() -> Self {
         Self {
             schemes: vec![Scheme::Https],
@@ -68,18 +68,18 @@ impl Default for Rules {
     }
 }
 
-/// Why a URL is not called. The text is for the caller who gave the URL.
+/// Why a URL is refused. The text is for the caller who provided the URL.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refusal {
     Spelling(&'static str),
-    /// Its scheme is not allowed.
+    /// The scheme of the URL is not allowed.
     Scheme,
     Port,
-    /// The operator allows other hosts only.
+    /// The operator has allowed other hosts only.
     Host,
-    /// The name is one of the own network.
+    /// The host name belongs to the local network.
     LocalName,
-    /// The host is an address of this kind, or its name leads there.
+    /// The host is an address of this kind, or its name resolves to one.
     Address(&'static str),
 }
 
@@ -90,7 +90,7 @@ impl fmt::Display for Refusal {
             Self::Scheme => f.write_str("the URL cannot be used: use https"),
             Self::Port => f.write_str("the gateway does not call this port; use 443"),
             Self::Host => f.write_str("the gateway's operator does not allow this host"),
-            // The same text for both: the answer does not tell which kind of address a name of the own network has.
+            // Both have the same text, so that the answer does not reveal the address of a name in the local network.
             Self::LocalName | Self::Address(_) => f.write_str(
                 "the gateway calls only hosts on the public Internet, and those that its operator allows",
             ),
@@ -100,7 +100,7 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
-/// Decides which URLs may be called. See the module of the crate.
+/// Decides which URLs may be called. The crate's documentation lists the stages.
 #[derive(Clone, Debug, Default)]
 pub struct Guard {
     rules: Rules,
@@ -111,7 +111,7 @@ impl Guard {
         Self { rules }
     }
 
-    /// Checks all of a URL that can be checked without a resolver: its spelling, scheme, port and host, and an address as host.
+    /// Makes all checks that need no resolver: of the spelling, scheme, port and host. If the host is an address, checks it too.
     pub fn read(&self, url: &str) -> Result<Target, Refusal> {
         let target = Target::read(url)?;
         if !self.rules.schemes.contains(&target.scheme()) {
@@ -133,7 +133,7 @@ impl Guard {
                 if !self.rules.hosts.is_empty() && !is_listed(&self.rules.hosts) && !is_internal {
                     return Err(Refusal::Host);
                 }
-                // With internal networks, the addresses of the name decide.
+                // If internal networks are allowed, the name may resolve to one of them, so its addresses decide later.
                 if is_local(name) && !is_internal && self.rules.internal_networks.is_empty() {
                     return Err(Refusal::LocalName);
                 }
@@ -142,7 +142,7 @@ impl Guard {
         Ok(target)
     }
 
-    /// Checks the addresses of a target. One that may not be called refuses all: the answer of the resolver cannot be trusted.
+    /// Checks the addresses of a target. If one is not allowed, all are refused, because the resolver's answer cannot be trusted.
     pub fn check_addresses(&self, target: &Target, addresses: &[IpAddr]) -> Result<(), Refusal> {
         let name = match target.target_host() {
             TargetHost::Name(name) => Some(name),
@@ -157,7 +157,7 @@ impl Guard {
             match address::special(*address) {
                 Some("private" | "loopback" | "carrier-grade NAT") if is_internal_host => {}
                 Some(kind) => return Err(Refusal::Address(kind)),
-                // A name of the own network has no address outside.
+                // A name of the local network should not resolve to a public address.
                 None if name.is_some_and(|name| is_local(name)) && !is_internal_host => {
                     return Err(Refusal::LocalName);
                 }
@@ -172,7 +172,7 @@ impl Guard {
     }
 }
 
-/// A name without a dot is one of the own network.
+/// Whether a name belongs to the local network. A name without a dot does.
 fn is_local(name: &str) -> bool {
     let last = name.rsplit('.').next().unwrap_or_default();
     !name.contains('.') || LOCAL_NAMES.contains(&last)

@@ -1,6 +1,6 @@
 //! Host names in settings.
 
-/// A host name, or `*.` and a name for all its subdomains.
+/// A host name, or `*.` with a name, which stands for all subdomains of that name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostRule {
     name: String,
@@ -8,7 +8,7 @@ pub struct HostRule {
 }
 
 impl HostRule {
-    /// `None`: the text is no host name.
+    /// Parses a rule. `None`: the text is no host name.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim().to_ascii_lowercase();
         let (only_subdomains, name) = match text.strip_prefix("*.") {
@@ -18,7 +18,7 @@ impl HostRule {
         is_host_name(name).then(|| Self { name: name.to_owned(), only_subdomains })
     }
 
-    /// `host`: in lower case.
+    /// Whether the rule contains the host. `host`: in lower case.
     pub fn matches(&self, host: &str) -> bool {
         match host.strip_suffix(self.name.as_str()) {
             Some("") => !self.only_subdomains,
@@ -28,7 +28,8 @@ impl HostRule {
     }
 }
 
-/// Labels of letters, digits, `-` and `_`, in lower case. A final dot is not allowed: it names the same host a second time.
+/// Whether the text consists of labels of lower-case letters, digits, `-` and `_`. A final dot is refused, because it would give
+/// the same host a second spelling.
 pub(crate) fn is_host_name(text: &str) -> bool {
     let is_label = |label: &str| {
         (1..=63).contains(&label.len())

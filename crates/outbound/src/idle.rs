@@ -1,4 +1,4 @@
-//! Connections that wait for the next request to the same receiver.
+//! Idle connections that are kept for the next request to the same receiver.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -11,13 +11,13 @@ use crate::connection::Connection;
 use crate::guard::Scheme;
 use crate::spelling::Target;
 
-/// How many connections are kept. The oldest one is closed for the next.
+/// The most idle connections. With more, the oldest one is closed.
 const MOST: usize = 64;
 
-/// How long a connection is kept. Many receivers close theirs after a minute.
+/// How long an idle connection is kept. It is shorter than a minute, after which many receivers close theirs.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// A connection is used again only for the same name at the same checked address.
+/// The key of an idle connection: it is reused only for the same host name at the same checked address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
     pub(crate) scheme: Scheme,
@@ -31,7 +31,7 @@ impl Place {
     }
 }
 
-/// The oldest in front.
+/// The idle connections, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Idle(Mutex<VecDeque<(Place, Instant, Connection)>>);
 
@@ -44,7 +44,7 @@ impl Idle {
         idle.push_back((place, Instant::now(), connection));
     }
 
-    /// An open connection to the place.
+    /// Removes and returns an open connection to the place, if there is one.
     pub(crate) fn take(&self, place: &Place) -> Option<Connection> {
         let mut idle = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         while idle.front().is_some_and(|(_, since, _)| since.elapsed() >= LONGEST) {

@@ -1,14 +1,14 @@
 //! Calls URLs that a caller of the gateway gave: the address guard, and one guarded `POST`.
 //!
-//! Such a URL is hostile until proven otherwise: it could name a service that only this machine reaches, such as the metadata
-//! address of a cloud. So each call goes through these stages, and a refusal at any of them comes before a connection is tried:
+//! Such a URL may be an attack: it could name a service that only this machine reaches, such as the metadata address of a cloud. So
+//! each call passes these stages, and a refusal in one of them comes before any connection is opened:
 //!
-//! 1. [`Guard::read`]: the spelling of the URL, its scheme, port and host. Every parser must read the same host in it.
-//! 2. [`Resolver`]: the addresses of the host, asked for at each call.
-//! 3. [`Guard::check_addresses`]: no address may be in a special range, unless the operator allowed the network.
-//! 4. [`Dialer`]: a connection to exactly such an address. The name is not resolved again.
+//! 1. [`Guard::read`] checks the spelling of the URL, its scheme, port and host. Every URL parser must find the same host in it.
+//! 2. [`Resolver`] finds the addresses of the host, anew for each call.
+//! 3. [`Guard::check_addresses`] refuses addresses in special ranges, unless the operator has allowed their network.
+//! 4. [`Dialer`] connects to exactly one of these addresses, without resolving the name again.
 //!
-//! Redirects are never followed, and no proxy is used: both would connect to an address that was not checked.
+//! Redirects are never followed and no proxy is used, because both would lead to an address that was not checked.
 
 mod address;
 mod connection;

@@ -1,4 +1,4 @@
-//! Sends one `POST` to a URL that a caller gave.
+//! Sends one `POST` to a URL that a caller provided.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -21,19 +21,19 @@ use crate::retry_after::RetryAfter;
 use crate::spelling::{Target, TargetHost};
 use crate::tls::Trust;
 
-/// How many addresses of a host are tried in one call. The next call asks the resolver again.
+/// The most addresses of a host that one call tries. The next call resolves the name again.
 const MAX_ADDRESSES: usize = 4;
 
-/// How long the check of a new URL waits for the resolver. A caller waits for it.
+/// How long the check of a new URL waits for the resolver. It is short because the caller waits too.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
-    /// For the name, the connection and the TLS handshake together.
+    /// The limit for resolving the name, connecting and the TLS handshake together.
     pub connect: Duration,
-    /// From the request to the head of the response.
+    /// The limit from sending the request to the head of the response.
     pub response: Duration,
-    /// For the body of the response, which is read and dropped.
+    /// The limit for reading the body of the response, which is dropped.
     pub body: Duration,
 }
 
@@ -51,12 +51,12 @@ impl Default for Timeouts {
 #[derive(Debug)]
 pub struct Post<'a> {
     pub url: &'a str,
-    /// Without `Host` and `Content-Length`, which are added.
+    /// The headers. `Host` and `Content-Length` are added.
     pub headers: HeaderMap,
     pub body: Bytes,
 }
 
-/// What a receiver answered. A redirect is an answer like any other.
+/// The response of a receiver. A redirect is a response like any other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -82,7 +82,7 @@ impl Outbound {
         Self::with(guard, trust, timeouts, Arc::new(SystemResolver::default()), Arc::new(TcpDialer))
     }
 
-    /// With another resolver and another dialer, for tests.
+    /// Like `new`, but with another resolver and dialer, for tests.
     pub fn with(
         guard: Guard,
         trust: Trust,
@@ -93,8 +93,8 @@ impl Outbound {
         Self(Arc::new(Inner { guard, trust, timeouts, resolver, dialer, idle: Idle::default() }))
     }
 
-    /// Checks a URL before it is stored. A name that has no address now is accepted, because it can have one later: each call checks
-    /// again.
+    /// Checks a URL before it is stored. A name without an address is accepted, because it may get one later, and each call checks
+    /// the addresses again.
     pub async fn check(&self, url: &str) -> Result<(), Refusal> {
         let target = self.0.guard.read(url)?;
         let found = tokio::time::timeout(CHECK_TIMEOUT, self.0.resolve(&target)).await;
@@ -104,7 +104,7 @@ impl Outbound {
         }
     }
 
-    /// Sends a request to one of the checked addresses of its URL. Any status is an answer, not an error.
+    /// Sends a request to a checked address of its URL. A response with any status is an `Ok`.
     pub async fn post(&self, post: Post<'_>) -> Result<Answer, Error> {
         let Inner { guard, timeouts, idle, .. } = &*self.0;
         let target = guard.read(post.url)?;
@@ -135,7 +135,7 @@ impl Outbound {
         }
     }
 
-    /// The inner error is a request that was not sent, because the connection had ended.
+    /// Sends the request over a connection. The inner `Err` returns a request that was not sent because the connection had ended.
     async fn exchange(
         &self,
         target: &Target,
@@ -180,7 +180,7 @@ impl Inner {
         Ok(found)
     }
 
-    /// Tries the addresses one after the other. Each gets its share of the time that is left.
+    /// Connects to the first address that accepts. Each address gets an equal share of the time that is left.
     async fn connect(
         &self,
         target: &Target,
@@ -235,7 +235,7 @@ fn request(target: &Target, post: Post<'_>) -> Result<Request<Full<Bytes>>, Erro
         Error::new(ErrorKind::InvalidRequest, format!("the URL at {target} cannot be written in a request"))
     };
     let mut headers = post.headers;
-    // These decide where a request ends and where it goes, so they follow from the target and the body alone.
+    // Remove the headers that decide where a request ends and where it goes. Only the target and the body may determine them.
     for name in [CONTENT_LENGTH, TRANSFER_ENCODING, CONNECTION, UPGRADE] {
         headers.remove(name);
     }

@@ -11,25 +11,25 @@ use tokio::sync::Semaphore;
 
 use crate::BoxFuture;
 
-/// How many names are looked up at the same time. Each lookup occupies a thread, until the system's resolver gives up. Further ones
-/// wait; that counts against the connect timeout of their call.
+/// The most names that are resolved at the same time. Each lookup occupies a thread until the system's resolver gives up. Further
+/// lookups wait, which counts against the connect timeout of their call.
 const MAX_LOOKUPS: usize = 64;
 
-/// How many of the lookups may be of names that are not known to resolve quickly. Further ones wait in the same way.
+/// The most lookups at the same time of names that are not known to resolve quickly. Further ones wait in the same way.
 const MAX_UNPROVEN: usize = 32;
 
-/// A lookup that took longer says nothing good about its name: many of them at once would take all threads.
+/// The time within which a lookup counts as quick. Slow lookups are limited, because many of them at once would take all threads.
 const QUICK: Duration = Duration::from_secs(1);
 
-/// How many names are remembered that resolve quickly. Further ones share the slots of unknown names.
+/// The most names that are remembered as quick. Further names count as unknown.
 const MAX_PROVEN: usize = 4096;
 
 pub trait Resolver: Send + Sync + Debug {
-    /// All addresses of a host name, in the order in which they should be tried.
+    /// All addresses of a host name, in the order in which to try them.
     fn resolve<'a>(&'a self, host: &'a str) -> BoxFuture<'a, io::Result<Vec<IpAddr>>>;
 }
 
-/// Asks the system (`getaddrinfo`), as the other programs of the machine do.
+/// Resolves names with the system's resolver (`getaddrinfo`), like other programs on the machine.
 #[derive(Clone, Debug, Default)]
 pub struct SystemResolver {
     lookups: Arc<Lookups>,
@@ -43,7 +43,7 @@ impl Resolver for SystemResolver {
     }
 }
 
-/// The bounds of the lookups. Callers choose the names, so names that do not resolve must leave room for the others.
+/// Limits the lookups. Callers choose the names, so names that do not resolve must leave threads for the others.
 #[derive(Debug)]
 struct Lookups {
     all: Arc<Semaphore>,
@@ -75,7 +75,7 @@ impl Lookups {
         };
         let slot = Arc::clone(&self.all).acquire_owned().await.map_err(io::Error::other)?;
         let lookup = move || {
-            // The lookup goes on when its caller has given up, so it keeps its slots.
+            // The lookup cannot be aborted. It keeps its permits even if its caller has given up.
             let _held = (share, slot);
             let begun = Instant::now();
             let found = lookup(&host);
@@ -124,7 +124,7 @@ mod tests {
                 }))
             })
             .collect();
-        // Each one gets its slot, or waits for one.
+        // Poll each lookup once, so that it takes a slot or waits for one.
         assert!(hanging.iter_mut().all(|lookup| lookup.now_or_never().is_none()));
         tokio::time::timeout(Duration::from_secs(10), good()).await.expect("there is room").unwrap();
         drop(release);

@@ -1,11 +1,11 @@
-//! The header `Retry-After`.
+//! Reads the header `Retry-After`.
 
 use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
 use http::header::RETRY_AFTER;
 
-/// When to try again, as the receiver wrote it.
+/// The time of the next attempt, in the form in which the receiver wrote it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RetryAfter {
     Wait(Duration),
@@ -13,17 +13,17 @@ pub enum RetryAfter {
 }
 
 impl RetryAfter {
-    /// `None`: the header is missing or cannot be read.
+    /// Reads the header. `None`: it is missing or invalid.
     pub(crate) fn read(headers: &HeaderMap) -> Option<Self> {
         let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
         if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-            // A number that is too large for the type is a long time all the same, and one that can be added to any time.
+            // A number that is too large becomes the largest `u32`: a very long wait that still can be added to any time.
             return Some(Self::Wait(Duration::from_secs(text.parse::<u32>().unwrap_or(u32::MAX).into())));
         }
         httpdate::parse_http_date(text).ok().map(Self::At)
     }
 
-    /// Zero for a date that has passed.
+    /// How long to wait from `now` on. Zero for a date in the past.
     pub fn wait(self, now: SystemTime) -> Duration {
         match self {
             Self::Wait(wait) => wait,

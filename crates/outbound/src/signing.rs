@@ -1,4 +1,4 @@
-//! Signs a request as [Standard Webhooks](https://www.standardwebhooks.com) says, with a secret that both sides know.
+//! Signs a request according to [Standard Webhooks](https://www.standardwebhooks.com), with a secret that both sides know.
 
 use std::fmt;
 
@@ -9,21 +9,21 @@ use secrecy::{ExposeSecret as _, SecretSlice};
 use sha2::Sha256;
 
 pub const ID_HEADER: &str = "webhook-id";
-/// In seconds since 1970.
+/// The header with the time of the signature, in seconds since 1970.
 pub const TIMESTAMP_HEADER: &str = "webhook-timestamp";
 pub const SIGNATURE_HEADER: &str = "webhook-signature";
 
-/// How a secret begins.
+/// The prefix of a secret.
 const PREFIX: &str = "whsec_";
 
-/// The lengths of a secret that the specification allows, in bytes.
+/// The lengths that the specification allows for a secret, in bytes.
 const LENGTHS: std::ops::RangeInclusive<usize> = 24..=64;
 
 /// The secret of one receiver.
 #[derive(Clone, Debug)]
 pub struct SigningSecret(SecretSlice<u8>);
 
-/// The text is no secret of Standard Webhooks. The error does not repeat it.
+/// An error: the text is no secret of Standard Webhooks. The error does not contain the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InvalidSecret;
 
@@ -36,7 +36,7 @@ impl fmt::Display for InvalidSecret {
 impl std::error::Error for InvalidSecret {}
 
 impl SigningSecret {
-    /// Reads `whsec_…`.
+    /// Reads a secret in the form `whsec_…`.
     pub fn parse(text: &str) -> Result<Self, InvalidSecret> {
         let encoded = text.trim().strip_prefix(PREFIX).ok_or(InvalidSecret)?;
         let bytes = STANDARD.decode(encoded).map_err(|_| InvalidSecret)?;
@@ -46,8 +46,8 @@ impl SigningSecret {
         Ok(Self(bytes.into()))
     }
 
-    /// The value of [`SIGNATURE_HEADER`]. `id` is that of [`ID_HEADER`] and `timestamp` that of [`TIMESTAMP_HEADER`]; they are the
-    /// same on the wire, and `body` is exactly what is sent.
+    /// The value of [`SIGNATURE_HEADER`]. `id` and `timestamp` must be the values of [`ID_HEADER`] and [`TIMESTAMP_HEADER`], and
+    /// `body` must be exactly the body that is sent.
     pub fn sign(&self, id: &str, timestamp: i64, body: &[u8]) -> String {
         let mut mac =
             Hmac::<Sha256>::new_from_slice(self.0.expose_secret()).expect("HMAC takes keys of any length");

@@ -1,4 +1,4 @@
-//! Reads a URL so that no other parser can find another host in it.
+//! Reads a URL, and refuses spellings in which another parser could find another host.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,12 +8,12 @@ use url::{Host, Position, Url};
 use crate::guard::{Refusal, Scheme};
 use crate::host_rule::is_host_name;
 
-/// The longest URL that is read, in bytes.
+/// The longest accepted URL, in bytes.
 const LONGEST: usize = 2048;
 
-/// A URL whose spelling, scheme, port and host were checked. Its addresses were not.
+/// A URL whose spelling, scheme, port and host were checked, but not the addresses of the host.
 ///
-/// `Debug` and `Display` show the host and the port only: the path and the query can hold a secret.
+/// `Debug` and `Display` show only the host and the port, because the path and the query may hold a secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Target {
     url: Url,
@@ -24,14 +24,14 @@ pub struct Target {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum TargetHost {
-    /// In lower case.
+    /// A host name in lower case.
     Name(String),
     Address(IpAddr),
 }
 
 impl Target {
-    /// Reads a URL. The host must be written as every parser would write it again: no decimal or octal addresses, no percent signs,
-    /// no user info, no characters that some parsers replace.
+    /// Reads a URL. The host must have the form in which every parser would write it: no decimal or octal addresses, no percent
+    /// signs, no user info, no characters that some parsers replace.
     pub(crate) fn read(text: &str) -> Result<Self, Refusal> {
         let refused = |reason| Err(Refusal::Spelling(reason));
         if text.len() > LONGEST {
@@ -59,7 +59,7 @@ impl Target {
         }
         let Ok(url) = Url::parse(text) else { return refused("it cannot be read") };
         let (host, port) = split_port(authority)?;
-        // The parser has replaced unusual spellings of a host by the usual one.
+        // The parser has normalized the host. If the host changed, its spelling was unusual.
         if url.host_str() != Some(host.to_ascii_lowercase().as_str()) {
             return refused(
                 "its host is not written in the usual form, such as hooks.example.com or 203.0.113.7",
@@ -83,7 +83,7 @@ impl Target {
         self.scheme
     }
 
-    /// The host as it is written in URLs: an IPv6 address is in brackets.
+    /// The host in the form of URLs: an IPv6 address is in brackets.
     pub fn host(&self) -> &str {
         self.url.host_str().unwrap_or_default()
     }
@@ -102,7 +102,7 @@ impl Target {
     }
 }
 
-/// The host and the port of an authority without user info.
+/// Splits an authority without user info into host and port.
 fn split_port(authority: &str) -> Result<(&str, Option<u16>), Refusal> {
     let end_of_address = authority.rfind(']').map_or(0, |end| end + 1);
     let Some(colon) = authority[end_of_address..].find(':').map(|at| at + end_of_address) else {
@@ -111,7 +111,7 @@ fn split_port(authority: &str) -> Result<(&str, Option<u16>), Refusal> {
     let (host, port) = (&authority[..colon], &authority[colon + 1..]);
     let number: Option<u16> = port.parse().ok().filter(|number| *number != 0);
     match number {
-        // Not `+80`, not `080`.
+        // Refuses other spellings of a number, such as `+80` and `080`.
         Some(number) if number.to_string() == port => Ok((host, Some(number))),
         _ => Err(Refusal::Spelling("its port is no number from 1 to 65535")),
     }

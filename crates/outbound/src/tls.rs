@@ -1,4 +1,4 @@
-//! Which certificates of receivers are trusted.
+//! Decides which certificates of receivers are trusted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,14 +10,14 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 
-/// The authorities of the system, and those of the operator.
+/// The trusted certificate authorities: those of the system and those of the operator.
 #[derive(Clone)]
 pub struct Trust {
-    /// `Err`: why no receiver can be called over TLS.
+    /// The TLS settings. `Err`: why no receiver can be called over TLS.
     connector: Result<TlsConnector, String>,
 }
 
-/// The text is no list of certificates in PEM.
+/// An error: the text is no list of certificates in PEM.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InvalidAuthorities;
 
@@ -30,8 +30,8 @@ impl fmt::Display for InvalidAuthorities {
 impl std::error::Error for InvalidAuthorities {}
 
 impl Trust {
-    /// `authorities`: certificates in PEM, beside those of the system. A system without any is an error of each call over TLS, not
-    /// of the start.
+    /// `authorities`: certificates in PEM to trust in addition to those of the system. If the system has none, this does not fail;
+    /// each call over TLS does.
     pub fn new(authorities: Option<&str>) -> Result<Self, InvalidAuthorities> {
         let mut extra = Vec::new();
         for certificate in

@@ -1,4 +1,4 @@
-//! The gateway's agent with its calls: the events of the calls of a turn come with those of the turn.
+//! Wraps the gateway's agent so that its turns can call peers. A turn's event stream then also carries the events of its calls.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::record::{End, Ending, Record, call_of_ask};
 use crate::turns::RunningTurn;
 use crate::{audit, show};
 
-/// Events that may wait for the engine. Then the turn waits.
+/// The most events that may wait for the engine. When the queue is full, the turn waits.
 const MAX_EVENTS: usize = 64;
 
 /// An agent whose turns can call peers.
@@ -35,13 +35,13 @@ impl CallingAgent {
     }
 
     async fn start(&self, mut request: TurnRequest) -> Result<Turn> {
-        // Without an owner there is nobody for whom to call: the engine always names one.
+        // A call needs an owner. The engine always names one, so this is only a fallback.
         let Some(owner) = caller() else { return self.agent.start_turn(request).await };
         let ctx = &self.calls.0;
         let stored = match ctx.calls.calls_of(&request.task).await {
             Ok(stored) => stored,
             Err(error) if request.resume.is_some() => return Err(error),
-            // Then only the limit of the calls of a task begins anew.
+            // Without the stored calls, the count for the limit `per_task` starts again at zero.
             Err(error) => {
                 tracing::warn!(task = %request.task, error = ?error, "the earlier calls of a task could not be read");
                 Vec::new()
@@ -73,7 +73,7 @@ impl CallingAgent {
             }
         }
         let session = request.session.id.clone();
-        // Known before the prompt is sent: the agent may call at once.
+        // Register the turn before the prompt is sent: the agent may call a peer as soon as it has the prompt.
         ctx.turns.add(session, &turn);
         let starting = Starting { calls: &self.calls, turn: Some(turn) };
         let mut started = self.agent.start_turn(request).await?;
@@ -113,7 +113,7 @@ impl CallingAgent {
     }
 }
 
-/// A turn whose start the agent has not confirmed. If that fails or is given up, the calls that the turn has made are canceled.
+/// A turn whose start the agent has not confirmed. If the start fails or its future is dropped, this type cancels the turn's calls.
 struct Starting<'a> {
     calls: &'a PeerCalls,
     turn: Option<Arc<RunningTurn>>,
@@ -133,7 +133,8 @@ impl Drop for Starting<'_> {
     }
 }
 
-/// Cancels the calls of a turn that is over, and returns those that still ran. If the gateway stops, they go on after the restart.
+/// Ends a turn: cancels its running calls and returns them. While the gateway stops, the calls are not canceled, because they
+/// resume after the restart.
 fn end_turn(calls: &PeerCalls, turn: &Arc<RunningTurn>) -> Vec<Arc<Call>> {
     let ctx = &calls.0;
     ctx.turns.remove(turn);
@@ -149,11 +150,11 @@ fn end_turn(calls: &PeerCalls, turn: &Arc<RunningTurn>) -> Vec<Arc<Call>> {
     running
 }
 
-/// The calls of a turn that an earlier run of the gateway began.
+/// The calls that an earlier run of the gateway began in this turn.
 #[derive(Default)]
 struct Resumed {
     calls: Vec<Known>,
-    /// The asks of peers that the log says are open.
+    /// The asks of peers that are still open according to the task's log.
     asks: Vec<RequestId>,
 }
 
@@ -235,14 +236,14 @@ struct Merging {
     calls: PeerCalls,
     turn: Arc<RunningTurn>,
     events: queue::Sender<AgentEvent>,
-    /// What the agent used itself.
+    /// The usage of the agent, without that of the calls.
     own: Option<Usage>,
     of_calls: HashMap<String, Usage>,
-    /// The asks that were shown. A call may report one that was shown from its record.
+    /// The asks that the task has shown. A resumed call may report an ask that was already shown from its stored record.
     asked: HashSet<RequestId>,
 }
 
-/// What a turn waits for.
+/// The next thing that happens to a turn.
 enum Next {
     /// The engine no longer follows the turn.
     Dropped,
@@ -270,7 +271,7 @@ impl Merging {
                     return;
                 }
                 Next::OfCall(Some(report)) => self.take_report(report).await,
-                // The turn itself holds a sender.
+                // Unreachable: the turn itself holds a sender.
                 Next::OfCall(None) => {}
                 Next::OfAgent(Some(AgentEvent::Ended(outcome))) => {
                     while let Ok(report) = of_calls.try_recv() {
@@ -296,7 +297,7 @@ impl Merging {
         }
     }
 
-    /// Shows what the calls of an earlier run do now. The log may lack the last that they reported.
+    /// Shows the current state of the calls of an earlier run. The log may lack the last report of a call.
     async fn show_resumed(&mut self, resumed: Resumed) {
         let mut open = HashSet::new();
         for call in &resumed.calls {
@@ -330,7 +331,7 @@ impl Merging {
         }
     }
 
-    /// The usage of the turn with that of its calls. Each call shows its own part.
+    /// Sends the sum of the agent's usage and that of the calls. Each call also shows its own usage.
     async fn send_usage(&self) {
         let own = self.own.unwrap_or_default();
         let all = self.of_calls.values().fold(own, |sum, usage| sum.plus(*usage));
@@ -338,11 +339,11 @@ impl Merging {
     }
 
     async fn send(&self, event: AgentEvent) {
-        // An engine that no longer follows the turn needs no events.
+        // The error means that the engine no longer follows the turn, so the event is not needed.
         let _ = self.events.send(event).await;
     }
 
-    /// Cancels the calls that still run, and returns the last event of each.
+    /// Cancels the calls that still run, and returns a final event for each.
     fn end(&self, reason: &str) -> Vec<AgentEvent> {
         let last = |call: Arc<Call>| {
             let mut record = call.record().as_ref().clone();

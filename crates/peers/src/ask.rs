@@ -1,4 +1,4 @@
-//! An ask of a peer as an ask of the calling task, and the answer back. Pure.
+//! Converts an ask of a peer to an ask of the calling task, and the answer back to a message. Pure.
 
 use longshore_client::Part;
 use longshore_model::{Answer, Ask, AskKind, Json, RequestId, SessionId};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::record::OpenAsk;
 use crate::remote::RemoteAsk;
 
-/// The ask as the calling task shows it. `call`: the agent's own tool call that waits.
+/// The ask in the form that the calling task shows. `call`: the agent's own tool call, which waits for the answer.
 pub(crate) fn of_task(
     id: &RequestId,
     peer: &str,
@@ -33,7 +33,7 @@ pub(crate) fn of_task(
     }
 }
 
-/// The message that answers the ask at the peer. A peer that named its ask gets the answer as data, any other as text.
+/// The message that answers the ask at the peer. A peer that gave its ask an id gets the answer as data, any other peer gets text.
 pub(crate) fn parts(ask: &OpenAsk, answer: &Answer) -> Vec<Part> {
     let Some(remote) = &ask.remote else { return vec![Part::text(words(answer))] };
     let mut data = match answer {

@@ -4,17 +4,17 @@ use longshore_meter::Metrics;
 use longshore_meter::label::PeerCall;
 use longshore_model::{Principal, SessionId, TaskId, redact};
 
-/// The target of these log lines. They are written whatever log level is configured.
+/// The target of the audit lines. They are written at every configured log level.
 const TARGET: &str = "longshore::audit";
 
-/// The longest name of a peer in a line, in characters: a model may have written it.
+/// The longest name of a peer in a line, in characters. It is bounded because a model may have written the name.
 const MAX_PEER: usize = 200;
 
 pub(crate) fn called(owner: &Principal, task: &TaskId, session: &SessionId, peer: &str, call: &str) {
     tracing::info!(target: TARGET, principal = %owner, %task, %session, peer, call, "the agent calls a peer");
 }
 
-/// `owner` and `task`: `None` if it is not known for which task the agent calls.
+/// `caller`: owner and task of the refused call. `None`: the gateway does not know for which task the agent calls.
 pub(crate) fn refused(
     caller: Option<(&Principal, &TaskId)>,
     session: &SessionId,
@@ -33,7 +33,7 @@ pub(crate) fn refused(
     );
 }
 
-/// A message that another gateway's agent sent was refused because of its chain.
+/// Records that the gateway refused a message from another gateway's agent because of its chain of gateways.
 pub(crate) fn loop_refused(owner: Option<&Principal>, reason: &str) {
     tracing::info!(
         target: TARGET,
@@ -43,7 +43,7 @@ pub(crate) fn loop_refused(owner: Option<&Principal>, reason: &str) {
     );
 }
 
-/// A tool call was refused before its session was known. `session`: that of the bridge, if it has one.
+/// Records and counts a tool call that was refused before its session was known. `session`: the session of the bridge, if known.
 pub fn refused_unknown(metrics: &Metrics, session: Option<&SessionId>, tool: &str, reason: &str) {
     metrics.peer_calls.of(PeerCall::Refused).increment();
     tracing::info!(

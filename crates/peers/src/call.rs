@@ -1,4 +1,5 @@
-//! A call that runs, or whose result was asked for: its state, and those who wait for it.
+//! The state of one call, while the call or its turn runs, and the channels between the call, its turn and the tools that wait for
+//! it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,38 +11,38 @@ use crate::place::Place;
 use crate::record::Record;
 use crate::tools::CallKey;
 
-/// Answers that may wait for the task of a call. One more is refused.
+/// The most answers that may wait for the job that drives the call. A further answer is refused.
 const MAX_ANSWERS: usize = 4;
 
-/// Reports of calls that may wait for the turn. Further ones wait.
+/// The most reports of calls that may wait for the turn. When the queue is full, the call waits.
 pub(crate) const MAX_REPORTS: usize = 64;
 
-/// What a call tells its turn.
+/// A message from a call to its turn.
 #[derive(Debug)]
 pub(crate) enum Report {
     Event(AgentEvent),
-    /// All that the call used so far.
+    /// The total usage of the call so far.
     Usage {
         call: String,
         usage: Usage,
     },
 }
 
-/// An answer to the ask that is open.
+/// An answer to the open ask of a call.
 #[derive(Debug)]
 pub(crate) struct GivenAnswer {
-    /// `None`: whatever the peer asks now.
+    /// The ask that is answered. `None`: the ask that is open now.
     pub(crate) ask: Option<RequestId>,
     pub(crate) answer: Answer,
-    /// That of the model's tool call. `None`: a user answers.
+    /// The key of the model's tool call. `None`: a user answers.
     pub(crate) key: Option<CallKey>,
-    /// Gets whether the peer has accepted the answer.
+    /// Receives the result: whether the peer has accepted the answer.
     pub(crate) done: oneshot::Sender<Result<(), AnswerError>>,
 }
 
 #[derive(Debug)]
 pub(crate) enum AnswerError {
-    /// Nothing, or something else, is asked.
+    /// The call has no open ask, or another ask is open.
     NotOpen,
     /// The peer refused the answer, or cannot be reached. The ask stays open.
     Refused { reason: String, may_retry: bool },
@@ -50,7 +51,7 @@ pub(crate) enum AnswerError {
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) record: Arc<Record>,
-    /// The newest line of progress, with its number.
+    /// The newest line of progress and its number.
     pub(crate) line: (u64, String),
 }
 
@@ -58,10 +59,10 @@ pub(crate) struct View {
 pub(crate) struct Call {
     pub(crate) place: Place,
     pub(crate) view: watch::Sender<View>,
-    /// Canceled when the call is to be canceled at the peer.
+    /// Cancel this token to cancel the call at the peer.
     pub(crate) cancel: CancellationToken,
     answers: mpsc::Sender<GivenAnswer>,
-    /// The turn that shows the call. `None`: none does now.
+    /// The channel to the turn that shows the call. `None`: no turn shows it now.
     turn: Mutex<Option<mpsc::Sender<Report>>>,
 }
 
@@ -93,7 +94,7 @@ impl Call {
         self.view.send_modify(|view| view.line = (view.line.0 + 1, line));
     }
 
-    /// Passes an answer on, and waits until the peer has accepted or refused it.
+    /// Passes an answer to the peer, and waits until the peer has accepted or refused it.
     pub(crate) async fn answer(
         &self,
         ask: Option<RequestId>,
@@ -109,11 +110,11 @@ impl Call {
             },
             mpsc::error::TrySendError::Closed(_) => AnswerError::NotOpen,
         })?;
-        // The task of the call drops the sender when the call ends.
+        // The job that drives the call drops the sender when the call ends.
         settled.await.unwrap_or(Err(AnswerError::NotOpen))
     }
 
-    /// Sets the turn that shows the call.
+    /// Sets the turn that shows the call. `None`: no turn shows it.
     pub(crate) fn show_in(&self, turn: Option<mpsc::Sender<Report>>) {
         *self.turn() = turn;
     }
@@ -122,11 +123,11 @@ impl Call {
         self.turn().is_some()
     }
 
-    /// Tells the turn, if one shows the call.
+    /// Sends a report to the turn that shows the call, if there is one.
     pub(crate) async fn report(&self, report: Report) {
         let turn = self.turn().clone();
         if let Some(turn) = turn {
-            // A turn that is over needs no reports.
+            // The error means that the turn is over, so the report is not needed.
             let _ = turn.send(report).await;
         }
     }

@@ -27,27 +27,27 @@ use crate::tools::{
 };
 use crate::turns::{Full, RunningTurn};
 
-/// The longest wait of one tool call, whatever it requests.
+/// The longest wait of one tool call, even if the call requests a longer one.
 const LONGEST_WAIT: Duration = Duration::from_mins(30);
 
-/// How often the task of a call that no turn shows is looked at.
+/// How often the gateway checks whether the task of a call has ended, if no turn shows the call.
 const LOOK_AT_TASK: Duration = Duration::from_secs(5);
 
 /// The longest message to a peer, in bytes.
 const MAX_TEXT: usize = 1024 * 1024;
 
-/// The longest key of a call, in bytes.
+/// The longest key ([`CallKey`]) of a call, in bytes.
 const MAX_KEY: usize = 1024;
 
-/// The longest description of an agent or a skill that a model gets, in characters, and how many skills.
+/// The longest description of an agent or a skill that a model gets, in characters, and the most skills of one agent.
 const MAX_DESCRIPTION: usize = 500;
 const MAX_SKILLS: usize = 32;
 
-/// Calls peers for the turns of the gateway's agent. Cheap to clone.
+/// Calls peers for the turns of the gateway's agent. Cloning is cheap.
 #[derive(Clone, Debug)]
 pub struct PeerCalls(pub(crate) Arc<Context>);
 
-/// What the calls need from the gateway.
+/// The parts of the gateway that calls need.
 #[derive(Debug)]
 pub struct PeerParts {
     pub config: PeersConfig,
@@ -59,7 +59,7 @@ pub struct PeerParts {
     pub metrics: Arc<Metrics>,
 }
 
-/// A tool call, and the turn that it belongs to.
+/// The user of a tool: the turn that makes the tool call, with its session.
 struct Using {
     turn: Arc<RunningTurn>,
     session: SessionId,
@@ -71,8 +71,8 @@ impl PeerCalls {
         Self(Arc::new(Context::new(parts)))
     }
 
-    /// Goes on with the calls that an earlier run of the gateway left open. Those whose task has ended are canceled. Call it once,
-    /// after the engine has resumed its tasks.
+    /// Resumes the calls that an earlier run of the gateway left open. A call whose task has ended is canceled. Call this once,
+    /// after the engine has resumed its tasks. Returns the number of resumed calls.
     pub async fn recover(&self) -> longshore_model::Result<usize> {
         self.0.turns.recovered();
         let (mut count, mut after) = (0, None);
@@ -88,7 +88,7 @@ impl PeerCalls {
         }
     }
 
-    /// A call that is stored as open, and goes on from here if it does not already. One that cannot go on ends. `None`: its record
+    /// Resumes a stored open call, unless it already runs. A call that cannot be resumed ends. `None`: the record of the call
     /// cannot be read.
     pub(crate) async fn go_on(&self, stored: &StoredCall) -> longshore_model::Result<Option<Known>> {
         let Some(mut record) = Record::read(stored) else { return Ok(None) };
@@ -148,7 +148,7 @@ impl PeerCalls {
         ToolError(reason)
     }
 
-    /// A call of the same owner and session. Others are as unknown as calls that do not exist.
+    /// Finds a call of the same owner and session. Calls of others give the same error as calls that do not exist.
     async fn known(&self, using: &Using, handle: &CallHandle) -> Result<Known, ToolError> {
         let is_own = |record: &Record| {
             let is_of_session = record.body.session == using.session || record.task == using.turn.task;
@@ -172,7 +172,8 @@ impl PeerCalls {
         }
     }
 
-    /// A call that is not live, by its id. An open one goes on: its tool may ask for it before the start of the gateway does.
+    /// Reads a call that is not in `live` from the store. Resumes it if it is open, because the model may ask for it before
+    /// [`Self::recover`] has resumed it.
     async fn stored(&self, id: &str) -> Result<Option<Known>, ToolError> {
         let unreadable = |error: longshore_model::Error| {
             ToolError(format!("The gateway cannot read its calls now: {error} Try again."))
@@ -241,7 +242,7 @@ impl PeerCalls {
         let (call, answers) = Call::new(record, place);
         {
             let mut live = self.0.live();
-            // The same call, sent twice at the same time.
+            // Another request with the same key came at the same time, and has already begun the call.
             if let Some(call) = live.get(&id) {
                 return Ok(Known::Live(Arc::clone(call)));
             }
@@ -272,7 +273,7 @@ impl PeerCalls {
         }
     }
 
-    /// The chain with which the turn calls on.
+    /// The chain of gateways for a call of the turn. The error is for the model.
     fn hops(&self, turn: &RunningTurn) -> Result<Hops, String> {
         let hops = self.0.identity.extend(&turn.hops);
         if hops.0.len() > self.0.hop_rules.longest {
@@ -285,7 +286,7 @@ impl PeerCalls {
         Ok(hops)
     }
 
-    /// Waits until the call has ended or asks the model, the time is over, or the gateway stops.
+    /// Waits until the call ends or asks the model, `wait` is over, or the gateway stops. Then reports on the call.
     async fn report(&self, known: Known, wait: Duration, progress: &Progress) -> CallReport {
         let call = match known {
             Known::Live(call) => call,
@@ -298,7 +299,7 @@ impl PeerCalls {
             let now = view.borrow_and_update().clone();
             if now.line.0 > told {
                 told = now.line.0;
-                // A full queue drops the line.
+                // If the queue is full, the line is dropped.
                 let _ = progress.try_send(now.line.1.clone());
             }
             let model_answers = call.place.model_answers();
@@ -320,7 +321,7 @@ impl PeerCalls {
     }
 }
 
-/// A call that the caller may see.
+/// A call that was found and that the caller may see.
 pub(crate) enum Known {
     Live(Arc<Call>),
     Ended(Arc<Record>),
@@ -349,7 +350,7 @@ fn check_key(key: &CallKey) -> Result<(), ToolError> {
     Ok(())
 }
 
-/// The peer's context of an earlier call, or why it cannot be continued.
+/// The peer's context of an earlier call, to continue it. The error says why the call cannot be continued.
 fn continued(earlier: &Record, place: &Place) -> Result<String, String> {
     if earlier.body.peer != place.name() {
         return Err("The earlier call was to another agent. Continue it with that agent.".to_owned());
@@ -375,7 +376,7 @@ fn report_of(record: &Record, model_answers: bool) -> CallReport {
     }
 }
 
-/// Cancels a call whose task ends before a turn of it has taken the call up again.
+/// Cancels a resumed call if its task ends before a turn of the task shows the call again.
 async fn cancel_without_task(ctx: Arc<Context>, call: Arc<Call>) {
     while !call.is_over() && !call.is_shown() {
         let record = call.record();
@@ -442,7 +443,7 @@ impl Tools for PeerCalls {
             let using = self.using(caller).await?;
             check_key(key)?;
             let known = self.known(&using, call).await?;
-            // The same answer again, because its result was lost.
+            // The answer is repeated because its result was lost. Do not send it again.
             if known.record().was_answered_with(key) {
                 return Ok(self.report(known, wait, &progress).await);
             }
@@ -489,13 +490,13 @@ impl Tools for PeerCalls {
         call: &'a CallHandle,
     ) -> BoxFuture<'a, Result<CallReport, ToolError>> {
         Box::pin(async move {
-            /// The cancel at the peer has a limit of its own, which is shorter.
+            /// How long the tool waits for the cancel. The request to the peer has its own, shorter limit.
             const CANCEL_WAIT: Duration = Duration::from_secs(20);
             let using = self.using(caller).await?;
             let known = self.known(&using, call).await?;
             if let Known::Live(call) = &known {
                 call.cancel.cancel();
-                // Not for a question: the call ends now.
+                // Wait for the end of the call only. A question of the peer must not end the wait, because the call is ending.
                 let mut view = call.view.subscribe();
                 let over = view.wait_for(|view| view.record.body.end.is_some());
                 let _ = tokio::time::timeout(CANCEL_WAIT, over).await;

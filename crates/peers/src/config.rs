@@ -1,4 +1,4 @@
-//! Which agents may be called, and how much a call may use.
+//! Settings: which agents may be called, and how much a call may use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,23 +11,23 @@ use crate::hops::HopRules;
 #[derive(Clone, Debug)]
 pub struct PeersConfig {
     pub peers: Vec<Peer>,
-    /// `None`: only the peers can be called, by their names.
+    /// The rules for URLs that a model names. `None`: only the configured peers can be called, by their names.
     pub urls: Option<UrlRules>,
-    /// The most calls of one task that may run at the same time.
+    /// The most calls of one task that run at the same time.
     pub at_once: usize,
-    /// The most calls of one task in all.
+    /// The most calls of one task over its whole life.
     pub per_task: usize,
     pub in_all: InAll,
     pub hops: HopRules,
 }
 
-/// The calls of all tasks. The responses of each may take the memory of [`CLIENT_LIMITS`].
+/// Limits over the calls of all tasks together. The responses of each call may take the memory of [`CLIENT_LIMITS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InAll {
-    /// The most that run at the same time. Further ones wait.
+    /// The most calls that run at the same time. A further call waits.
     pub at_once: usize,
-    /// How long a new call waits. Then it fails, and nothing was sent. One of an earlier run of the gateway, whose message was sent,
-    /// waits as long as it may take.
+    /// How long a new call waits for a slot. Then the call fails without a request to the peer. A call of an earlier run of the
+    /// gateway, whose message was already sent, waits until its own time limit.
     pub wait: Duration,
 }
 
@@ -41,25 +41,25 @@ impl Default for InAll {
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub name: String,
-    /// Tells models what the agent is for. `None`: its card does.
+    /// Tells models what the agent is for. `None`: the description in the agent's card is used.
     pub description: Option<String>,
-    /// The URL of the agent, or of its card.
+    /// The URL of the agent or of its card.
     pub url: String,
     /// Bindings, version, credential and timeouts.
     pub settings: Settings,
     pub limits: CallLimits,
-    /// The model may answer the questions of the agent. Permissions are always for the user.
+    /// Whether the model may answer questions of the agent. Permission requests always go to the user.
     pub model_answers: bool,
 }
 
-/// How much one call may use.
+/// Limits for one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CallLimits {
-    /// How long the call may take, with all waits for answers. Then it is canceled.
+    /// The longest time of a call, waits for answers included. Then the gateway cancels the call.
     pub duration: Duration,
-    /// How many bytes of text and artifacts a model gets. The rest is left out.
+    /// How many bytes of text and artifacts a model gets of the result. The rest is left out.
     pub result_bytes: usize,
-    /// How often the agent may ask. Then the call is canceled.
+    /// How many asks the agent may send. With one more, the gateway cancels the call.
     pub asks: u32,
 }
 
@@ -69,16 +69,17 @@ impl Default for CallLimits {
     }
 }
 
-/// What applies to a URL that a model names.
+/// The rules for agents that a model names by a URL.
 #[derive(Clone, Debug)]
 pub struct UrlRules {
     pub guard: Guard,
     pub resolver: Arc<dyn Resolver>,
-    /// Without a credential.
+    /// The settings hold no credential.
     pub settings: Settings,
     pub limits: CallLimits,
 }
 
-/// How much of a peer's responses is read. Much more than a model gets, because a peer also sends what is left out.
+/// The bounds of a peer's responses. They are much larger than the result that a model gets, because the gateway must also
+/// read the parts that it leaves out.
 pub const CLIENT_LIMITS: Limits =
     Limits { card: 1024 * 1024, response: 16 * 1024 * 1024, event: 8 * 1024 * 1024, task: 32 * 1024 * 1024 };

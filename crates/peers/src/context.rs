@@ -1,4 +1,4 @@
-//! What every call needs.
+//! The state that all calls share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,8 @@ use crate::place::Places;
 use crate::record::Record;
 use crate::turns::Turns;
 
-/// The waits between the attempts to store a change of a call. After the last the change is lost if the gateway ends before the next.
+/// The pauses between the attempts to store a change of a call. If all attempts fail, the next stored
+/// change includes this one. The change is lost if the gateway ends before that.
 const STORE_AGAIN: [Duration; 3] =
     [Duration::from_millis(200), Duration::from_secs(1), Duration::from_secs(5)];
 
@@ -27,18 +28,18 @@ pub(crate) struct Context {
     pub(crate) at_once: usize,
     pub(crate) per_task: usize,
     pub(crate) in_all: InAll,
-    /// One for each call that may run.
+    /// One permit for each call that may run.
     pub(crate) slots: Semaphore,
     pub(crate) hop_rules: HopRules,
     pub(crate) identity: Identity,
     pub(crate) calls: Arc<dyn CallStore>,
-    /// Where the calling tasks are.
+    /// The store that holds the calling tasks.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) tasks: Tasks,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) turns: Turns,
-    /// The calls that run, and those of running turns that have ended. By their ids.
+    /// The calls that run, and the ended calls of turns that still run, by call id.
     live: Mutex<HashMap<String, Arc<Call>>>,
 }
 
@@ -63,7 +64,7 @@ impl Context {
         }
     }
 
-    /// Stores the state of a call that was stored before.
+    /// Stores a changed call. Retries on errors, and then only logs.
     pub(crate) async fn store(&self, record: &Record) {
         for pause in STORE_AGAIN.into_iter().map(Some).chain([None]) {
             let Err(error) = self.calls.put_call(record.to_stored()).await else { return };

@@ -18,36 +18,39 @@ use crate::record::{End, Ending, OpenAsk, Record, ask_id};
 use crate::remote::RemoteAsk;
 use crate::{ask, audit, remote, show};
 
-/// How often a message is sent again that the peer certainly does not have.
+/// The most attempts to send a message, as long as the peer certainly has not received it.
 const SEND_ATTEMPTS: u32 = 4;
 
-/// For how long the peer of a running call is looked for, after the connection to it was lost. Then how the call ends is not known.
+/// How long the gateway tries to reach the peer again after it lost the connection to it. Then the call ends as
+/// [`Ending::Unknown`].
 const LOOK_FOR_PEER: Duration = Duration::from_mins(10);
 
-/// The waits between two attempts: doubled from the first to the longest.
+/// The first and the longest pause between two attempts. Each pause is twice the one before, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 
-/// How long a cancel of the peer's task may take. After that the peer is left alone.
+/// How long the request to cancel the peer's task may take. Then the gateway gives up.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a canceled call waits for the id of the peer's task, if the message may have arrived.
+/// How long a canceled call waits for the id of the peer's task, if the message may have arrived. Without the id, the gateway
+/// cannot cancel the task.
 const LEARN_TASK: Duration = Duration::from_secs(5);
 
-/// How often a task that waits for an answer is looked at, if its stream has ended: somebody else may answer.
+/// How often the gateway polls a peer's task that waits for an answer and whose stream has ended. Somebody else may have answered.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
 
-/// More events than any task has. A peer that sends more floods the gateway.
+/// The most events that are read of one call. No honest task has so many, so a peer that sends more is flooding the gateway.
 const MAX_EVENTS: usize = 200_000;
 
-/// The least time between two lines of progress that only say that the peer works.
+/// The least time between two progress lines that only say that the peer works.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
-/// A message that may have arrived is sent again only this soon. A Longshore knows a message again for ten minutes, but its operator
-/// may have set a shorter time, and its card does not say which.
+/// The age up to which a call may send again a message that may have arrived. A Longshore peer detects repeated messages for ten
+/// minutes by default. Its operator may have set a shorter time, which its card does not tell.
 const RESEND_WITHIN: Duration = Duration::from_mins(1);
 
-/// Runs a call to its end. `is_new`: its message was never sent. If the gateway stops, the call goes on after the restart.
+/// Runs a call to its end. `is_new`: its message was never sent. If the gateway stops, this returns and the call resumes after the
+/// restart.
 pub(crate) async fn run(
     ctx: Arc<Context>,
     call: Arc<Call>,
@@ -58,7 +61,7 @@ pub(crate) async fn run(
     let limits = ctx.places.limits(&call.place);
     let spent = ctx.clock.now().0.saturating_sub(record.at.0);
     let left = limits.duration.saturating_sub(Duration::from_millis(u64::try_from(spent).unwrap_or(0)));
-    // What an earlier run of the gateway sent may have arrived.
+    // An earlier run of the gateway may have sent the message.
     let is_sent = AtomicBool::new(!is_new);
     let mut driver = Driver::new(&ctx, &call, &is_sent);
     let (mut end, is_stopped) = {
@@ -73,7 +76,7 @@ pub(crate) async fn run(
                 limits.duration.as_secs()
             )), true),
         };
-        // Otherwise the peer would go on with a task that nobody can cancel.
+        // Wait for the id of the peer's task. Without it, nobody could cancel the task.
         if is_stopped && is_sent.load(Ordering::SeqCst) && call.record().body.remote_task.is_none() {
             tokio::select! {
                 _ = &mut following => {}
@@ -93,7 +96,7 @@ pub(crate) async fn run(
     finish(&ctx, &call, end).await;
 }
 
-/// Records the end of a call, and tells its turn.
+/// Records the end of a call, and reports it to the turn.
 async fn finish(ctx: &Context, call: &Call, end: End) {
     let mut record = call.record().as_ref().clone();
     let open_ask = record.body.ask.take();
@@ -109,7 +112,7 @@ async fn finish(ctx: &Context, call: &Call, end: End) {
     }
     let id = record.id.clone();
     call.change(|known| *known = record);
-    // A running turn forgets its calls when it ends.
+    // A running turn removes its calls itself when it ends.
     if !call.is_shown() {
         ctx.live().remove(&id);
     }
@@ -121,29 +124,29 @@ fn closed(request_id: RequestId, resolution: Resolution) -> Report {
 
 async fn has_task(call: &Call) {
     let mut view = call.view.subscribe();
-    // The sender lives as long as the call.
+    // The error cannot happen: the sender lives as long as the call.
     let _ = view.wait_for(|view| view.record.body.remote_task.is_some()).await;
 }
 
 struct Driver<'a> {
     ctx: &'a Context,
     call: &'a Call,
-    /// The message was sent, and it is not certain that it did not arrive.
+    /// Whether the message was sent and may have arrived.
     is_sent: &'a AtomicBool,
     client: Option<Client>,
-    /// The peer's task has ended, or the peer has none.
+    /// Whether the peer's task has ended, or the peer has made no task.
     is_remote_over: bool,
-    /// The ask that was answered last.
+    /// The identity of the ask that was answered last.
     answered: Option<String>,
-    /// The peer has named an ask: what it does not name may then be one that it named before.
+    /// Whether the peer gives its asks ids. A status without an id may then repeat an ask that had one.
     names_asks: bool,
-    /// The message of the status when it was last looked at what the task asks.
+    /// The id of the status message when the driver last checked what the task asks.
     seen: Option<String>,
     events: usize,
     noted: Instant,
 }
 
-/// What a running call waits for.
+/// The next thing that happens to a running call.
 enum Next {
     Given(Option<GivenAnswer>),
     Event(Option<Box<Event>>),
@@ -222,18 +225,18 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Waits until the call may run beside those of other tasks. `None`: it waited too long.
+    /// Waits for a slot among the calls of all tasks. `None`: the wait took too long.
     async fn slot(&self, is_new: bool) -> Option<SemaphorePermit<'a>> {
         let slots = &self.ctx.slots;
         if slots.available_permits() == 0 {
             self.call.note("waits until another call of this gateway has ended".to_owned());
         }
-        // The duration of the call limits the wait too.
+        // A resumed call needs no limit here: the duration of the call limits the wait too.
         let wait = if is_new { self.ctx.in_all.wait } else { Duration::MAX };
         timeout(wait, slots.acquire()).await.ok()?.ok()
     }
 
-    /// Connects, sends the message or joins the peer's task, and follows the task as long as the connection holds.
+    /// Connects, sends the message or subscribes to the peer's task, and follows the task until it ends or the connection breaks.
     async fn attempt(
         &mut self,
         answers: &mut mpsc::Receiver<GivenAnswer>,
@@ -294,7 +297,7 @@ impl<'a> Driver<'a> {
         followed
     }
 
-    /// Whether the peer says that it knows a message with the same id again.
+    /// Whether a repeated message is safe: the peer says that it detects repeated message ids, and the call is young enough.
     async fn may_send_again(&self, client: &Client, record: &Record) -> Result<bool, Error> {
         let age = self.ctx.clock.now().0.saturating_sub(record.at.0);
         if u128::try_from(age).unwrap_or(0) > RESEND_WITHIN.as_millis() {
@@ -335,13 +338,13 @@ impl<'a> Driver<'a> {
                         has_stream_ended = false;
                     }
                 }
-                // The call lives as long as this function.
+                // Unreachable: the call, with the sender, lives as long as this function.
                 Next::Given(None) => {}
                 Next::Look => {
                     let task = self.record().body.remote_task.clone().unwrap_or_default();
                     let now = client.get(&task).await?;
                     if now.status.state == Some(TaskState::InputRequired) {
-                        // What was answered long ago and is asked still is asked again.
+                        // The task may wait for the same answer again, so an ask that was answered before is shown again.
                         let asked = remote::ask(&now, &Metadata::new());
                         if let Some(end) = self.show_ask(asked, true).await {
                             return Ok(end);
@@ -362,7 +365,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Handles an event, or the end of the stream. Returns the end of the call.
+    /// Handles an event of the stream. `event`: `None` at the end of the stream. Returns how the call ended, if it did.
     async fn take(
         &mut self,
         client: &Client,
@@ -417,7 +420,7 @@ impl<'a> Driver<'a> {
         })
     }
 
-    /// Keeps what an event says beside the state of the task.
+    /// Stores the usage, the task's id and the progress that an event reports.
     async fn learn(&mut self, task: &Task, event: &Event) {
         let record = self.record();
         let usage =
@@ -450,8 +453,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The task waits for input. Finds out what is asked now: an event that only changes the title of the task, or reports that one of
-    /// several asks is closed, does not say it.
+    /// Handles a task that waits for input: finds out what the peer asks now. The event alone may not tell, for example if it only
+    /// changes the title of the task, or reports that one of several asks is closed.
     async fn asked(
         &mut self,
         client: &Client,
@@ -481,7 +484,7 @@ impl<'a> Driver<'a> {
                 return Ok(None);
             }
             if must_read {
-                // Of several asks, the task names the one that was asked first.
+                // If several asks are open, the task names the oldest one.
                 let now = client.get(&task.id).await?;
                 if now.status.state != Some(TaskState::InputRequired) {
                     return Ok(None);
@@ -489,12 +492,12 @@ impl<'a> Driver<'a> {
                 asked = remote::ask(&now, &none);
             }
         }
-        // A peer that does not name its asks may ask the same again, and then ends its stream.
+        // A peer whose asks have no ids may ask the same again. It then ends its stream.
         let may_repeat = is_last && asked.id.is_none();
         Ok(self.show_ask(asked, may_repeat).await)
     }
 
-    /// Shows an ask on the calling task, unless it is shown already. `may_repeat`: also if it was just answered.
+    /// Shows an ask on the calling task, unless it is open there already. `may_repeat`: also show an ask that was just answered.
     async fn show_ask(&mut self, mut asked: RemoteAsk, may_repeat: bool) -> Option<End> {
         let record = self.record();
         let open = record.body.ask.as_ref();
@@ -503,7 +506,7 @@ impl<'a> Driver<'a> {
             if open.is_some() {
                 return None;
             }
-            // Nothing says that it is no permission.
+            // The peer has not said what kind of ask this is. It may be a permission request, which only the user may answer.
             asked.is_for_user = true;
         }
         let is_known = open.is_some_and(|open| open.identity == asked.identity);
@@ -549,7 +552,7 @@ impl<'a> Driver<'a> {
         None
     }
 
-    /// The ask that is open was answered by somebody else.
+    /// Closes the open ask, if there is one: somebody else has answered it.
     async fn close_ask(&self) {
         let Some(ask) = self.record().body.ask.clone() else { return };
         self.call.change(|record| record.body.ask = None);
@@ -595,7 +598,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Cancels the peer's task, if its id is known. A peer that cannot be reached is left alone. Returns whether the task is over.
+    /// Cancels the peer's task, if its id is known. Gives up after [`CANCEL_TIMEOUT`]. Returns whether the task is over.
     async fn cancel_remote(&self) -> bool {
         let Some(task) = self.record().body.remote_task.clone() else { return false };
         let canceling = async {
@@ -659,12 +662,12 @@ fn metadata(record: &Record) -> Metadata {
     Metadata::from_iter([("shared".to_owned(), shared)])
 }
 
-/// Whether the card says that the agent names its asks, with their types.
+/// Whether the peer's card says that the agent names its asks and their types.
 fn lists_interrupts(client: &Client) -> bool {
     client.card().is_some_and(|card| place::lists(card, Extension::InteractiveInterrupt))
 }
 
-/// Looks for the words with which a Longshore says that a repeated message id leads to the same task.
+/// Searches a Longshore card for the field that says that a repeated message id leads to the same task.
 fn says_that_it_deduplicates(json: &Value, depth: usize) -> bool {
     const DEEPEST: usize = 16;
     let same = |value: &Value| value["same_message_id"]["behavior"] == "return_existing_task";

@@ -1,8 +1,9 @@
-//! The chain of gateways whose agents called each other: signs the own entry, and stops loops.
+//! The chain of gateways whose agents called each other. This module signs this gateway's entry in the chain, and detects loops.
 //!
-//! Each gateway adds itself to the chain of a message before it sends the message on, and signs the chain so far. A gateway that gets a
-//! chain with itself in it notices when an entry before its own was removed or changed. What comes after the own entry is the word
-//! of the others: a gateway that leaves entries out there can hide itself, but not this gateway.
+//! Each gateway adds its own entry to the chain of a message before it sends the message on, and signs the chain so far. A gateway
+//! that finds its own entry in a chain checks its signature. A wrong signature shows that an entry before its own was removed or
+//! changed. The gateway cannot check the entries after its own: another gateway can leave out entries there, but not the entry of
+//! this one.
 
 use std::fmt;
 
@@ -15,10 +16,10 @@ use subtle::ConstantTimeEq as _;
 /// How many hex digits of the signature are sent.
 const SIGNATURE_DIGITS: usize = 32;
 
-/// The longest id of a gateway that is shown in an error.
+/// The longest id of a gateway in an error text, in characters.
 const MAX_SHOWN: usize = 40;
 
-/// Who this gateway is in a chain. Both parts stay the same for as long as the data directory exists.
+/// The identity of this gateway in a chain. Both fields stay the same for as long as the data directory exists.
 #[derive(Clone)]
 pub struct Identity {
     id: String,
@@ -31,12 +32,12 @@ impl fmt::Debug for Identity {
     }
 }
 
-/// How far agents may call each other.
+/// Limits for calls from agent to agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HopRules {
-    /// The longest chain that is accepted, and that is sent.
+    /// The most entries of a chain that the gateway accepts or sends.
     pub longest: usize,
-    /// How often a chain may come back to this gateway.
+    /// How often this gateway may already be in a chain that it accepts.
     pub returns: usize,
 }
 
@@ -47,7 +48,7 @@ impl Default for HopRules {
 }
 
 impl Identity {
-    /// Derives both parts from the secret of a data directory.
+    /// Derives id and key from the secret of a data directory.
     pub fn of_secret(secret: &[u8; 32]) -> Self {
         let derived = |label: &[u8]| {
             let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
@@ -62,14 +63,14 @@ impl Identity {
         Self { id: id.into(), key: key.into() }
     }
 
-    /// The chain with this gateway at its end.
+    /// The chain with this gateway's signed entry added at its end.
     pub(crate) fn extend(&self, hops: &Hops) -> Hops {
         let mut all = hops.0.clone();
         all.push(Hop { gateway: self.id.clone(), signature: self.sign(&hops.0) });
         Hops(all)
     }
 
-    /// Why a message with this chain is refused. `Ok`: it is not.
+    /// Checks the chain of a message. `Err`: why the gateway refuses the message.
     pub(crate) fn check(&self, hops: &Hops, rules: HopRules) -> Result<(), String> {
         let mut own = 0;
         for (index, hop) in hops.0.iter().enumerate().filter(|(_, hop)| hop.gateway == self.id) {
@@ -108,7 +109,7 @@ impl Identity {
     }
 }
 
-/// The gateways of a chain, for people.
+/// The gateways of a chain as text for people.
 pub(crate) fn shown(hops: &Hops) -> String {
     hops.gateways().map(cut).collect::<Vec<_>>().join(" -> ")
 }

@@ -1,9 +1,9 @@
 //! Calls from the gateway's coding agent to other A2A agents, its peers.
 //!
-//! [`PeerCalls`] are the tools ([`Tools`]), which `longshore-mcp` offers to the agent. Each call belongs to the turn of the session that
-//! made it. [`CallingAgent`] wraps the agent of the engine: it knows which turns run, shows their calls on their tasks, passes the asks
-//! of peers to the callers of the tasks, and cancels the calls of a turn that ends. A call is stored before its message is sent, so
-//! that it goes on after a restart.
+//! [`PeerCalls`] implements the tools ([`Tools`]) that `longshore-mcp` offers to the agent. Each call belongs to the turn of the
+//! session that made it. [`CallingAgent`] wraps the agent of the engine. It knows which turns run, shows their calls on their
+//! tasks, and passes the asks of peers to the callers of the tasks. When a turn ends, it cancels the turn's calls. A call is stored
+//! before its message is sent, so that the call resumes after a restart.
 
 mod agent;
 mod ask;

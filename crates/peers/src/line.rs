@@ -1,8 +1,8 @@
-//! Words of others in a line of the gateway.
+//! Makes text of others safe for one line of the gateway's output.
 
 use longshore_client::is_plain;
 
-/// The words without what could begin a new line, hide something or change the order in which they are read, and not long.
+/// Shortens the text, and removes line breaks, invisible characters and characters that change the reading order.
 pub fn one_line(words: &str) -> String {
     const MOST: usize = 200;
     let blank = |c: char| if !is_plain(c) || c == '`' { ' ' } else { c };
@@ -14,12 +14,12 @@ pub fn one_line(words: &str) -> String {
     short
 }
 
-/// The words of somebody else in one line, between quotation marks that they cannot close.
+/// Puts the text of another party on one line, in quotation marks. Quotation marks in the text become apostrophes.
 pub(crate) fn quoted(words: &str) -> String {
     format!("\"{}\"", one_line(words).replace('"', "'"))
 }
 
-/// Whether a person sees nothing of the character, but a model reads it.
+/// Whether the character is invisible to a person although a model reads it.
 fn is_unseen(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{180e}' | '\u{200b}'..='\u{200d}' | '\u{2060}'..='\u{2064}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
 }

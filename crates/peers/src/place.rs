@@ -1,4 +1,4 @@
-//! Connects to a peer: finds its card, and checks each address that the card or a model names.
+//! Connects to a peer: fetches its card, and checks every address that the card or a model names.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use url::Url;
 use crate::config::{CallLimits, Peer, PeersConfig, UrlRules};
 use crate::tools::ToolError;
 
-/// The longest text of an error of a peer that a model gets, in characters.
+/// The longest error text of a peer that a model gets, in characters.
 const MAX_ERROR: usize = 500;
 
 /// The agents that can be called.
@@ -21,11 +21,11 @@ const MAX_ERROR: usize = 500;
 pub(crate) struct Places {
     peers: Vec<Arc<Peer>>,
     urls: Option<UrlRules>,
-    /// The cards, by the name of the peer.
+    /// The cached card of each peer, by the peer's name.
     cards: HashMap<String, tokio::sync::Mutex<Discovery>>,
 }
 
-/// An agent that may be called.
+/// An agent that may be called: a configured peer, or a URL that a model named.
 #[derive(Clone, Debug)]
 pub(crate) enum Place {
     Peer(Arc<Peer>),
@@ -43,7 +43,7 @@ impl Place {
     pub(crate) fn model_answers(&self) -> bool {
         match self {
             Self::Peer(peer) => peer.model_answers,
-            // Nobody has said that its asks may be answered by a model.
+            // No operator has allowed models to answer the questions of this agent.
             Self::Url(_) => false,
         }
     }
@@ -60,7 +60,7 @@ impl Places {
         &self.peers
     }
 
-    /// The agent that a model names. Nothing is sent yet, and no name is resolved.
+    /// Finds the agent that a model names. Neither sends a request nor resolves a host name.
     pub(crate) fn find(&self, name: &str) -> Result<Place, ToolError> {
         let name = name.trim();
         if let Some(peer) = self.peers.iter().find(|peer| peer.name == name) {
@@ -93,7 +93,7 @@ impl Places {
         }
     }
 
-    /// The card of a peer, from the cache if it is new enough.
+    /// The card of a peer, from the cache while the cached card is fresh.
     pub(crate) async fn card(&self, peer: &Peer) -> longshore_client::Result<Discovered> {
         let Some(cards) = self.cards.get(&peer.name) else {
             return Discovery::new().find(&peer.url, &peer.settings).await;
@@ -101,7 +101,7 @@ impl Places {
         cards.lock().await.find(&peer.url, &peer.settings).await
     }
 
-    /// A client of the agent. The error is for the model.
+    /// Connects a client to the agent. The error text is for the model.
     pub(crate) async fn connect(
         &self,
         place: &Place,
@@ -120,7 +120,7 @@ impl Places {
                 let settings = Settings { trace, ..guarded(rules, url).await? };
                 let found = Discovery::new().find(url, &settings).await.map_err(ConnectError::Client)?;
                 let settings = Settings { extensions: extensions(&found.card), ..settings };
-                // The checked addresses are those of this host and port.
+                // The guard has checked the addresses of this host and port only, so interfaces elsewhere are left out.
                 let port = |url: &Url| (url.host_str().map(str::to_owned), url.port_or_known_default());
                 let usable = filtered(&found.card, |interface| port(&interface.url) == port(&found.url))?;
                 Client::of_card(usable, &found.url, settings).map_err(ConnectError::Client)
@@ -129,11 +129,11 @@ impl Places {
     }
 }
 
-/// Why there is no connection.
+/// Why the gateway could not connect to the agent.
 #[derive(Debug)]
 pub(crate) enum ConnectError {
     Client(longshore_client::Error),
-    /// The address guard or the card refuses.
+    /// The address guard or the check of the card refused.
     Refused(String),
 }
 
@@ -143,7 +143,7 @@ impl ConnectError {
     }
 }
 
-/// The settings with the addresses of a URL, which are checked now.
+/// Resolves the host of a URL, checks the addresses, and returns settings that connect to these addresses only.
 async fn guarded(rules: &UrlRules, url: &str) -> Result<Settings, ConnectError> {
     let refused = |why: &dyn std::fmt::Display| ConnectError::refused(format!("The URL is refused: {why}."));
     let target: Target = rules.guard.read(url).map_err(|refusal| refused(&refusal))?;
@@ -161,9 +161,10 @@ async fn guarded(rules: &UrlRules, url: &str) -> Result<Settings, ConnectError> 
     Ok(Settings { addresses: Some(addresses), bindings, credential: None, ..rules.settings.clone() })
 }
 
-/// A card must not lead the gateway to another server, such as to an internal address. gRPC may have a port of its own.
+/// Removes the card's interfaces on other servers, because a card must not lead the gateway to, for example, an internal address.
+/// gRPC may have a port of its own.
 fn of_same_server(card: &Arc<Card>, url: &Url, settings: &Settings) -> Result<Arc<Card>, ConnectError> {
-    // Fails with better words if the card offers nothing that can be used.
+    // This check comes first because its error is clearer if the card offers no usable interface at all.
     card.choose(settings).map_err(ConnectError::Client)?;
     filtered(card, |interface| match interface.binding {
         Binding::Grpc => interface.url.host() == url.host() && interface.url.scheme() == url.scheme(),
@@ -181,7 +182,7 @@ fn filtered(card: &Arc<Card>, is_allowed: impl Fn(&Interface) -> bool) -> Result
     Ok(Arc::new(card))
 }
 
-/// The extensions of the card that tell what the agent asks and uses.
+/// The extensions of the card that the gateway uses: they report asks and usage.
 fn extensions(card: &Card) -> Vec<String> {
     const WANTED: [Extension; 2] = [Extension::StreamHints, Extension::InteractiveInterrupt];
     let is_wanted = |uri: &&str| Extension::parse(uri).is_some_and(|known| WANTED.contains(&known));
@@ -197,7 +198,7 @@ fn listed(card: &Card) -> impl Iterator<Item = &str> {
     listed.filter_map(|extension| extension["uri"].as_str())
 }
 
-/// The error of a peer in words for a model: no path, no secret, not long.
+/// The error of a peer as text for a model: short, and without paths and secrets.
 pub(crate) fn words(error: &longshore_client::Error) -> String {
     redact::cut_at(&redact::public(error.message()), MAX_ERROR)
 }

@@ -1,4 +1,4 @@
-//! What is known of a call, as it is stored.
+//! The stored record of a call.
 
 use longshore_engine::port::StoredCall;
 use longshore_model::{
@@ -23,23 +23,23 @@ pub(crate) struct Record {
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct Body {
-    /// The session that calls: that of the task, or of a sub-agent.
+    /// The session that made the call: the session of the task or of a sub-agent.
     pub(crate) session: SessionId,
-    /// The turn that calls.
+    /// The turn that made the call.
     pub(crate) turn: PromptId,
     /// The epoch of the store when the call began.
     pub(crate) epoch: u32,
     /// The agent's own id of the tool call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tool_call: Option<String>,
-    /// The name of a peer, or a URL.
+    /// The name of a configured peer, or a URL.
     pub(crate) peer: String,
     pub(crate) text: String,
-    /// The position of the call in the trace of its turn.
+    /// The call's span in the trace of its turn, as a `traceparent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<String>,
     pub(crate) hops: Hops,
-    /// The peer's own ids, as far as they are known.
+    /// The peer's own id of the context. It and the next field, the peer's id of the task, are empty until they are known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) context: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -58,40 +58,40 @@ pub(crate) struct Body {
     pub(crate) end: Option<End>,
 }
 
-/// An ask of the peer that is open.
+/// The open ask of the peer.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct OpenAsk {
     /// The id that the ask has on the calling task.
     pub(crate) id: RequestId,
-    /// What the peer asks, by the peer's own words.
+    /// The peer's own text.
     pub(crate) question: String,
-    /// Tells the ask from the others of the peer's task.
+    /// Distinguishes this ask from the other asks of the peer's task.
     pub(crate) identity: String,
-    /// Only the user may answer.
+    /// Whether only the user may answer, not the model.
     pub(crate) is_permission: bool,
-    /// The peer's own id of the ask: then the answer names it.
+    /// The peer's own id of the ask, which the answer then names. `None`: the peer named none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) remote: Option<String>,
-    /// As the calling task shows it: shown again if the gateway ended before it was.
+    /// The ask as the calling task shows it. After a restart the gateway shows it again, in case the log lacks it.
     pub(crate) shown: Box<Ask>,
 }
 
-/// An answer that the model gave. It is stored before the peer has it: the gateway may die in between, and the same answer again must
-/// not answer another ask.
+/// An answer of the model. It is stored before it is sent to the peer: if the gateway ends in between and the model repeats the
+/// answer, the repeated answer must not go to another ask.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct ModelAnswer {
     pub(crate) key: String,
     pub(crate) ask: RequestId,
 }
 
-/// How many answers of the model are remembered.
+/// How many answers of the model a record keeps.
 const MAX_MODEL_ANSWERS: usize = 32;
 
-/// How a call ended, and what the model gets.
+/// How a call ended, and the result that the model gets.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub(crate) struct End {
     pub(crate) how: Ending,
-    /// Why, unless the call completed.
+    /// The reason. Empty if the call completed.
     #[serde(default)]
     pub(crate) reason: String,
     #[serde(default)]
@@ -137,12 +137,12 @@ impl Record {
         }
     }
 
-    /// The id of the message to the peer: the same for every attempt to send it.
+    /// The id of the message to the peer. Every attempt to send the message uses the same id.
     pub(crate) fn message_id(&self) -> String {
         format!("longshore-{}", self.id)
     }
 
-    /// Keeps the key of an answer of the model.
+    /// Stores the key of an answer of the model.
     pub(crate) fn note_answer(&mut self, key: &CallKey, ask: &RequestId) {
         let answers = &mut self.body.answers;
         if answers.len() >= MAX_MODEL_ANSWERS {
@@ -151,14 +151,14 @@ impl Record {
         answers.push(ModelAnswer { key: key.0.clone(), ask: ask.clone() });
     }
 
-    /// Whether an answer with this key was for an ask that is closed by now.
+    /// Whether the model has already given an answer with this key, to an ask that is closed now.
     pub(crate) fn was_answered_with(&self, key: &CallKey) -> bool {
         let answered = self.body.answers.iter().rfind(|answer| answer.key == key.0);
         let open = self.body.ask.as_ref().filter(|_| self.body.end.is_none());
         answered.is_some_and(|answered| open.is_none_or(|open| open.id != answered.ask))
     }
 
-    /// `model_answers`: whether the model may answer questions of the peer.
+    /// The state that the model sees. `model_answers`: whether the model may answer questions of the peer.
     pub(crate) fn state(&self, model_answers: bool) -> CallState {
         match (&self.body.end, &self.body.ask) {
             (Some(End { how, reason, .. }), _) => {
@@ -179,7 +179,7 @@ impl Record {
     }
 }
 
-/// The id of a call. Derived, so that the same tool call has the same id after a restart.
+/// The id of a call. It is derived from task and key, so that the same tool call has the same id after a restart.
 pub(crate) fn call_id(task: &TaskId, key: &CallKey) -> String {
     let mut hasher = Sha256::new();
     for word in [task.as_str(), &key.0] {
@@ -189,7 +189,7 @@ pub(crate) fn call_id(task: &TaskId, key: &CallKey) -> String {
     format!("call_{}", &hex(&hasher.finalize())[..24])
 }
 
-/// How the ids of the asks of peers begin.
+/// The prefix of the ids of peers' asks.
 const ASK_PREFIX: &str = "peer_";
 
 /// The id of the nth ask of a call.
@@ -197,7 +197,7 @@ pub(crate) fn ask_id(call: &str, number: u32) -> RequestId {
     RequestId::parse(&format!("{ASK_PREFIX}{call}_{number}")).expect("a call id makes an id")
 }
 
-/// The call to which an ask with this id belongs, if it is one of a peer.
+/// The id of the call to which an ask of a peer belongs. `None`: the ask is not one of a peer.
 pub(crate) fn call_of_ask(request: &RequestId) -> Option<&str> {
     let rest = request.as_str().strip_prefix(ASK_PREFIX)?;
     rest.rsplit_once('_').map(|(call, _)| call)

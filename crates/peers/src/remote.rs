@@ -1,4 +1,4 @@
-//! Reads what a peer says of its task: the result in bounds, what it asks, what it used. Pure.
+//! Reads a peer's task: the bounded result, the ask that waits for an answer, and the usage. Pure.
 
 use std::fmt::Write as _;
 
@@ -13,16 +13,16 @@ use longshore_model::{
 };
 use serde_json::Value;
 
-/// The longest question that is shown, in characters.
+/// The longest question that the calling task shows, in characters.
 const MAX_QUESTION: usize = 4_000;
 
 /// The longest line of progress, in characters.
 const MAX_LINE: usize = 200;
 
-/// The most questions, and options of one question, that are passed on.
+/// The most questions of one ask, and options of one question, that are passed on.
 const MAX_QUESTIONS: usize = 16;
 
-/// What a model gets of a task or a message.
+/// The part of a task or message that a model gets.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     pub(crate) text: String,
@@ -33,18 +33,18 @@ pub(crate) struct Said {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct RemoteAsk {
     pub(crate) question: String,
-    /// Tells the ask from others of the same task.
+    /// Distinguishes the ask from other asks of the same task.
     pub(crate) identity: String,
-    /// The peer's own id, if it names one.
+    /// The peer's own id of the ask, if the peer names one.
     pub(crate) id: Option<String>,
-    /// The answers to a permission request. `None`: it is a question.
+    /// The possible answers to a permission request. `None`: the ask is a question.
     pub(crate) options: Option<AskOptions>,
     pub(crate) questions: Vec<Question>,
-    /// Only the user may answer it, and no model.
+    /// Whether only the user may answer the ask, not the model.
     pub(crate) is_for_user: bool,
 }
 
-/// What the task says: its texts, and its other artifacts, together at most `limit` bytes.
+/// The texts of the task and its other artifacts, together at most `limit` bytes.
 pub(crate) fn said(task: &Task, limit: usize) -> Said {
     let mut reading = Reading { limit, ..Reading::default() };
     for artifact in task.artifacts.iter().filter(|artifact| !is_inner_work(artifact)) {
@@ -60,14 +60,14 @@ pub(crate) fn said(task: &Task, limit: usize) -> Said {
     reading.finish()
 }
 
-/// The same for an answer without a task.
+/// The result from a message, for a peer that answers without a task.
 pub(crate) fn said_in(message: &Message, limit: usize) -> Said {
     let mut reading = Reading { limit, ..Reading::default() };
     reading.message(message);
     reading.finish()
 }
 
-/// The agent's reasoning and its tool calls, which are not for the caller's model.
+/// Whether the artifact is reasoning or a tool call of the peer's agent. The caller's model does not get these.
 fn is_inner_work(artifact: &RemoteArtifact) -> bool {
     let kind = artifact.metadata.get("shared").map_or(&Value::Null, |shared| &shared["stream"]["block_type"]);
     matches!(kind.as_str(), Some("reasoning" | "tool_call"))
@@ -79,7 +79,7 @@ struct Reading {
     used: usize,
     text: String,
     artifacts: Vec<Artifact>,
-    /// How many bytes of text were cut.
+    /// How many bytes of text were left out.
     cut: usize,
     left_out: Vec<String>,
 }
@@ -173,7 +173,7 @@ fn convert(part: &RemotePart) -> Option<Part> {
     })
 }
 
-/// What the task waits for. The caller has seen that it waits for input.
+/// Reads the ask from a task that waits for input.
 pub(crate) fn ask(task: &Task, metadata: &Metadata) -> RemoteAsk {
     let own = &task.metadata;
     let interrupt = [metadata, own]
@@ -185,7 +185,7 @@ pub(crate) fn ask(task: &Task, metadata: &Metadata) -> RemoteAsk {
     let id = interrupt["request_id"].as_str().map(str::to_owned);
     let message_id = message.map(|message| message.message_id.clone()).filter(|id| !id.is_empty());
     let text = match (&id, &message_id) {
-        // A Longshore with several open asks shows the newest in its status, and names the oldest.
+        // If several asks are open, a Longshore peer puts the newest into the status message but names the oldest in the metadata.
         (Some(id), Some(message_id)) if is_of_other_ask(&task.id, id, message_id) => {
             format!("It asks ({}): {}", interrupt["type"].as_str().unwrap_or("ask"), interrupt["details"])
         }
@@ -204,7 +204,7 @@ pub(crate) fn ask(task: &Task, metadata: &Metadata) -> RemoteAsk {
     }
 }
 
-/// Whether the id of a message says that it shows another ask of a Longshore's task.
+/// Whether the message id shows that a status message of a Longshore peer belongs to another ask than `ask`.
 fn is_of_other_ask(task: &str, ask: &str, message: &str) -> bool {
     message.strip_prefix(task).and_then(|rest| rest.strip_prefix('.')).is_some_and(|shown| shown != ask)
 }
@@ -225,7 +225,7 @@ fn options(listed: &Value) -> AskOptions {
     if listed.is_empty() { AskOptions::words() } else { listed }
 }
 
-/// The questions of a peer that lists them, or one for its whole text.
+/// The questions that the peer lists, or its whole text as one question if it lists none.
 fn questions(listed: &Value, text: &str) -> Vec<Question> {
     let read = |question: &Value| {
         let options = question["options"].as_array().into_iter().flatten().take(MAX_QUESTIONS);
@@ -245,7 +245,7 @@ fn questions(listed: &Value, text: &str) -> Vec<Question> {
     })
 }
 
-/// What the peer used so far, if the metadata of an event says so.
+/// The total usage of the peer so far, if the metadata of an event has it.
 pub(crate) fn usage(metadata: &Metadata) -> Option<Usage> {
     let usage = metadata.get("shared")?.get("usage")?;
     let number = |value: &Value| value.as_u64().unwrap_or(0);
@@ -260,7 +260,7 @@ pub(crate) fn usage(metadata: &Metadata) -> Option<Usage> {
     })
 }
 
-/// The metadata of an event that says something about the whole task.
+/// The metadata of an event that can hold usage or an ask.
 pub(crate) fn metadata(event: &Event) -> Option<&Metadata> {
     match event {
         Event::Task(task) => Some(&task.metadata),
@@ -269,7 +269,7 @@ pub(crate) fn metadata(event: &Event) -> Option<&Metadata> {
     }
 }
 
-/// A line about the event, if it says something that is worth a line.
+/// A progress line for the event. `None`: the event has nothing worth a line.
 pub(crate) fn line(event: &Event) -> Option<String> {
     let text = match event {
         Event::StatusUpdate(update) => update.status.message.as_ref()?.text(),

@@ -1,4 +1,5 @@
-//! A call as the calling task shows it: a tool call of its own, so that a reader of the stream sees who was asked what. Pure.
+//! Shows a call on the calling task as a tool call of its own, so that a reader of the stream sees which agent was asked what.
+//! Pure.
 
 use longshore_meter::label::PeerCall;
 use longshore_model::{AgentEvent, ArtifactId, BlockKind, BlockRef, Json, ToolCall, ToolStatus, redact};
@@ -7,17 +8,17 @@ use serde_json::{Value, json};
 use crate::call::Report;
 use crate::record::{Ending, Record};
 
-/// The longest text that the task shows of a call, in characters. The model gets more.
+/// The longest text of a call that the task shows, in characters. The model gets more.
 const MAX_SHOWN: usize = 8_000;
 
-/// How the ids of the artifacts of calls begin.
+/// The prefix of the artifact ids of calls.
 const PREFIX: &str = "peer_";
 
 pub(crate) fn is_of_call(artifact: &ArtifactId) -> bool {
     artifact.as_str().starts_with(PREFIX)
 }
 
-/// The whole state of a call.
+/// The whole state of a call, as an event.
 pub(crate) fn tool(record: &Record) -> Report {
     let body = &record.body;
     let short = |text: &str| redact::cut_at(text, MAX_SHOWN);
@@ -44,7 +45,7 @@ pub(crate) fn tool(record: &Record) -> Report {
     })
 }
 
-/// Which task of the peer it is, and what the peer used: told apart here from what the task used itself.
+/// Names the peer's task, and reports the peer's usage apart from the usage of the calling task.
 fn meta(record: &Record) -> Value {
     let body = &record.body;
     let mut meta = json!({"peer": body.peer});

@@ -10,11 +10,12 @@ use tokio::time::{Instant, timeout};
 
 use crate::call::{Call, Report};
 
-/// How long a tool call waits until its session is known. A sub-agent can call before the gateway has read that it began.
+/// How long a tool call waits for the turn of its session. A sub-agent can make a call before the gateway has read that the
+/// sub-agent began.
 const UNKNOWN_SESSION: Duration = Duration::from_secs(2);
 
-/// The same after the start of the gateway: a turn of the last run is resumed when its agent can be reached, and its tools may be
-/// called again before that.
+/// The longer wait after the start of the gateway. A turn of the last run resumes only when its agent can be reached, and its tools
+/// may be called before that.
 const AFTER_START: Duration = Duration::from_secs(40);
 
 #[derive(Debug)]
@@ -22,7 +23,7 @@ pub(crate) struct RunningTurn {
     pub(crate) task: TaskId,
     pub(crate) prompt: PromptId,
     pub(crate) owner: Principal,
-    /// The gateways before this one.
+    /// The chain of gateways that the turn's message came through.
     pub(crate) hops: Hops,
     pub(crate) trace: Option<TraceContext>,
     pub(crate) reports: mpsc::Sender<Report>,
@@ -31,13 +32,13 @@ pub(crate) struct RunningTurn {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many calls the task has begun, in this turn and before.
+    /// How many calls the task has begun, in this turn and in earlier ones.
     begun: usize,
     calls: Vec<Arc<Call>>,
     is_over: bool,
 }
 
-/// Why a turn takes no further call.
+/// Why a turn accepts no further call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Full {
     AtOnce,
@@ -86,7 +87,7 @@ impl RunningTurn {
         }
     }
 
-    /// Takes no further calls, and returns those that there were. They no longer report to the turn.
+    /// Refuses further calls, and returns the calls of the turn. They no longer report to the turn.
     pub(crate) fn end(&self) -> Vec<Arc<Call>> {
         let mut state = self.state();
         state.is_over = true;
@@ -108,21 +109,21 @@ impl RunningTurn {
 
 #[derive(Debug, Default)]
 pub(crate) struct Turns {
-    /// By the session of the turn, and by those of its sub-agents.
+    /// The running turns, by their own session and by the sessions of their sub-agents.
     running: Mutex<HashMap<SessionId, Arc<RunningTurn>>>,
     changed: Notify,
-    /// When the turns of the last run of the gateway began to be resumed. Empty: not yet.
+    /// When the gateway began to resume the turns of its last run. Empty: it has not yet.
     recovered: OnceLock<Instant>,
 }
 
 impl Turns {
-    /// A turn begins in its session, or one of its sub-agents does.
+    /// Registers the session of a turn, or of one of its sub-agents.
     pub(crate) fn add(&self, session: SessionId, turn: &Arc<RunningTurn>) {
         self.running().insert(session, Arc::clone(turn));
         self.changed.notify_waiters();
     }
 
-    /// From now on the turns of the last run are resumed.
+    /// Records that the gateway now resumes the turns of its last run.
     pub(crate) fn recovered(&self) {
         let _ = self.recovered.set(Instant::now());
     }
@@ -131,12 +132,12 @@ impl Turns {
         self.running().retain(|_, running| !Arc::ptr_eq(running, turn));
     }
 
-    /// The turn that runs in the session now.
+    /// The turn that runs in the session now, if any.
     pub(crate) fn get(&self, session: &SessionId) -> Option<Arc<RunningTurn>> {
         self.running().get(session).cloned()
     }
 
-    /// The same, and waits a little for it.
+    /// Like [`Self::get`], but waits for a short time until a turn runs in the session.
     pub(crate) async fn find(&self, session: &SessionId) -> Option<Arc<RunningTurn>> {
         let find = async {
             loop {

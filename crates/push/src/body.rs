@@ -1,6 +1,6 @@
-//! The body of a notification, in the version of its configuration: an event in 1.0, the task as of the event in 0.3.
+//! Writes the body of a notification in the version of its configuration: the event in 1.0, the task as of the event in 0.3.
 //!
-//! A body that would be too large is cut off. What is left names the task, and says that the rest can be read there.
+//! If a body would be too large, it contains only the task's id and a note that the rest can be read from the task.
 
 use bytes::Bytes;
 use longshore_engine::port::{Head, Store};
@@ -14,10 +14,10 @@ use longshore_wire::{v1, v03};
 
 use crate::folded::Folded;
 
-/// How many events are read at a time, at most.
+/// The most events that are read at a time.
 const READ: usize = 256;
 
-/// Marks a body that is cut off.
+/// The metadata that marks a shortened body.
 const CUT: &str = r#"{"longshore":{"truncated":true}}"#;
 
 /// Writes the bodies of one configuration, in the order of its log.
@@ -28,7 +28,7 @@ pub(crate) struct Bodies<'a> {
     pub(crate) config: &'a PushConfig,
     pub(crate) head: &'a Head,
     pub(crate) max_bytes: usize,
-    /// The task as of the last body or event, for version 0.3.
+    /// The task as of the last event that was followed or written. Used only for version 0.3.
     pub(crate) folded: Option<Folded>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> Bodies<'a> {
         Self { store, owner, config, head, max_bytes, folded: None }
     }
 
-    /// Takes note of an event that was read, wanted or not, so that it need not be read again for the bodies after it.
+    /// Applies an event to the folded task, whether or not the caller wants the event, so that later bodies need not read it again.
     pub(crate) fn follow(&mut self, entry: &Entry) {
         if self.config.format == PushFormat::V1 {
             return;
@@ -54,12 +54,12 @@ impl<'a> Bodies<'a> {
         }
     }
 
-    /// Whether the caller wants the event and may see it.
+    /// Whether the configuration includes the event, and the caller may see the event.
     pub(crate) fn wants(&self, event: &TaskEvent) -> bool {
         self.config.events.covers(event) && v1::encode::is_shown(event, self.view(), &self.head.output)
     }
 
-    /// The body for an event that is wanted.
+    /// The body for an event that [`Self::wants`] accepts.
     pub(crate) async fn write(&mut self, entry: &Entry) -> Result<Bytes> {
         match self.config.format {
             PushFormat::V1 => Ok(self.event(entry)),
@@ -109,7 +109,8 @@ impl<'a> Bodies<'a> {
         Ok(v03::encode::task(&cut, view, Dialect::Rpc))
     }
 
-    /// Folds the log up to an event. Retention keeps only the last event of an old log: then the task is as of its end.
+    /// Folds the log up to an event. If retention has folded the log, only its last event is left; then the task is that of the
+    /// end.
     async fn fold_to(&mut self, seq: Seq) -> Result<()> {
         let mut folded = self.folded.take().filter(|folded| folded.at <= seq);
         loop {
@@ -138,7 +139,7 @@ impl<'a> Bodies<'a> {
     }
 }
 
-/// Replaces the content of an event by a note.
+/// Replaces the content of an event by a note that the content was left out.
 fn cut_event(event: &mut TaskEvent, task: &TaskId) {
     match event {
         TaskEvent::Submitted { message, .. } => {

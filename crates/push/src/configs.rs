@@ -1,4 +1,4 @@
-//! The configurations as the engine uses them: a change ends the deliveries of the configuration that it replaces or deletes.
+//! The push configurations as the engine uses them. Replacing or deleting a configuration ends its running delivery.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl PushConfigs for DeliveredConfigs {
     ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             let key = (task.clone(), id.clone());
-            // A delete that is repeated, because its response was lost, waits for the end of the deliveries too.
+            // A repeated delete, after a lost response, also waits for the deliveries to end, although it deletes nothing.
             let delete = self.configs.delete(owner, task, id);
             self.in_flight.change(&key, delete, Result::is_ok).await
         })

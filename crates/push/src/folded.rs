@@ -1,28 +1,28 @@
-//! Tasks folded up to some event, for the bodies of 0.3. Some are kept between leases.
+//! Tasks folded up to some event, for the bodies of 0.3. A bounded number of them is kept between leases.
 //!
-//! A receiver that keeps up gets a lease for each event. Without what is kept, each lease would read the log from its start again.
+//! A receiver that keeps up gets one lease for each event. Without a kept task, each lease would read the log from its start again.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use longshore_model::{Entry, PushConfigId, Seq, Task, TaskId};
 
-/// How many tasks are kept, and about how many bytes. Beyond either, those that were used longest ago are dropped: their next lease
-/// reads their logs again.
+/// How many tasks are kept, and about how many bytes. Beyond either, the least recently used tasks are dropped. The next lease of a
+/// dropped task reads its log again.
 const MAX_TASKS: usize = 256;
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 
-/// A task as of an event.
+/// A task in its state after an event.
 #[derive(Clone, Debug)]
 pub(crate) struct Folded {
     pub(crate) at: Seq,
     pub(crate) task: Task,
-    /// History and artifacts are not whole.
+    /// Whether history and artifacts were dropped because they are too large for a body.
     pub(crate) is_cut: bool,
 }
 
 impl Folded {
-    /// The task as of the first event of its log. `None`: the event is another one.
+    /// The task after the first event of its log. `None`: `entry` is not the first event.
     pub(crate) fn begin(task: &TaskId, entry: &Entry, max_body_bytes: usize) -> Option<Self> {
         let task = Task::begin(task.clone(), &entry.event).filter(|_| entry.seq == Seq::START.next())?;
         let mut folded = Self { at: entry.seq, task, is_cut: false };
@@ -30,7 +30,7 @@ impl Folded {
         Some(folded)
     }
 
-    /// Adds an event, if it is the next one. `max_body_bytes`: no body has room for more bytes.
+    /// Applies an event if it is the next one. `max_body_bytes`: the size beyond which history and artifacts are dropped.
     pub(crate) fn add(&mut self, entry: &Entry, max_body_bytes: usize) {
         if entry.seq == self.at.next() {
             self.task.apply(&entry.event);
@@ -39,14 +39,14 @@ impl Folded {
         }
     }
 
-    /// No event can follow.
+    /// Whether the task has ended, so that no event can follow.
     pub(crate) fn is_ended(&self) -> bool {
         self.task.status.state.is_terminal()
     }
 
     fn cut(&mut self, max_body_bytes: usize) {
         if self.task.weight() > max_body_bytes.saturating_mul(2) {
-            // No body has room for it, so the memory has none either.
+            // Such a task does not fit into any body, so keeping the rest would only take memory.
             (self.task.history, self.task.artifacts, self.is_cut) = (Vec::new(), Vec::new(), true);
         }
     }
@@ -54,13 +54,13 @@ impl Folded {
 
 type Key = (TaskId, PushConfigId);
 
-/// The tasks that are kept.
+/// The tasks that are kept between leases.
 #[derive(Debug, Default)]
 pub(crate) struct FoldedTasks(Mutex<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// With the number of bytes. The one that was used last is at the end.
+    /// The tasks with their sizes in bytes. The most recently used one is at the end.
     tasks: VecDeque<(Key, Folded, usize)>,
     bytes: usize,
 }
@@ -74,7 +74,7 @@ impl FoldedTasks {
         Some(folded)
     }
 
-    /// Keeps a task, unless it alone has too many bytes.
+    /// Keeps a task, unless its size alone is over the limit.
     pub(crate) fn keep(&self, task: TaskId, config: PushConfigId, folded: Folded) {
         let bytes = folded.task.weight();
         if bytes > MAX_BYTES {
@@ -111,7 +111,7 @@ mod tests {
         let mut folded = Folded::begin(&id, &first, usize::MAX).unwrap();
         assert!(Folded::begin(&id, &entry(2, chunk("x")), usize::MAX).is_none());
         folded.add(&entry(2, chunk(text)), usize::MAX);
-        // This is not the next one.
+        // Event 4 is not the next one, so it is ignored.
         folded.add(&entry(4, chunk(text)), usize::MAX);
         assert_eq!(folded.at, Seq(2));
         folded

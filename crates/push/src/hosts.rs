@@ -1,6 +1,6 @@
-//! How many calls run at a time, and which hosts get a pause.
+//! Limits the calls that run at the same time, and pauses hosts that fail.
 //!
-//! A host is counted for each owner alone: an owner whose receiver hangs does not delay another owner's receiver on the same host.
+//! Each owner has its own state for a host, so a receiver that hangs does not delay another owner's receiver on the same host.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
@@ -13,23 +13,23 @@ use url::Url;
 use crate::in_flight::Registration;
 use crate::policy::{self, DeliveryRules, Health};
 
-/// After so many failures in a row, a host gets a pause: its circuit is open. After the pause one call tries it.
+/// After this many failures in a row, the circuit of a host opens: the host gets a pause. After the pause, one call tests the host.
 const CIRCUIT_FAILURES: u32 = 5;
 
-/// A host that is busy keeps at most this number times `calls_per_host` leases that wait for it. More are given back to the queue.
+/// The most leases that wait for a busy host are this number times `calls_per_host`. Further ones are given back to the queue.
 const WAITING_PER_CALL: usize = 16;
 
-/// All hosts and owners together keep at most this number times `calls` leases that wait. More are given back to the queue, so that
-/// the leases of hosts that hang do not fill the memory.
+/// The most leases that wait for all hosts and owners together are this number times `calls`. Further ones are given back to the
+/// queue, so that the leases of hosts that hang do not fill the memory.
 const ALL_WAITING_PER_CALL: usize = 4;
 
-/// The most hosts that are remembered only because they fail. More are forgotten, and begin without failures.
+/// The most hosts that are remembered. With more, the hosts without a call or waiting lease are forgotten, with their failures.
 const MAX_IDLE_HOSTS: usize = 4096;
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Destination {
     pub(crate) owner: Principal,
-    /// Scheme, host and port.
+    /// The scheme, host and port of the URL.
     pub(crate) host: String,
 }
 
@@ -39,7 +39,7 @@ impl Destination {
     }
 }
 
-/// Names the receiver in a log line: nothing of the URL after the port, and no user.
+/// The scheme, host and port of a URL, for log lines. It leaves out the user and everything after the port, which may be secret.
 pub(crate) fn host_of(url: &str) -> String {
     let Ok(url) = Url::parse(url) else { return "invalid".to_owned() };
     let host = url.host_str().unwrap_or_default();
@@ -51,35 +51,36 @@ pub(crate) fn host_of(url: &str) -> String {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Admission {
-    /// The call runs: report its end.
+    /// Start the call now. When it ends, call [`Hosts::end`].
     Run,
-    /// Keep the lease, and ask again when a call of the destination has ended.
+    /// The host is busy. Keep the lease, and ask again when a call to this destination has ended.
     Wait,
-    /// The owner has its share of the calls. Keep the lease, and ask again when a call of the owner has ended.
+    /// The owner uses its whole share of the calls. Keep the lease, and ask again when a call of the owner has ended.
     WaitForOwner,
-    /// Give the lease back for this time: the host has a pause.
+    /// The host has a pause. Give the lease back for this time.
     Later(Duration),
-    /// Give the lease back: too much runs or waits already.
+    /// Too many calls run, or too many leases wait. Give the lease back.
     NoRoom,
 }
 
-/// A lease that waits for a call of its host or its owner to end, and since when.
+/// A lease that waits for a call of its host or its owner to end, and the start of the wait.
 pub(crate) type Waiting = (Registration, LeasedPush, Instant);
 
 #[derive(Debug, Default)]
 struct Host {
     running: usize,
     waiting: VecDeque<Waiting>,
-    /// In a row.
+    /// The number of failed calls in a row.
     failures: u32,
-    /// The circuit is open until then.
+    /// The end of the pause. `None`: the host has no pause.
     pause_until: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
 struct OfOwner {
     running: usize,
-    /// Waits for any call of the owner to end: a call usually takes milliseconds, and a lease that is given back waits for a second or more.
+    /// Leases that wait for any call of the owner to end. They wait here because a call usually takes milliseconds, and a lease
+    /// that is given back to the queue waits for a second or more.
     waiting: VecDeque<Waiting>,
 }
 
@@ -91,11 +92,11 @@ pub(crate) struct Hosts {
     of_owner: HashMap<Principal, OfOwner>,
     running: usize,
     waiting: usize,
-    /// Calls to hosts whose last call failed.
+    /// The number of running calls to hosts whose last call failed.
     suspects: usize,
 }
 
-/// A call that runs.
+/// A running call.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) destination: Destination,
@@ -115,7 +116,7 @@ impl Hosts {
         }
     }
 
-    /// How many more leases can be taken. Each of them could run at once.
+    /// How many leases may be taken from the queue: the number of calls that could start now.
     pub(crate) fn room(&self) -> usize {
         self.calls.saturating_sub(self.running)
     }
@@ -130,7 +131,7 @@ impl Hosts {
             return Admission::Later(pause);
         }
         if host.failures >= CIRCUIT_FAILURES && host.running > 0 {
-            // One call tries the host.
+            // The circuit is open, and one call already tests the host.
             return Admission::NoRoom;
         }
         if host.running >= self.calls_per_host {
@@ -160,7 +161,7 @@ impl Hosts {
         self.of_owner.entry(owner).or_default().waiting.push_back(leased);
     }
 
-    /// A lease that waited for a call of its owner, if the owner may make one. It is to be admitted again.
+    /// The next lease that waits for a call of the owner, if the owner may start a call now. The caller must admit it again.
     pub(crate) fn next_of(&mut self, owner: &Principal) -> Option<Waiting> {
         let half = self.calls.div_ceil(2);
         let of_owner = self.of_owner.get_mut(owner)?;
@@ -175,7 +176,7 @@ impl Hosts {
         next
     }
 
-    /// After [`Admission::Run`].
+    /// Starts a call after [`Admission::Run`].
     pub(crate) fn begin(&mut self, destination: Destination) -> Slot {
         let host = self.by_destination.entry(destination.clone()).or_default();
         host.running += 1;
@@ -186,7 +187,8 @@ impl Hosts {
         Slot { destination, is_suspect }
     }
 
-    /// Returns the leases that waited for this call. They are to be admitted again, and then those of [`Self::next_of`].
+    /// Ends a call, and returns the leases that waited for it. The caller must admit them again, and then those of
+    /// [`Self::next_of`].
     pub(crate) fn end(&mut self, slot: Slot, health: Health, now: Instant) -> VecDeque<Waiting> {
         let Slot { destination, is_suspect } = slot;
         self.running -= 1;
@@ -253,7 +255,7 @@ mod tests {
         assert_eq!(hosts.admit(&to("ada", "a"), now), Admission::Wait);
         assert_eq!(hosts.admit(&to("bob", "a"), now), Admission::Run);
         let second = hosts.begin(to("ada", "b"));
-        // Half of all calls.
+        // Ada already has half of all calls, which is an owner's share.
         assert_eq!(hosts.admit(&to("ada", "c"), now), Admission::WaitForOwner);
         let _third = (hosts.begin(to("bob", "a")), hosts.begin(to("bob", "b")));
         assert_eq!((hosts.room(), hosts.admit(&to("eve", "a"), now)), (0, Admission::NoRoom));

@@ -1,4 +1,4 @@
-//! The deliveries that run, so that the deletion of a configuration can end them: when it has returned, nothing more is sent.
+//! The running deliveries. Deleting a configuration ends its delivery: after the deletion has returned, nothing more is sent.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ type Key = (TaskId, PushConfigId);
 
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
-    /// Held from before configurations are leased until they are in `running`, and while one is changed.
+    /// Serializes leasing and changes: held from before leasing until the leases are in `running`, and during a change.
     pub(crate) leasing: tokio::sync::Mutex<()>,
     running: Mutex<HashMap<Key, Running>>,
 }
@@ -19,12 +19,12 @@ pub(crate) struct InFlight {
 struct Running {
     number: u64,
     cancel: CancellationToken,
-    /// Calls can be made.
+    /// Canceled when the delivery starts to make calls.
     has_begun: CancellationToken,
     ended: CancellationToken,
 }
 
-/// A delivery is registered until this is dropped.
+/// Keeps a delivery registered until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
     in_flight: Arc<InFlight>,
@@ -47,14 +47,14 @@ impl InFlight {
         change: impl Future<Output = T>,
         voids_leases: impl FnOnce(&T) -> bool,
     ) -> T {
-        // What is registered when the change is done was leased before.
+        // The lock ensures that every delivery in `running` after the change was leased before it.
         let leasing = self.leasing.lock().await;
         let done = change.await;
         let running = self.lock().get(key).cloned().filter(|_| voids_leases(&done));
         drop(leasing);
         if let Some(running) = running {
             running.cancel.cancel();
-            // One that has not begun will not begin.
+            // A delivery that has not started yet sees the cancellation and never makes a call.
             if running.has_begun.is_cancelled() {
                 running.ended.cancelled().await;
             }
@@ -72,7 +72,7 @@ impl Registration {
         self.running.cancel.is_cancelled()
     }
 
-    /// Makes calls, until the configuration is replaced or deleted: then `None`.
+    /// Runs the calls of a delivery. `None`: the configuration was replaced or deleted before they were done.
     pub(crate) async fn run<T>(&self, calls: impl Future<Output = T>) -> Option<T> {
         self.running.has_begun.cancel();
         self.running.cancel.run_until_cancelled(calls).await
@@ -82,7 +82,7 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         let mut all = self.in_flight.lock();
-        // A lease that has expired may have been taken again.
+        // If the lease expired, a newer delivery may be registered under the same key. Leave that one.
         if all.get(&self.key).is_some_and(|known| known.number == self.running.number) {
             all.remove(&self.key);
         }
@@ -103,7 +103,7 @@ mod tests {
         in_flight.change(&key, async {}, |()| false).await;
         assert!(!old.is_canceled());
         let change = async {
-            // Nothing is leased meanwhile.
+            // Nothing can be leased during the change.
             assert!(in_flight.leasing.try_lock().is_err());
         };
         in_flight.change(&key, change, |()| true).await;
@@ -115,7 +115,7 @@ mod tests {
         let changing = in_flight.change(&key, async {}, |()| true);
         tokio::pin!(changing);
         tokio::select! {
-            // The delivery begins first.
+            // With `biased`, the delivery is polled first, so it begins before the change.
             biased;
             ended = running => assert_eq!(ended, None),
             () = &mut changing => panic!("the delivery runs"),

@@ -18,13 +18,13 @@ use crate::policy::{self, DeliveryRules, Health, Judged, Verdict};
 use crate::request::{self, Unusable};
 use crate::transport::Transport;
 
-/// How many calls one lease makes before others get their turn.
+/// The most calls of one lease. Then other configurations get their turn.
 const CALLS: usize = 16;
 
-/// How many events are read at a time.
+/// The most events that are read at a time.
 const READ: usize = 64;
 
-/// What all lanes share.
+/// The state that all lanes share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
@@ -46,7 +46,7 @@ impl Shared {
         policy::later(self.now(), self.rules.lease())
     }
 
-    /// Gives a lease back for a while, without an attempt.
+    /// Gives a lease back to the queue for a while. This does not count as an attempt.
     pub(crate) async fn give_back(&self, leased: &LeasedPush, pause: std::time::Duration) {
         let at = policy::later(self.now(), pause);
         let retry = PushRetry { at, attempts: leased.attempts, first_failed_at: leased.first_failed_at };
@@ -55,7 +55,7 @@ impl Shared {
         }
     }
 
-    /// All at once, so that the store can write them together.
+    /// Gives all leases back concurrently, so that the store can write them in one commit.
     pub(crate) async fn give_back_all(&self, leases: Vec<(LeasedPush, std::time::Duration)>) {
         join_all(leases.iter().map(|(leased, pause)| self.give_back(leased, *pause))).await;
     }
@@ -67,7 +67,8 @@ impl Shared {
     }
 }
 
-/// Delivers until there is nothing left, the receiver fails, or others wait. Returns what the calls said about the host.
+/// Delivers events until none is left, the receiver fails, or the lease has made its calls. Returns what the calls showed about the
+/// host.
 pub(crate) async fn run(shared: &Shared, leased: LeasedPush, registration: &Registration) -> Health {
     let mut lane = Lane {
         shared,
@@ -76,7 +77,7 @@ pub(crate) async fn run(shared: &Shared, leased: LeasedPush, registration: &Regi
         first_failed_at: leased.first_failed_at,
         health: Health::Unknown,
     };
-    // A call that is on its way is given up when the configuration changes.
+    // If the configuration changes, `run` drops this future, and with it a call in progress.
     let done = registration.run(lane.deliver(&leased)).await.unwrap_or(Ok(()));
     if let Err(error) = done {
         shared.note_store_failure(&error);
@@ -88,7 +89,7 @@ pub(crate) async fn run(shared: &Shared, leased: LeasedPush, registration: &Regi
 struct Lane<'a> {
     shared: &'a Shared,
     lease: PushLease,
-    /// Of the next event.
+    /// The attempts so far for the next event.
     attempts: u32,
     first_failed_at: Option<Timestamp>,
     health: Health,
@@ -96,9 +97,9 @@ struct Lane<'a> {
 
 /// How the attempt to deliver one event ended.
 enum Attempted {
-    /// The cursor is behind the event.
+    /// The event is done: the cursor is after it.
     Done,
-    /// The lease has ended, or is void.
+    /// The lease has ended or is no longer valid.
     Stop,
 }
 
@@ -113,7 +114,7 @@ impl Lane<'_> {
         }
         bodies.folded = self.shared.folded.take(&config.task, &config.id);
         let done = self.deliver_all(leased, &mut bodies).await;
-        // After the last event nothing follows, unless its delivery failed and is tried again.
+        // Keep the task only if another body may follow: the task has not ended, or its last event is tried again.
         if let Some(folded) = bodies.folded.filter(|folded| self.attempts > 0 || !folded.is_ended()) {
             self.shared.folded.keep(config.task.clone(), config.id.clone(), folded);
         }
@@ -127,7 +128,7 @@ impl Lane<'_> {
         loop {
             let entries = store.read(owner, &config.task, cursor, READ).await?;
             let Some(first) = entries.first() else {
-                // News since the last read make the configuration due again.
+                // If the log has grown since the read, this makes the configuration due again.
                 queue.advance(&self.lease, cursor, None, false).await?;
                 return Ok(());
             };
@@ -144,7 +145,7 @@ impl Lane<'_> {
                 if calls >= CALLS {
                     return self.yield_to_others(leased, (saved, before)).await;
                 }
-                // A retry need not read the events before this one again.
+                // Save the cursor first, so that a retry need not read the unwanted events before this one again.
                 if self.attempts == 0
                     && before > saved
                     && !queue.advance(&self.lease, before, Some(self.shared.lease_end()), false).await?
@@ -160,7 +161,7 @@ impl Lane<'_> {
         }
     }
 
-    /// Ends the lease before the next event, which is due at once.
+    /// Gives the lease back before the next event, and makes that event due at once.
     async fn yield_to_others(&mut self, leased: &LeasedPush, (saved, cursor): (Seq, Seq)) -> Result<()> {
         let queue = &self.shared.queue;
         if cursor > saved
@@ -191,7 +192,7 @@ impl Lane<'_> {
         Ok(())
     }
 
-    /// Makes one call. `keeps`: the lease goes on after a success.
+    /// Delivers one event with one call. `keeps`: whether the lease continues after a success.
     async fn attempt(
         &mut self,
         leased: &LeasedPush,

@@ -1,11 +1,11 @@
 //! Delivers push notifications.
 //!
-//! The log of a task is the queue: each configuration has a durable cursor in it. The [`worker`](start) leases configurations whose
-//! log has news for them, and sends the events after the cursor one after the other, so that they arrive in order and at least once.
-//! The header `webhook-id` is the same each time an event is sent, so a receiver can drop what it has got already.
+//! The log of a task is the queue: each configuration has a durable cursor in it. The [`worker`](start) leases configurations with
+//! undelivered events, and sends the events after the cursor in order, each at least once. Each attempt to send an event has the
+//! same header `webhook-id`, so a receiver can drop repeated events.
 //!
-//! Many receivers are down or slow, and some are meant to do harm. So the calls at a time are limited in all, per owner and per host;
-//! a host that fails again and again gets pauses; and each call goes through the address guard of [`longshore_outbound`].
+//! Many receivers are down or slow, and some URLs are attacks. So the concurrent calls are limited in all, per owner and per host;
+//! a host that fails repeatedly gets pauses; and each call goes through the address guard of [`longshore_outbound`].
 
 mod body;
 mod configs;

@@ -1,4 +1,4 @@
-//! What an attempt means, and when the next one comes.
+//! Decides whether a failed attempt is retried, and when.
 
 use std::time::Duration;
 
@@ -12,22 +12,23 @@ use crate::transport::Failure;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_mins(1);
 
-/// The longest pause that a receiver can ask for with `Retry-After`. It could keep its events in the queue for ever otherwise.
+/// The longest pause that a receiver can request with `Retry-After`. Without a limit, it could keep its events in the queue for
+/// ever.
 const LONGEST_ASKED_PAUSE: Duration = Duration::from_hours(1);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeliveryRules {
-    /// How often an event is sent before it becomes a dead letter.
+    /// The most attempts to send an event. Then the event becomes a dead letter.
     pub attempts: u32,
-    /// How long a receiver may fail. After that, each event gets one attempt until one succeeds.
+    /// How long a receiver may fail. After that, each event gets only one attempt, until one succeeds.
     pub max_age: Duration,
-    /// Calls at a time in all. One owner gets at most half of them, and so do the hosts whose last call failed.
+    /// The most concurrent calls. One owner gets at most half of them. The hosts whose last call failed also get at most half.
     pub calls: usize,
-    /// Calls at a time to one host, for one owner.
+    /// The most concurrent calls to one host for one owner.
     pub calls_per_host: usize,
-    /// The longest body. A longer event is cut off.
+    /// The longest body, in bytes. A longer one is replaced by a short one.
     pub max_body_bytes: usize,
-    /// The longest time that one call can take.
+    /// The longest time of one call.
     pub call_timeout: Duration,
 }
 
@@ -47,18 +48,18 @@ impl Default for DeliveryRules {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Delivered,
-    /// The same call can succeed later.
+    /// The same call can succeed later. The value is the time that the receiver named, if any.
     Retry(Option<RetryAfter>),
     GiveUp,
 }
 
-/// What an attempt says about the host.
+/// What an attempt shows about the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Health {
-    /// It answers.
+    /// The host answers.
     Well,
     Failing,
-    /// There was no call.
+    /// No call was made.
     Unknown,
 }
 
@@ -66,7 +67,7 @@ pub(crate) enum Health {
 pub(crate) struct Judged {
     pub(crate) verdict: Verdict,
     pub(crate) health: Health,
-    /// For operators, without a secret.
+    /// The reason for operators, without secrets.
     pub(crate) reason: String,
 }
 
@@ -102,14 +103,14 @@ fn is_temporary(status: StatusCode) -> bool {
         )
 }
 
-/// The pause after so many failures in a row: between a half and the whole of the doubled time, so that receivers that failed together
-/// are not called together.
+/// The pause after `failures` failures in a row. It is a random part, at least half, of a time that doubles with each failure, so that
+/// receivers that failed together are not called together.
 pub(crate) fn pause(failures: u32) -> Duration {
     let doubled = FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(6)).min(LONGEST_PAUSE);
     doubled.mul_f64(rand::random_range(0.5..=1.0))
 }
 
-/// When an event is tried again.
+/// The time of the next attempt to send an event. `asked`: the receiver's `Retry-After`.
 pub(crate) fn retry_at(now: Timestamp, failures: u32, asked: Option<RetryAfter>) -> Timestamp {
     let now_system = std::time::UNIX_EPOCH + Duration::from_millis(now.0.unsigned_abs());
     let asked = asked.map_or(Duration::ZERO, |asked| asked.wait(now_system)).min(LONGEST_ASKED_PAUSE);
@@ -121,13 +122,13 @@ pub(crate) fn later(now: Timestamp, by: Duration) -> Timestamp {
 }
 
 impl DeliveryRules {
-    /// Whether an event is given up after so many attempts, for a receiver that has failed since this moment.
+    /// Whether an event becomes a dead letter after this many attempts. `first_failed_at`: since when the receiver fails.
     pub(crate) fn is_exhausted(&self, attempts: u32, first_failed_at: Timestamp, now: Timestamp) -> bool {
         let age = Duration::from_millis(u64::try_from(now.0.saturating_sub(first_failed_at.0)).unwrap_or(0));
         attempts >= self.attempts || age >= self.max_age
     }
 
-    /// How long a lease counts. Longer than the calls that can come before its renewal; a restart voids it anyway.
+    /// The duration of a lease. It is longer than the calls that one renewal covers. A restart makes leases invalid before that.
     pub(crate) fn lease(&self) -> Duration {
         self.call_timeout.saturating_mul(8)
     }

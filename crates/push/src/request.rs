@@ -10,19 +10,19 @@ const TOKEN: HeaderName = HeaderName::from_static("x-a2a-notification-token");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
-/// With this scheme, the credentials sign the body.
+/// The authentication scheme with which the credentials sign the body.
 const SIGNED: &str = "StandardWebhooks";
 
-/// A configuration whose secrets cannot be written in a header. The text does not repeat them.
+/// An error: a secret of a configuration cannot be written in a header. The text does not contain the secret.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Unusable(pub(crate) &'static str);
 
-/// The value of `webhook-id`: the same in each attempt, and different for each event and configuration. The hash includes the
-/// event's epoch, because new events can reuse the numbers of events that a power failure lost.
+/// The value of `webhook-id`. It is the same in each attempt, and different for each event and configuration. It is a hash that
+/// includes the event's epoch, because new events can reuse the numbers of events that a power failure lost.
 pub(crate) fn webhook_id(config: &PushConfig, entry: &Entry) -> String {
     let mut hash = Sha256::new();
     for part in [config.task.as_str(), config.id.as_str(), &entry.id().to_string()] {
-        // No id contains this character.
+        // The zero byte separates the parts: no id contains it.
         hash.update(part.as_bytes());
         hash.update([0]);
     }
@@ -41,7 +41,7 @@ pub(crate) fn headers(
     let seconds = now.0 / 1000;
     let plain = |text: &str| HeaderValue::from_str(text);
     let mut headers = HeaderMap::from_iter([
-        // Frameworks read JSON only under this name without further settings.
+        // Not `application/a2a+json`: web frameworks parse a body as JSON only with this type, unless they are configured.
         (CONTENT_TYPE, HeaderValue::from_static("application/json")),
         (HeaderName::from_static(ID_HEADER), plain(id).map_err(|_| Unusable("its id"))?),
         (HeaderName::from_static(TIMESTAMP_HEADER), HeaderValue::from(seconds)),
@@ -75,12 +75,12 @@ pub(crate) fn headers(
     Ok(headers)
 }
 
-/// The usual spelling of the two schemes that some receivers compare with regard to case.
+/// The usual spelling of `Bearer` and `Basic`, because some receivers compare the scheme with regard to case.
 fn usual(scheme: &str) -> &str {
     ["Bearer", "Basic"].into_iter().find(|usual| scheme.eq_ignore_ascii_case(usual)).unwrap_or(scheme)
 }
 
-/// `Debug` of the header does not show the value.
+/// Marks a header value as sensitive, so that `Debug` does not print it.
 fn secret(mut value: HeaderValue) -> HeaderValue {
     value.set_sensitive(true);
     value

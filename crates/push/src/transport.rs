@@ -1,15 +1,15 @@
-//! What sends a request, so that tests can replace it.
+//! The trait that sends requests. Tests replace its implementation.
 
 use std::fmt::Debug;
 
 use longshore_engine::port::BoxFuture;
 use longshore_outbound::{Answer, ErrorKind, Outbound, Post};
 
-/// Why there is no answer.
+/// A call without a response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     pub kind: ErrorKind,
-    /// Names the host at most, never the rest of the URL.
+    /// The error text. It may name the host, but never the rest of the URL.
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! Finds what is due and runs the deliveries.
+//! Leases configurations that are due, and runs their deliveries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,24 +18,25 @@ use crate::lane::{self, Shared};
 use crate::policy::{DeliveryRules, Health};
 use crate::transport::Transport;
 
-/// The most configurations that are leased at a time.
+/// The most configurations in one batch of leases.
 const LEASES: u32 = 64;
 
-/// How long a lease that finds no room is given back. If more than one batch of them is given back in a row, those of the second batch
-/// wait for twice this time, and so on, so that the configurations of a busy host do not become due faster than they are leased.
+/// The pause of a lease that finds no room, before it is due again. The leases of each further batch in a row without room wait one
+/// more such pause, up to [`LONGEST_NO_ROOM`]. Otherwise the configurations of a busy host would become due faster than they are
+/// leased.
 const NO_ROOM: Duration = Duration::from_secs(1);
 const LONGEST_NO_ROOM: Duration = Duration::from_secs(10);
 
-/// How long the queue is left alone after it has failed.
+/// The pause after the queue has failed.
 const STORE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The queue is looked at so often even if nothing is due: the clock may have been set.
+/// The longest time between two reads of the queue. The clock may be set, so the next due time may be wrong.
 const LONGEST_SLEEP: Duration = Duration::from_mins(1);
 
-/// How long calls may go on when the gateway stops. Those that have not ended are repeated after the next start, with the same ids.
+/// How long calls may continue when the gateway stops. The unfinished ones are repeated with the same ids after the next start.
 const DRAIN: Duration = Duration::from_secs(3);
 
-/// What the delivery is made of.
+/// The parts from which a [`Delivery`] is made.
 #[derive(Debug)]
 pub struct DeliveryParts {
     pub store: Arc<dyn Store>,
@@ -47,7 +48,7 @@ pub struct DeliveryParts {
     pub rules: DeliveryRules,
 }
 
-/// The delivery of push notifications.
+/// Delivers push notifications.
 #[derive(Debug)]
 pub struct Delivery {
     configs: Arc<DeliveredConfigs>,
@@ -59,12 +60,12 @@ struct Worker {
     shared: Arc<Shared>,
     in_flight: Arc<InFlight>,
     hosts: Hosts,
-    /// How many leases found no room since the queue was last empty.
+    /// How many leases have found no room since the queue was last empty.
     without_room: u32,
     tasks: Tasks,
 }
 
-/// A delivery that runs in a task of its own. Returns its place and what it found out about the host. A panic is a `None`.
+/// The future of a running delivery. Returns its slot and what the delivery showed about the host. `None`: the delivery panicked.
 type Lane = BoxFuture<'static, (Slot, Option<Health>)>;
 
 impl Delivery {
@@ -80,12 +81,12 @@ impl Delivery {
         Self { configs, worker: Worker { shared, in_flight, hosts, without_room: 0, tasks: Tasks::new() } }
     }
 
-    /// The configurations for the engine. Nothing may change them otherwise.
+    /// The configurations for the engine. All changes must go through this object, so that it can end their deliveries.
     pub fn configs(&self) -> Arc<DeliveredConfigs> {
         Arc::clone(&self.configs)
     }
 
-    /// Begins to deliver, in the background. A delivery that was on its way when the gateway ended is repeated.
+    /// Starts the background task that delivers. Deliveries that the last run did not finish are repeated.
     pub fn start(self, tasks: &Tasks) {
         let worker = Worker { tasks: tasks.clone(), ..self.worker };
         tasks.spawn("push", worker.run());
@@ -111,7 +112,7 @@ impl Worker {
                 () = self.shared.queue.grown(), if self.hosts.room() > 0 => {}
                 () = tokio::time::sleep(next) => {}
             }
-            // Leasing takes long if the store is slow: more than one call may have ended meanwhile.
+            // If the store is slow, several calls may have ended while the worker leased. Handle all of them.
             for _ in 0..lanes.len() {
                 let Some(Some((slot, health))) = lanes.next().now_or_never() else { break };
                 self.ended(&mut lanes, slot, health).await;
@@ -119,7 +120,8 @@ impl Worker {
         }
     }
 
-    /// Leases one batch of what is due, and starts it as far as there is room. Returns how long nothing else will be due.
+    /// Leases one batch of due configurations, and starts deliveries for which there is room. Returns how long nothing else will be
+    /// due.
     async fn fill(&mut self, lanes: &mut FuturesUnordered<Lane>) -> Duration {
         let room = self.hosts.room().min(LEASES as usize);
         if room == 0 {
@@ -144,7 +146,7 @@ impl Worker {
         }
         self.shared.give_back_all(refused).await;
         if !is_all {
-            // The next batch follows, after the calls that have ended have made room.
+            // More may be due. The caller first handles ended calls, which makes room, and then leases the next batch.
             return Duration::ZERO;
         }
         self.without_room = 0;
@@ -166,8 +168,8 @@ impl Worker {
         self.in_flight.register(key, leased.lease.number)
     }
 
-    /// Starts a delivery, or lets it wait for a call of its host or owner to end. Returns a lease that must be given back, and for how
-    /// long.
+    /// Starts a delivery, or keeps its lease until a call of its host or owner ends. `Some`: the lease must be given back for this
+    /// time.
     fn place(
         &mut self,
         lanes: &mut FuturesUnordered<Lane>,
@@ -191,7 +193,7 @@ impl Worker {
                         () = given_up => Health::Unknown,
                     }
                 });
-                // After a panic, the lease expires.
+                // After a panic nobody gives the lease back, so it expires.
                 lanes.push(Box::pin(async move { (slot, running.await.ok()) }));
             }
             Admission::Wait => self.hosts.wait(destination, (registration, leased, since)),
@@ -226,7 +228,7 @@ impl Worker {
         lanes: &mut FuturesUnordered<Lane>,
         (registration, leased, since): Waiting,
     ) -> Option<(LeasedPush, Duration)> {
-        // A configuration that has changed since is leased again.
+        // The configuration has changed in the meantime. The change also makes it due again.
         if registration.is_canceled() {
             return None;
         }

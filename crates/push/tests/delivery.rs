@@ -1,4 +1,4 @@
-//! Deliveries under a paused clock, with receivers that do what a test says.
+//! Deliveries under a paused clock to scripted receivers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// What a receiver does with a call.
+/// The reaction of a receiver to a call.
 #[derive(Clone, Copy, Debug)]
 enum Reply {
     Status(u16),
@@ -49,7 +49,7 @@ impl Call {
         self.headers["webhook-id"].to_str().expect("text").to_owned()
     }
 
-    /// The state of the task, as a body of 1.0 tells it.
+    /// The task's state in a body of 1.0.
     fn state(&self) -> String {
         let body = &self.body;
         let status = ["statusUpdate", "task"].iter().find_map(|key| body[key]["status"]["state"].as_str());
@@ -94,7 +94,7 @@ impl Transport for Receivers {
                 }
                 Reply::Fails(kind) => Err(Failure { kind, text: "it failed".to_owned() }),
                 Reply::Hangs => {
-                    // As the time limit of a call.
+                    // As long as the time limit of a call.
                     tokio::time::sleep(Duration::from_secs(25)).await;
                     Err(Failure { kind: ErrorKind::Timeout, text: "it hangs".to_owned() })
                 }
@@ -103,7 +103,7 @@ impl Transport for Receivers {
     }
 }
 
-/// Moves with the paused clock of the runtime.
+/// A clock that follows the paused clock of the runtime.
 #[derive(Debug)]
 struct TokioClock(Instant);
 
@@ -113,7 +113,7 @@ impl Clock for TokioClock {
     }
 }
 
-/// A queue on a slow disk.
+/// A queue whose writes take a while, as on a slow disk.
 #[derive(Debug)]
 struct Slow {
     store: Arc<MemoryStore>,
@@ -187,11 +187,11 @@ impl PushQueue for Slow {
 
 struct Bench {
     store: Arc<MemoryStore>,
-    /// How long a write of the delivery takes.
+    /// How long a write to the queue takes.
     write: Duration,
-    /// The same, as the checks of stores take it.
+    /// The store, for the checks that all stores share.
     log: Arc<dyn Store>,
-    /// The same, as the delivery reads it.
+    /// The same store, for the delivery. It counts reads and can fail.
     read: Arc<FaultyStore>,
     receivers: Arc<Receivers>,
     clock: Arc<TokioClock>,
@@ -262,7 +262,7 @@ impl Bench {
         self.receivers.calls.lock().expect("not poisoned").clone()
     }
 
-    /// Waits until so many calls were made. The clock moves on by itself meanwhile.
+    /// Waits until this many calls were made. The paused clock advances by itself.
     async fn until_calls(&self, count: usize) -> Vec<Call> {
         loop {
             let called = self.receivers.called.notified();
@@ -273,7 +273,7 @@ impl Bench {
         }
     }
 
-    /// Waits so long that everything that can be delivered has been.
+    /// Waits until everything that can be delivered has been delivered.
     async fn settle(&self) -> Vec<Call> {
         tokio::time::sleep(Duration::from_hours(3)).await;
         self.calls()
@@ -329,7 +329,7 @@ async fn all_events_that_the_caller_may_see_are_sent() {
     if let TaskEvent::Status(update) = &mut repeated {
         update.repeats = true;
     }
-    // More than one lease sends.
+    // There are more events than one lease sends.
     for seq in 1..=40 {
         bench.append("t", seq, vec![chunk(&format!("{seq}."))]).await;
     }
@@ -368,8 +368,8 @@ async fn bodies_of_0_3_are_the_task_as_of_the_event() {
     assert!(calls[1].body["artifacts"].to_string().contains("\"x\""), "{}", calls[1].body);
 }
 
-/// A receiver that keeps up has a lease for each event, one that is behind has leases of many events, and one that fails has many
-/// leases for one event. None of them reads the log from its start for each body.
+/// A receiver that keeps up has one lease for each event, a receiver that is behind has leases of many events, and a receiver that
+/// fails has many leases for one event. In none of these cases does each body read the log from its start.
 #[tokio::test(start_paused = true)]
 async fn bodies_of_0_3_do_not_read_the_log_again_for_each_event() {
     const EVENTS: u64 = 300;
@@ -379,7 +379,7 @@ async fn bodies_of_0_3_do_not_read_the_log_again_for_each_event() {
         let is_last = call.body["status"]["state"] == "completed";
         tried += u32::from(is_counted);
         tried_last += u32::from(is_counted && is_last);
-        // Twenty calls for an event in the middle, and twenty for the last one.
+        // Twenty failed calls for an event in the middle, and twenty for the last event.
         let fails = is_counted && ((150..170).contains(&tried) || (1..=20).contains(&tried_last));
         if fails { Reply::Status(503) } else { Reply::Status(200) }
     });
@@ -396,7 +396,7 @@ async fn bodies_of_0_3_do_not_read_the_log_again_for_each_event() {
         bench.append("t", seq, vec![chunk(&format!("{seq}."))]).await;
         bench.until_calls(sent + 1).await;
     }
-    // Each event is read once, and once more for the first body, which begins in the middle of the log.
+    // Each event is read once. The events of the first body, in the middle of the log, are read twice.
     let read = bench.read.events_read();
     assert!(read <= events + 10, "{read} events read for {EVENTS} bodies");
     let text = |call: &Call| call.body["artifacts"][0]["parts"].to_string().matches('.').count();
@@ -412,7 +412,7 @@ async fn bodies_of_0_3_do_not_read_the_log_again_for_each_event() {
         let calls = bench.settle().await;
         let bodies = calls.iter().filter(|call| call.url.ends_with(name)).count();
         let read = bench.read.events_read() - before;
-        // A lease reads some events that its calls do not reach.
+        // A lease reads more events than it delivers.
         assert!(bodies > events && read <= bodies * 10, "{name}: {read} events read for {bodies} bodies");
     }
 }
@@ -462,7 +462,7 @@ async fn a_receiver_that_fails_for_a_while_gets_every_event_once_it_is_well() {
         bench.append("t", 4, vec![chunk("3"), ended()]).await;
         let calls = bench.settle().await;
         let mut ids: Vec<String> = calls.iter().map(Call::id).collect();
-        // Repeated attempts follow each other: nothing overtakes.
+        // Attempts for the same event follow each other: no later event is sent between them.
         ids.dedup();
         assert_eq!(ids.len(), 5, "{failure:?}");
         assert_eq!(states(&calls).last().map(String::as_str), Some("TASK_STATE_COMPLETED"));
@@ -563,7 +563,7 @@ async fn unwanted_events_do_not_count_as_a_sign_of_life() {
     assert_eq!((attempts("TASK_STATE_AUTH_REQUIRED"), calls.len()), (1, given_up + 1));
 }
 
-/// An event that a receiver refuses says that it is reached.
+/// A refusal shows that the receiver can be reached, so the failure time of later events starts again.
 #[tokio::test(start_paused = true)]
 async fn a_refused_event_does_not_shorten_the_time_of_later_ones() {
     let rules = DeliveryRules { max_age: Duration::from_mins(10), ..DeliveryRules::default() };
@@ -614,7 +614,7 @@ async fn a_hanging_receiver_delays_no_other_receiver() {
         bench.put(at_host("t", &format!("w{number}"), "well.example.com")).await;
     }
     bench.append("t", 1, vec![ended()]).await;
-    // All others get theirs before the first call to the receiver that hangs has ended.
+    // The other receivers get all their events before the first call to the hanging receiver ends.
     let well = |calls: &[Call]| calls.iter().filter(|call| call.url.contains("well")).count();
     while well(&bench.calls()) < 20 {
         bench.until_calls(bench.calls().len() + 1).await;
@@ -628,8 +628,8 @@ async fn a_hanging_receiver_delays_no_other_receiver() {
     assert_eq!(bench.metrics.push_delivered.get(), 20);
 }
 
-/// In a burst an owner's share is full, sooner if some receivers hang. The others wait for a call to end, which is
-/// a moment, and not for a pause.
+/// A burst uses up the owner's share of calls, sooner if some receivers hang. Further leases wait for a call to end, which takes a
+/// moment, instead of being given back for a pause.
 #[tokio::test(start_paused = true)]
 async fn a_burst_beyond_the_share_of_its_owner_is_not_given_back_to_the_queue() {
     let rules = DeliveryRules { calls: 16, calls_per_host: 2, ..DeliveryRules::default() };
@@ -669,7 +669,7 @@ async fn a_deleted_configuration_gets_nothing_more() {
         let id = config("t", name).id;
         assert!(bench.configs.delete(&ada(), &task_id("t"), &id).await.expect("a write"));
     }
-    // The call that hangs was given up.
+    // The hanging call was aborted.
     assert!(before.elapsed() < Duration::from_secs(2), "{:?}", before.elapsed());
     let calls = bench.calls().len();
     bench.append("t", 2, vec![ended()]).await;
@@ -774,6 +774,6 @@ async fn dead_hosts_among_ten_thousand_configurations_do_not_slow_the_others() {
         assert_eq!(last.len(), 9_900, "round {round}");
         slowest.push(last.values().max().copied().expect("calls"));
     }
-    // The lag stays flat, while the dead hosts have more and more that waits.
+    // The lag stays flat although more and more events wait for the dead hosts.
     assert!(slowest.iter().all(|lag| *lag < Duration::from_secs(5)), "{slowest:?}");
 }

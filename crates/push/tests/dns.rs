@@ -1,4 +1,4 @@
-//! A name that leads to another address at the call than at the registration.
+//! A host name that resolves to another address at the call than at the registration.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use longshore_testkit::store_suite::push;
 const PUBLIC: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 215, 14));
 const METADATA: IpAddr = IpAddr::V4(Ipv4Addr::new(169, 254, 169, 254));
 
-/// Gives one answer after the other, and the last one again and again.
+/// A resolver that returns one answer after the other, and repeats the last one.
 #[derive(Debug)]
 struct Answers(Mutex<VecDeque<IpAddr>>);
 

@@ -1,4 +1,4 @@
-//! One key and its id.
+//! A sealing key and its id.
 
 use std::fmt;
 
@@ -11,15 +11,15 @@ use zeroize::{Zeroize as _, Zeroizing};
 
 pub(crate) const KEY_BYTES: usize = 32;
 
-/// The longest id, in bytes.
+/// The longest id of a key, in bytes.
 const MAX_ID: usize = 32;
 
-/// Names a key in sealed values and in messages. It is not secret.
+/// The id of a key. Sealed values and messages contain it. It is not secret.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct KeyId(String);
 
 impl KeyId {
-    /// Letters, digits, `-` and `_`. `None`: the text is no id.
+    /// Reads an id of letters, digits, `-` and `_`. `None`: the text is no id.
     pub fn parse(text: &str) -> Option<Self> {
         let is_valid = (1..=MAX_ID).contains(&text.len())
             && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'));
@@ -37,7 +37,7 @@ impl fmt::Display for KeyId {
     }
 }
 
-/// The secret is overwritten in memory when the value is dropped, and `Debug` does not show it.
+/// A key and its id. Dropping it overwrites the secret in memory, and `Debug` does not show the secret.
 #[derive(Debug)]
 pub(crate) struct Key {
     pub(crate) id: KeyId,
@@ -53,7 +53,7 @@ impl Key {
         key
     }
 
-    /// Reads `id:base64`.
+    /// Reads a key in the form `id:base64`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (id, encoded) = text.split_once(':')?;
         let bytes = Zeroizing::new(STANDARD.decode(encoded).ok()?);
@@ -61,7 +61,7 @@ impl Key {
         Some(Self { id: KeyId::parse(id)?, secret: SecretBox::new(Box::new(*secret)) })
     }
 
-    /// What [`Self::parse`] reads.
+    /// Appends the form that [`Self::parse`] reads.
     pub(crate) fn write(&self, text: &mut String) {
         text.push_str(self.id.as_str());
         text.push(':');

@@ -1,4 +1,4 @@
-//! All keys, and what they do with a value.
+//! The keys, and sealing and opening with them.
 
 use chacha20poly1305::aead::{Aead as _, Generate as _, KeyInit as _, Payload};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
@@ -8,12 +8,13 @@ use zeroize::Zeroizing;
 use crate::key::{Key, KeyId};
 use crate::sealer::Error;
 
-/// The first byte of a sealed value: version, length of the key's id, id, nonce, encrypted value with its tag.
+/// The version, which is the first byte of a sealed value. After it come the length of the key's id, the id, the nonce, and the
+/// encrypted value with its tag.
 const VERSION: u8 = 1;
 
 const NONCE_BYTES: usize = 24;
 
-/// The keys; the first one seals, and all of them open. Never empty.
+/// The keys. The first one seals, all of them open. There is always at least one.
 #[derive(Debug)]
 pub(crate) struct KeyRing(Vec<Key>);
 
@@ -37,9 +38,9 @@ impl KeyRing {
         Ok(Self(keys))
     }
 
-    /// What [`Self::parse`] reads.
+    /// Writes the keys in the form that [`Self::parse`] reads.
     pub(crate) fn write(&self) -> SecretString {
-        // Long enough for each key, so that no part of it is copied to another place in memory.
+        // Reserve enough for all keys: a reallocation would leave a copy of key material in memory.
         let mut text = String::with_capacity(self.0.len() * 96);
         for key in &self.0 {
             key.write(&mut text);
@@ -56,12 +57,12 @@ impl KeyRing {
         self.0.iter().map(|key| &key.id)
     }
 
-    /// Makes a new key, which seals from now on.
+    /// Adds a new key, with which all values are sealed from now on.
     pub(crate) fn add(&mut self) {
         self.0.insert(0, Key::generate());
     }
 
-    /// Keeps the active key and those that the test names.
+    /// Removes all keys except the active one and those for which `is_needed` returns true.
     pub(crate) fn retain(&mut self, is_needed: impl Fn(&KeyId) -> bool) {
         let active = self.active().clone();
         self.0.retain(|key| key.id == active || is_needed(&key.id));
@@ -91,7 +92,7 @@ impl KeyRing {
     }
 }
 
-/// The id of the key that sealed a value. `None`: the value was not sealed here.
+/// The id of the key that sealed a value. `None`: the value does not have our format.
 pub(crate) fn key_of(sealed: &[u8]) -> Option<KeyId> {
     let (&[VERSION, length], rest) = sealed.split_first_chunk()? else { return None };
     KeyId::parse(std::str::from_utf8(rest.get(..usize::from(length))?).ok()?)
@@ -104,7 +105,7 @@ fn header(id: &KeyId) -> Vec<u8> {
     header
 }
 
-/// The authenticated data: nobody can change the header or the context of a value.
+/// The header and the context of a value, which are authenticated with the value: nobody can change them unnoticed.
 fn bound_data(header: &[u8], context: &[u8]) -> Vec<u8> {
     [header, context].concat()
 }

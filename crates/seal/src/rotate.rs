@@ -1,4 +1,4 @@
-//! Replaces the key with which values are sealed.
+//! Replaces the key that seals values.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use crate::key::KeyId;
 use crate::ring::{KeyRing, key_of};
 use crate::sealer::Sealer;
 
-/// A sealed value in its store.
+/// A sealed value and its context.
 #[derive(Clone, Copy, Debug)]
 pub struct SealedValue<'a> {
-    /// The context with which it was sealed.
+    /// The context with which the value was sealed.
     pub context: &'a [u8],
     pub sealed: &'a [u8],
 }
@@ -21,7 +21,7 @@ pub type StoreFailure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A store with sealed values.
 pub trait SealedValues {
-    /// Calls `reseal` with every sealed value, and stores what it returns in place of the value. `None`: the value stays. When this
+    /// Calls `reseal` for every sealed value. `Some`: stores the result in place of the value. `None`: leaves the value. When this
     /// returns, the new values survive a loss of power.
     fn replace_each(
         &mut self,
@@ -29,27 +29,27 @@ pub trait SealedValues {
     ) -> Result<(), StoreFailure>;
 }
 
-/// What a rotation did.
+/// The result of a rotation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rotation {
-    /// The key that seals from now on.
+    /// The key that seals values from now on.
     pub active: KeyId,
     pub resealed: usize,
-    /// Values that no key opens. They stay as they are.
+    /// The number of values that no key can open. They stay unchanged.
     pub unreadable: usize,
-    /// Keys that no value needs any more. They were removed, or, if the operator keeps the keys, can be removed.
+    /// The keys that no value needs any more. They were removed. If the operator manages the keys, the operator can remove them.
     pub unused: Vec<KeyId>,
 }
 
 impl Sealer {
-    /// Makes a new key, unless the operator keeps the keys, and seals all values with the active key. After a crash at any point, all
-    /// values can be opened, and the next rotation completes the work.
+    /// Makes a new key, unless the operator manages the keys, and seals all values again with the active key. After a crash at any
+    /// point, all values can still be opened, and the next rotation completes the work.
     ///
-    /// Only the process that holds the lock of the store may call this: another one would go on sealing with a key that is removed
-    /// here. Other uses of this sealer wait until the rotation is over.
+    /// Only the process that holds the lock of the store may call this: another process would continue to seal with a key that is
+    /// removed here. Other uses of this sealer wait until the rotation is over.
     pub fn rotate(&self, values: &mut dyn SealedValues) -> Result<Rotation, StoreFailure> {
         let mut slot = self.lock();
-        // A rotation that fails may have replaced the keys in the storage, so the next use reads them again.
+        // Even a rotation that fails may have replaced the stored keys, so the next use must read them again.
         *slot = None;
         let is_writable = self.storage().is_writable();
         let mut ring = match self.load()? {
@@ -62,7 +62,7 @@ impl Sealer {
             None => KeyRing::generate(),
         };
         if is_writable {
-            // Before a value needs the new key.
+            // Save the key before a value is sealed with it.
             self.save(&ring)?;
         }
         let (mut resealed, mut unreadable, mut needed) = (0, 0, BTreeSet::new());
@@ -108,7 +108,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct Rows {
         rows: BTreeMap<Vec<u8>, Vec<u8>>,
-        /// Fails after this many rows, as a full disk would.
+        /// Fails after this many rows, like a full disk.
         room: Option<usize>,
     }
 
@@ -141,7 +141,7 @@ mod tests {
         }
     }
 
-    /// Replaces the keys, and reports a failure all the same from the second time on, as when the directory cannot be synced.
+    /// Replaces the keys. From the second time on it still reports a failure, as if the directory could not be synced.
     #[derive(Clone, Debug, Default)]
     struct FailsAfterSaving(Arc<KeysInMemory>, Arc<AtomicUsize>);
 

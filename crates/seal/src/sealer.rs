@@ -9,14 +9,14 @@ use crate::key::KeyId;
 use crate::ring::KeyRing;
 use crate::storage::KeyStorage;
 
-/// Why a value was not sealed or opened. Other values are not affected, except by [`Error::Keys`].
+/// Why a value could not be sealed or opened. Only [`Error::Keys`] affects other values too.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Error {
-    /// The keys cannot be read or written, for this reason.
+    /// The keys cannot be read or written. The value is the reason.
     Keys(String),
-    /// The value was sealed with a key that is not there any more.
+    /// The value was sealed with a key that no longer exists.
     UnknownKey(KeyId),
-    /// The value was changed, or belongs to another place.
+    /// The value was changed, or is opened with another context.
     Damaged,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// See the crate. The keys are read at the first use, so that a lost or broken key does not prevent the start.
+/// Seals and opens values. Reads the keys at the first use, so that a lost or broken key does not prevent the start.
 #[derive(Debug)]
 pub struct Sealer {
     storage: Box<dyn KeyStorage>,
@@ -47,8 +47,8 @@ impl Sealer {
         Self { storage: Box::new(storage), ring: Mutex::new(None) }
     }
 
-    /// Seals a secret. The first use makes a key. `context`: where the value belongs, such as the id of its row. The same context
-    /// must be given to open it.
+    /// Seals a secret. The first use makes a key. `context`: the place of the value, such as the id of its row. Opening the value
+    /// needs the same context.
     pub fn seal(&self, context: &[u8], secret: &[u8]) -> Result<Vec<u8>, Error> {
         let mut ring = self.lock();
         let ring = match &mut *ring {
@@ -62,7 +62,7 @@ impl Sealer {
         let mut ring = self.lock();
         if let Some(ring) = &*ring {
             match ring.open(context, sealed) {
-                // The operator may have put the key back.
+                // Load the keys again below: the operator may have restored the missing one.
                 Err(Error::UnknownKey(_)) => {}
                 done => return done,
             }
@@ -95,7 +95,7 @@ impl Sealer {
             return Ok(ring);
         }
         let ring = KeyRing::generate();
-        // Before the first value: a value whose key was never stored would be lost.
+        // Save the key before it seals the first value. Otherwise a crash could lose the key of a stored value.
         self.save(&ring)?;
         Ok(ring)
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
     use crate::storage::{KeysFromEnvironment, KeysInMemory};
 
-    /// A storage that a test can change behind the sealer's back.
+    /// A storage that a test can change while a sealer uses it.
     #[derive(Clone, Debug, Default)]
     struct Shared(Arc<KeysInMemory>);
 

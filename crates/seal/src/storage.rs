@@ -1,16 +1,16 @@
-//! Where the keys are kept.
+//! Stores the sealing keys.
 
 use std::fmt::Debug;
 use std::sync::{Mutex, PoisonError};
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-/// Holds the text of the keys. The errors are for the operator: what failed, and what to do.
+/// Stores the text of the keys. The errors are for the operator: what failed, and what to do about it.
 pub trait KeyStorage: Send + Sync + Debug {
-    /// `None`: there are no keys yet.
+    /// The stored keys. `None`: there are none yet.
     fn load(&self) -> Result<Option<SecretString>, String>;
 
-    /// Replaces the text at once: after a crash the old or the new text is there, as a whole.
+    /// Replaces the text atomically: after a crash, either the old or the new text is stored.
     fn save(&self, text: &SecretString) -> Result<(), String>;
 
     /// Whether the gateway may make and remove keys.
@@ -19,7 +19,7 @@ pub trait KeyStorage: Send + Sync + Debug {
     }
 }
 
-/// Keys that the operator sets and replaces.
+/// Keys that the operator provides and replaces.
 #[derive(Debug)]
 pub struct KeysFromEnvironment(SecretString);
 
@@ -43,7 +43,7 @@ impl KeyStorage for KeysFromEnvironment {
     }
 }
 
-/// Keys that end with the process, for a store that does too.
+/// Keys that are lost when the process ends, for a store that is too.
 #[derive(Debug, Default)]
 pub struct KeysInMemory(Mutex<Option<SecretString>>);
 

@@ -1,7 +1,7 @@
 //! The implementations of [`longshore_engine::port::Store`], which stores tasks, logs and bindings.
 //!
 //! [`MemoryStore`] loses everything when the process ends. [`SqliteStore`] writes to one file. Both pass the store suite of
-//! `longshore-testkit`: the engine sees a difference only after a restart.
+//! `longshore-testkit`, so the engine sees a difference between them only after a restart.
 
 mod memory;
 mod rules;
@@ -15,7 +15,7 @@ pub use sqlite::{
     backup, find_damage, repair,
 };
 
-/// A store that lives as long as the process.
+/// A store in memory, whose content is lost when the process ends.
 pub fn memory() -> MemoryStore {
     MemoryStore::default()
 }

@@ -1,4 +1,4 @@
-//! A store that lives as long as the process: for tests and for `--store memory`.
+//! A store in memory, for tests and for `--store memory`.
 
 mod approvals;
 mod asks;
@@ -28,34 +28,35 @@ use longshore_model::{
 use self::state::State;
 use crate::rules;
 
-/// Constant, because a store in memory is opened only once.
+/// The only epoch, because a store in memory is opened only once.
 const EPOCH: Epoch = Epoch(1);
 
-/// Everything behind one mutex, which is never held across an await.
+/// A store in memory. All its state is behind one mutex, which is never held across an await.
 ///
-/// Each task is kept folded, so the snapshots of appends are not used. Results are in memory anyway, so only the limit of a
-/// query bounds its result, not a number of bytes.
+/// Each task is kept folded, so the snapshots of appends are not used. A query bounds its result only by its limit and not by a
+/// number of bytes, because the result is in memory anyway.
 #[derive(Default)]
 pub struct MemoryStore {
     state: Mutex<State>,
 }
 
 impl MemoryStore {
-    /// A defective store that accepts events after a terminal one: proves that the simulation finds such a defect.
+    /// A store with a deliberate defect: it accepts events after a terminal event. It proves that the simulation finds such a
+    /// defect.
     #[cfg(feature = "simulation")]
     pub fn without_terminal_guard() -> Self {
         Self { state: Mutex::new(State::without_terminal_guard()) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic while the lock is held is a defect of this file; the state is still the best there is.
+        // A panic while the lock is held is a defect of this file. The state after it is still the best that there is.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl fmt::Debug for MemoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the content: a log line must not contain what callers wrote.
+        // Without the content, because log lines must not contain what callers wrote.
         f.debug_struct("MemoryStore").finish_non_exhaustive()
     }
 }
@@ -258,7 +259,7 @@ impl Store for MemoryStore {
         length: usize,
     ) -> BoxFuture<'a, Result<Option<Vec<u8>>>> {
         Box::pin(async move {
-            // Copied after the lock is released.
+            // Copy the range only after the lock is released.
             let content = self.state().files.content(id);
             Ok(content.map(|bytes| files::range(&bytes, offset, length)))
         })

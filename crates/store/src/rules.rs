@@ -1,6 +1,6 @@
-//! The decisions that both stores share, made before anything is written.
+//! Decisions that both stores share. They are made before anything is written.
 //!
-//! An `Internal` error here is a defect of the gateway, not a fault of a caller, and is in the log.
+//! An `Internal` error from here means a defect of the gateway, not a fault of a caller. It is logged.
 
 mod placement;
 
@@ -15,14 +15,14 @@ use longshore_model::{
 
 pub(crate) use placement::{Placement, PlacementRequest, decide_placement};
 
-/// A new task removes at most this many expired keys of its owner. More are left to the next tasks, so that no task pays for a
-/// backlog; a task adds one key only, so a backlog shrinks.
+/// A new task removes at most this many expired keys of its owner. Later tasks remove the rest, so that no single task is delayed
+/// by a backlog. The backlog shrinks, because a task adds only one key.
 pub(crate) const EXPIRED_KEYS: u32 = 16;
 
-/// A new ask removes at most this many old ones, so that no ask pays for a backlog.
+/// A new ask removes at most this many old ones, so that no single ask is delayed by a backlog.
 pub(crate) const OLD_ASKS: u32 = 16;
 
-/// A closed ask is kept for a day, in milliseconds: longer than any client asks for its outcome.
+/// How long a closed ask is kept: a day, in milliseconds. No client asks for the outcome of an ask later than that.
 const ASK_RETENTION: i64 = 24 * 60 * 60 * 1000;
 
 /// Folds the task that a `Create` makes.
@@ -50,7 +50,7 @@ pub(crate) fn claim(owner: &Principal, known: Option<&OwnedSession>) -> Claimed 
     }
 }
 
-/// The limit that one more configuration of push notifications would break. `of_task`: how many the task has.
+/// The limit that one more push configuration would exceed. `of_task`: how many the task already has. `None`: there is room.
 pub(crate) fn push_limit(limits: &PushLimits, of_task: u64, counts: PushCounts) -> Option<PushLimit> {
     let checks = [
         (of_task, limits.per_task, PushLimit::PerTask),
@@ -67,11 +67,11 @@ pub(crate) fn check_owners(ids: &[SessionId]) -> Result<()> {
     Ok(())
 }
 
-/// The root of the task tree that a sub-agent's task is to join.
+/// The root of the task tree to which a sub-agent's task is added.
 pub(crate) struct Root {
     pub(crate) owner: Principal,
     pub(crate) context: ContextId,
-    /// The root is itself the task of a sub-agent.
+    /// Whether the root is itself the task of a sub-agent.
     pub(crate) is_child: bool,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn check_root(root: Option<&Root>, owner: &Principal, context: &Conte
     Ok(())
 }
 
-/// Checks a file by itself, whatever is stored.
+/// Checks a file without regard to what is stored.
 pub(crate) fn check_file(file: &NewFile) -> Result<()> {
     if file.bytes.len() as u64 != file.facts.size {
         return Err(Error::internal("the file does not have the size that its facts state"));
@@ -112,7 +112,7 @@ impl FileIdentity {
         Self { owner: owner.clone(), task: task.clone(), sha256: facts.sha256, size: facts.size }
     }
 
-    /// Checks that `file` is the stored one. Otherwise one of them would be served as the other.
+    /// Checks that `file` is the stored file with its id. Otherwise the store would serve one file as the other.
     pub(crate) fn check(&self, file: &NewFile) -> Result<()> {
         if *self == Self::new(file) { Ok(()) } else { Err(Error::internal("another file has this id")) }
     }
@@ -127,7 +127,7 @@ pub(crate) fn check_file_task(file: &NewFile, task_owner: Option<&Principal>) ->
     }
 }
 
-/// Checks a batch by itself, whatever the log holds.
+/// Checks a batch without regard to the content of the log.
 pub(crate) fn check_append(append: &Append) -> Result<()> {
     if append.events.is_empty() {
         return Err(Error::internal("an append must have at least one event"));
@@ -163,24 +163,24 @@ pub(crate) fn check_ask(
     if interrupt.owner != *owner || interrupt.context != *context {
         return Err(Error::internal("the ask has another owner or context than its task"));
     }
-    // Otherwise the answer to one ask would reach the other.
+    // An answer is routed by the id of the ask. With two asks of one id, it could reach the wrong one.
     if known.is_some_and(|known| known != owner) {
         return Err(Error::internal("an ask of another owner has this id"));
     }
     Ok(())
 }
 
-/// How open asks are closed when their task ends.
+/// The record with which an open ask is closed when its task ends.
 pub(crate) fn dropped(at: Timestamp) -> Closed {
     Closed { resolution: Resolution::Dropped, at, by: None, how: None }
 }
 
-/// Asks that were closed before this time are removed.
+/// The time since when closed asks are kept. Asks that were closed before are removed.
 pub(crate) fn asks_kept_since(now: Timestamp) -> Timestamp {
     Timestamp(now.0.saturating_sub(ASK_RETENTION))
 }
 
-/// The current binding, if it is not the one that the writer wants to replace.
+/// The current binding, if it is another one than the writer wants to replace.
 pub(crate) fn conflicting_binding(bound: Option<Bound>, replaces: Option<&SessionId>) -> Option<Bound> {
     bound.filter(|bound| replaces != Some(&bound.session.id))
 }
@@ -189,7 +189,7 @@ pub(crate) fn duplicate_task() -> Error {
     Error::internal("a task with this id exists already")
 }
 
-/// The error for a session of another owner: a session stays with its first owner.
+/// The error for a session of another owner. A session never changes its owner.
 pub(crate) fn foreign_session(session: &SessionId) -> Error {
     Error::new(
         ErrorKind::PermissionDenied,

@@ -1,7 +1,7 @@
-//! A store in one file, for one gateway.
+//! A store in one SQLite file, for one gateway.
 
-/// The sequence number of a task's newest event, found in the log in one step. If damage took the last events, the head is not
-/// before the newest status that the task's row records.
+/// The sequence number of a task's newest event. SQLite finds it in the log in one step. If damage has removed the last events, the
+/// number of the newest status in the task's row counts instead.
 macro_rules! head {
     () => {
         "max(tasks.summary_seq, coalesce((SELECT max(seq) FROM events WHERE task = tasks.ordinal), 0))"
@@ -15,7 +15,7 @@ macro_rules! head_epoch {
     };
 }
 
-/// The checksum of an event; -1 for one that was written before checksums existed. NULL is damage.
+/// The checksum of an event. -1: the event was written before checksums existed. NULL: the event is damaged.
 macro_rules! event_sum {
     () => {
         "CASE WHEN sum IS NULL AND epoch <= (SELECT unsummed FROM epochs WHERE only = 1) THEN -1 ELSE sum END"
@@ -96,13 +96,13 @@ use self::write_connection::WriteConnection;
 use self::writer::Writer;
 use crate::rules;
 
-/// The failures that a write survives once its future has returned.
+/// The failures after which a write still exists, once its future has returned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
-    /// Any end of the process. A loss of power may take the last writes.
+    /// Writes survive any end of the process. A loss of power may lose the last writes.
     #[default]
     Process,
-    /// Also a loss of power. Each commit waits for the disk.
+    /// Writes also survive a loss of power, because each commit waits for the disk.
     Power,
 }
 
@@ -121,7 +121,7 @@ pub struct SqliteOptions {
     pub durability: Durability,
     pub metrics: Arc<Metrics>,
     pub disk: DiskRules,
-    /// Seals the secrets of callers. `None`: with a key that is lost when the store is closed.
+    /// Seals the secrets of callers. `None`: they are sealed with a key that is lost when the store is closed.
     pub sealer: Option<Arc<Sealer>>,
 }
 
@@ -131,22 +131,22 @@ impl From<Durability> for SqliteOptions {
     }
 }
 
-/// A store in one SQLite file. One thread writes, except for small appends, which the calling thread writes itself; three
-/// threads read; one thread does the checkpoints.
+/// A store in one SQLite file. One thread writes, except for small appends, which the calling thread writes itself. Three threads
+/// read. One thread does the checkpoints.
 ///
 /// Each thread serves the owners in turn, so that no owner waits for all requests of another.
 ///
-/// A list page of large tasks has fewer tasks than its limit: the page ends after the task with which it has read 4 MiB, and
+/// A list page of large tasks may have fewer tasks than its limit: it ends after the task at which the bytes read reach 4 MiB, and
 /// its `next` is the cursor of the following page.
 ///
 /// Dropping the store waits until all requested writes are done.
 pub struct SqliteStore {
-    // Dropped in this order: the last connection to close the file cleans up, and only the writer can.
-    /// For reads of bounded size: they do not wait for larger ones.
+    // The fields are dropped in this order: the last connection to close the file cleans up, and only the writer can do that.
+    /// Runs reads of bounded size, so that these do not wait for larger reads.
     quick: Reader,
-    /// For whole tasks, for the tasks that are resumed at startup, and for parts of files.
+    /// Reads whole tasks, the tasks that are resumed at startup, and parts of files.
     whole: Reader,
-    /// For lists: a caller who wants one task does not wait for another caller's hundred.
+    /// Reads lists, so that a caller who wants one task does not wait for another caller's list of a hundred.
     lists: Reader,
     writer: Writer,
     epoch: Epoch,
@@ -155,16 +155,16 @@ pub struct SqliteStore {
     check: StartupCheck,
     bytes: StoredBytesCount,
     sealer: Arc<Sealer>,
-    /// Notified when push notifications may be due.
+    /// Wakes the delivery when push notifications may be due.
     grown: Arc<Notify>,
-    /// `None`: the disk is not watched.
+    /// Watches the disk space. `None`: the disk is not watched.
     room: Option<Arc<Room>>,
 }
 
 impl SqliteStore {
-    /// Opens the file, or creates it readable by its owner only. Blocks for a moment: meant for startup.
+    /// Opens the file, or creates it so that only its owner can read it. Blocks for a moment, which is acceptable only at startup.
     ///
-    /// Does not prevent a second gateway from using the same file; the binary locks the data directory for that.
+    /// A second gateway could open the same file. The binary prevents that by locking the data directory.
     pub fn open(path: &Path, options: impl Into<SqliteOptions>) -> Result<Self> {
         let SqliteOptions { durability, metrics, disk, sealer } = options.into();
         let room = Room::new(path, disk);
@@ -195,7 +195,7 @@ impl SqliteStore {
         Ok(Self { quick, whole, lists, writer, epoch, metrics, damage, check, bytes, sealer, grown, room })
     }
 
-    /// Waits until the task is checked: alone, if it has ended or is new, or with all others.
+    /// Waits until the task is known to be whole. An ended or new task is checked alone; any other waits for the check of the file.
     async fn wait_for_check(&self, owner: &Principal, task: &TaskId) {
         if self.check.is_done() {
             return;
@@ -208,7 +208,7 @@ impl SqliteStore {
         }
     }
 
-    /// Makes SQLite refuse writes, as for a read-only file, or accept them again.
+    /// Makes SQLite refuse writes, as for a read-only file, or accept them again. For tests.
     #[cfg(feature = "simulation")]
     pub fn set_read_only(&self, is_read_only: bool) {
         self.writer.switch.set(is_read_only);
@@ -236,7 +236,7 @@ impl Store for SqliteStore {
 
     fn create(&self, create: Create) -> BoxFuture<'_, Result<Created>> {
         Box::pin(async move {
-            // The tasks of sub-agents, and of turns that run already, are no new work.
+            // Only new work needs the check. Tasks of sub-agents, which have no idempotency key, and of running turns are none.
             if let Some(room) = &self.room
                 && create.idempotency.is_some()
                 && create.begun.is_none()
@@ -350,7 +350,7 @@ impl Store for SqliteStore {
         Box::pin(async move {
             let ends_the_task = append.events.iter().next_back().is_some_and(TaskEvent::is_terminal);
             if !ends_the_task && self.damage.names(&append.task) {
-                // Its log may end elsewhere than its writer believes, so it can only be ended.
+                // The damage may have moved the end of the log without its writer noticing, so the task can only be ended.
                 return Err(fault::damaged(&format!("task {}", append.task), "found after the start").into());
             }
             let _took = self.metrics.store_append.time();
@@ -391,7 +391,7 @@ impl Store for SqliteStore {
         })
     }
 
-    /// What is damaged here is noticed without the check: the task has checksums.
+    /// Does not wait for the startup check, because the task's checksums reveal damage too.
     fn load<'a>(
         &'a self,
         owner: &'a Principal,
@@ -562,7 +562,7 @@ impl Store for SqliteStore {
         self.check.is_done() && !self.damage.names(task)
     }
 
-    /// Writes as well as reads: a full disk and a read-only file can still be read.
+    /// Writes something and reads something, because a full disk or a read-only file can still be read.
     fn check(&self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             self.quick.run(Owner::Health, read::check_readable).await?;
@@ -578,7 +578,7 @@ fn to_i64(bytes: usize) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// SQLite's integers are signed, so a larger number becomes the largest one. No event has that number or comes after it.
+/// Converts to SQLite's signed integers. A larger number becomes the largest one, which no event has or comes after.
 fn to_sql(seq: Seq) -> i64 {
     i64::try_from(seq.0).unwrap_or(i64::MAX)
 }

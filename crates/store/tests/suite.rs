@@ -1,4 +1,4 @@
-//! Runs the suite that every store must pass against both stores.
+//! Runs the test suite that every store must pass, against both stores.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Fixture for Memory {
     }
 
     fn reopen(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
-        // The memory store does not outlive the process, so a reopening must keep the same store.
+        // The content of a memory store does not survive, so "reopening" returns the same store.
         store
     }
 }
@@ -51,7 +51,7 @@ impl Fixture for Sqlite {
     }
 }
 
-/// Both stores, with the three sides that push notifications use.
+/// Both stores, with the three traits that push notifications use.
 struct PushMemory;
 
 impl PushFixture for PushMemory {
@@ -66,7 +66,7 @@ impl PushFixture for PushMemory {
 
 struct PushSqlite {
     directory: TempDir,
-    /// The key outlives the store.
+    /// The sealer, which is kept across reopening the store.
     sealer: Arc<Sealer>,
 }
 

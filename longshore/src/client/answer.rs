@@ -1,4 +1,4 @@
-//! What an agent asks on a task, and the message that answers it.
+//! The ask of a task, and the message that answers it.
 
 use longshore_client::{Message, Outgoing, Part, Task, TaskState, new_message_id};
 use serde_json::{Value, json};
@@ -6,33 +6,33 @@ use serde_json::{Value, json};
 use super::words::without_advice;
 use crate::output;
 
-/// The longest detail of an ask that is shown, in bytes. Gateways send about 4,000 characters at most.
+/// The longest detail of an ask that is printed, in bytes. Gateways send at most about 4,000 characters.
 const MAX_DETAIL: usize = 16 * 1024;
 
 /// An ask that waits for an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Ask {
-    /// The id of the ask. `None`: the agent does not name its asks, and takes any message on the task as the answer.
+    /// The id of the ask. `None`: the agent gives its asks no ids, and takes any message on the task as the answer.
     request: Option<String>,
     kind: Kind,
-    /// What the agent asks, for people: all that is known of it, because they decide by it.
+    /// The text of the ask. It contains everything that is known, because a person decides by it.
     pub(crate) text: String,
-    /// The answers to choose from: what to send, and its name. There may be others.
+    /// The answers to choose from: the text to send, and its name. The agent may accept others too.
     pub(crate) options: Vec<(String, String)>,
-    /// For which message it stands, so that one ask is answered once.
+    /// Distinguishes this ask from others, so that each ask is answered only once.
     pub(crate) key: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Permission,
-    /// With this many questions in it.
+    /// This many questions.
     Questions(usize),
     Words,
 }
 
 impl Ask {
-    /// The ask of a task. `None`: it waits for nothing.
+    /// The ask of a task. `None`: the task waits for no answer.
     pub(crate) fn of(task: &Task) -> Option<Self> {
         if task.status.state != Some(TaskState::InputRequired) {
             return None;
@@ -47,7 +47,7 @@ impl Ask {
             let key = if message_id.is_empty() { text.clone() } else { message_id };
             return Some(Self { request: None, kind: Kind::Words, text, options: Vec::new(), key });
         };
-        // An agent that does not name its asks adds no advice either.
+        // `without_advice` changes nothing if the agent gives its asks no ids, because such an agent adds no advice.
         let text = with_details(without_advice(&text), &note["details"]);
         let (kind, options) = if note["type"] == "question" {
             let questions = note["details"]["questions"].as_array().map_or(&[][..], Vec::as_slice);
@@ -62,12 +62,12 @@ impl Ask {
         Some(Self { key: request.clone(), request: Some(request), kind, text, options })
     }
 
-    /// Whether it has this id.
+    /// Whether the ask has this id.
     pub(crate) fn is(&self, id: &str) -> bool {
         self.request.as_deref() == Some(id)
     }
 
-    /// The command that answers this ask, and no other that the task has then. `flags`: those that select the agent.
+    /// The command that answers this ask but no later ask of the task. `flags`: the flags that select the agent.
     pub(crate) fn command(&self, task: &Task, flags: &str) -> String {
         let answer = self.options.first().map_or("ANSWER", |(id, _)| id.as_str());
         let words = [task.id.as_str(), answer].map(output::shell_word).join(" ");
@@ -79,8 +79,8 @@ impl Ask {
         self.kind == Kind::Permission
     }
 
-    /// The message that answers the ask with what a person typed: an option, its number, or other words. With several questions,
-    /// one line answers one question.
+    /// The message that answers the ask. `typed`: an option, its number, or other text. If the ask has several questions, each line
+    /// answers one of them.
     pub(crate) fn answered(&self, task: &Task, typed: &str) -> Outgoing {
         let typed = typed.trim();
         let chosen = self.chosen(typed).unwrap_or(typed);
@@ -116,12 +116,12 @@ impl Ask {
         message
     }
 
-    /// How many lines answer the ask.
+    /// The number of lines that an answer must have.
     pub(crate) fn lines(&self) -> usize {
         if let Kind::Questions(count) = self.kind { count } else { 1 }
     }
 
-    /// The answer that a number or the name of an option stands for.
+    /// The option that a typed number or name selects. `None`: the text selects no option.
     fn chosen(&self, typed: &str) -> Option<&str> {
         let by_number =
             typed.parse::<usize>().ok().and_then(|number| self.options.get(number.checked_sub(1)?));
@@ -130,7 +130,7 @@ impl Ask {
     }
 }
 
-/// The options of a permission request. Agents that name none have the three words.
+/// The options of a permission request. If the agent names none, these are `once`, `always` and `reject`.
 fn permission_options(note: &Value) -> Vec<(String, String)> {
     let offered: Vec<_> = note["options"]
         .as_array()
@@ -150,8 +150,8 @@ fn permission_options(note: &Value) -> Vec<(String, String)> {
     words.map(|(id, name)| (id.to_owned(), name.to_owned())).to_vec()
 }
 
-/// The question with what the agent wants to do: the whole command, and how it changes a file. The question itself is cut by the
-/// gateway when it is long.
+/// Adds the details to the question: the whole command, and the change of a file. They are needed because the gateway shortens a
+/// long question.
 fn with_details(question: &str, details: &Value) -> String {
     let metadata = &details["metadata"];
     let own = |value: &Value| value.as_str().map(str::to_owned);
@@ -179,7 +179,7 @@ fn with_details(question: &str, details: &Value) -> String {
         for line in shown.lines() {
             text.extend(["\n    ", line]);
         }
-        // With this character, a gateway ends what it has cut.
+        // A gateway ends a shortened text with this character.
         if shown.len() < fact.len() || shown.ends_with('…') {
             text.push_str("\n    (The end is cut off, and not shown here.)");
         }
@@ -254,7 +254,7 @@ mod tests {
         }
     }
 
-    /// The text of an ask whose message and details these are.
+    /// The text of an ask with this message and these details.
     fn text(message: &str, details: &Value) -> String {
         let mut task =
             task(&json!({"request_id": "p", "type": "permission", "phase": "asked", "details": details}));

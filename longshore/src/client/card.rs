@@ -31,7 +31,7 @@ pub(crate) async fn card(options: &Card) -> Result<Code, Failure> {
     Ok(Code::Completed)
 }
 
-/// Prints what a person wants to know of a card.
+/// Prints the facts of a card for people.
 fn print(card: &Value) {
     let version = Some(text(&card["version"])).filter(|version| !version.is_empty());
     output::print(
@@ -54,7 +54,7 @@ fn print(card: &Value) {
     }
 }
 
-/// The interfaces of 1.0, and those of 0.3, of which one is the card itself. They may repeat each other.
+/// The interfaces of 1.0 and then those of 0.3, of which the first is in the card itself. Duplicates are removed.
 fn interfaces(card: &Value) -> Vec<String> {
     let mut lines = Vec::new();
     let mut add = |interface: &Value, binding: &Value, version: &Value| {
@@ -62,7 +62,7 @@ fn interfaces(card: &Value) -> Vec<String> {
             Some(text(value)).filter(|text| !text.is_empty()).unwrap_or_else(|| other.to_owned())
         };
         let version = or(version, "0.3");
-        // The third number says nothing about the protocol.
+        // Leave out the third number of the version, which does not concern the protocol.
         let short = version.splitn(3, '.').take(2).collect::<Vec<_>>().join(".");
         let line =
             format!("  interface  {} of A2A {short} at {}", or(binding, "JSONRPC"), text(&interface["url"]));

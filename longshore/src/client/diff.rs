@@ -1,8 +1,8 @@
-//! Shows what a tool call changed in a file, as lines that were removed and added.
+//! Formats the change that a tool call made to a file, as removed and added lines.
 
 use serde_json::Value;
 
-/// How many lines of a change are shown.
+/// The most lines of a change that are printed.
 const MAX_LINES: usize = 40;
 
 /// One line of a change.
@@ -10,11 +10,12 @@ const MAX_LINES: usize = 40;
 pub(crate) enum Line {
     Removed(String),
     Added(String),
-    /// A place in the file, or how much is left out.
+    /// A position in the file, or the number of lines that are left out.
     About(String),
 }
 
-/// The change that a finished tool call made, if it says: the texts before and after, or a unified diff in the output.
+/// The change that a finished tool call made, if the call has it: as the texts before and after, or as a unified diff in its
+/// output.
 pub(crate) fn of_call(call: &Value) -> Vec<Line> {
     let input = &call["input"];
     let text = |name: &str| input[name].as_str();
@@ -28,7 +29,7 @@ pub(crate) fn of_call(call: &Value) -> Vec<Line> {
     cut(lines)
 }
 
-/// The lines that differ, without those at the start and the end that are the same.
+/// The lines that differ. Equal lines at the start and at the end are left out.
 fn changed(old: &str, new: &str) -> Vec<Line> {
     let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
     let same_start = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
@@ -39,7 +40,7 @@ fn changed(old: &str, new: &str) -> Vec<Line> {
     removed.chain(new.iter().map(|line| Line::Added((*line).to_owned()))).collect()
 }
 
-/// The hunks of a unified diff. Nothing if the text has none.
+/// The hunks of a unified diff. Empty if the text has none.
 fn unified(text: &str) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut is_in_hunk = false;

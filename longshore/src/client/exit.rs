@@ -7,7 +7,7 @@ use longshore_client::{Error, ErrorKind, TaskState};
 
 use crate::config::Problems;
 
-/// How a command ended.
+/// The exit code of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Code {
     Completed = 0,
@@ -19,7 +19,7 @@ pub(crate) enum Code {
     /// The agent refused the credential, or waits for credentials of its own.
     Auth = 6,
     Unreachable = 7,
-    /// The command was ended by a signal, and the task goes on.
+    /// A signal ended the command. The task goes on.
     Left = 130,
 }
 
@@ -54,7 +54,7 @@ impl Code {
     }
 }
 
-/// The fields that flags and arguments fill, as a Longshore names them when it refuses their values.
+/// Names of fields in a Longshore's error messages, and the flags and arguments that fill these fields.
 const OPTIONS: [(&str, &str); 4] = [
     ("message.parts[0].data.option", "the answer"),
     ("metadata.opencode.directory", "--directory"),
@@ -62,7 +62,8 @@ const OPTIONS: [(&str, &str); 4] = [
     ("metadata.shared.model", "--model"),
 ];
 
-/// The message of an agent that refuses an option, with the name that the option has here. `None`: it is about something else.
+/// Rewrites an agent's message that refuses an option, so that it names the flag instead of the field. `None`: the message is about
+/// something else.
 pub(crate) fn refused_option(message: &str) -> Option<String> {
     OPTIONS.iter().find_map(|(field, name)| Some(format!("{name}{}", message.strip_prefix(field)?)))
 }
@@ -87,7 +88,7 @@ impl Failure {
         self.code
     }
 
-    /// Adds a sentence.
+    /// Appends a sentence to the message.
     pub(crate) fn with_advice(mut self, sentence: &str) -> Self {
         self.message = format!("{} {sentence}", self.message);
         self
@@ -106,7 +107,7 @@ impl From<Error> for Failure {
         if let Some(refused) = refused_option(error.message()) {
             return Self::usage(refused);
         }
-        // This is for programs.
+        // Remove the part of the message that is for programs.
         let message = error.message().replace("; WWW-Authenticate lists the schemes", "");
         let advice = match error.kind() {
             ErrorKind::Unreachable => {
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn every_end_of_a_task_has_its_exit_code() {
         let codes = TaskState::ALL.map(|state| Code::of_state(Some(state)) as u8);
-        // submitted, working, input required, auth required, completed, failed, canceled, rejected
+        // For the states submitted, working, input required, auth required, completed, failed, canceled, rejected.
         assert_eq!(codes, [1, 1, 3, 6, 0, 1, 4, 5]);
         assert_eq!(Code::of_state(None) as u8, 1);
     }

@@ -1,4 +1,4 @@
-//! Follows a task on the terminal: shows its events, asks the person, and reacts to Ctrl-C.
+//! Follows a task on the terminal: prints its events, prompts the person for answers, and handles Ctrl-C.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use crate::cli::client::{AnswerAsk, Following, OutputFormat, WatchTask};
 use crate::output;
 use crate::signals::{Ended, Signals};
 
-/// How often the status line changes.
+/// How often the status line is updated.
 const TICK: Duration = Duration::from_millis(500);
 
-/// After Ctrl-C the task is canceled when this time is over. A second Ctrl-C before that leaves it running.
+/// After Ctrl-C, the command waits this long before it cancels the task. A second Ctrl-C in that time leaves the task running.
 const SECOND_THOUGHT: Duration = Duration::from_secs(2);
 
 /// `longshore tasks watch`.
@@ -52,7 +52,7 @@ pub(crate) async fn answer(options: &AnswerAsk) -> Result<Code, Failure> {
     follower.run(agent.client.stream(message)).await
 }
 
-/// Shows the task of a stream until it ends, or until it needs an answer that is not there.
+/// Prints the task of a stream until the task ends, or until it waits for an answer that nobody gives on this terminal.
 pub(crate) async fn follow(
     agent: &Agent,
     following: &Following,
@@ -66,18 +66,18 @@ struct Follower<'a> {
     following: &'a Following,
     renderer: Renderer,
     signals: Signals,
-    /// The asks that were answered here.
+    /// The keys of the asks that this command has answered.
     answered: HashSet<String>,
 }
 
-/// What happens next.
+/// What the command must handle next.
 enum Step {
     Event(Box<Event>),
     End,
     Signal(Ended),
 }
 
-/// What a person did at the prompt.
+/// The result of prompting a person.
 enum Prompted {
     Answer(String),
     /// Standard input has ended.
@@ -157,7 +157,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Waits for the next event, and shows the time meanwhile.
+    /// Waits for the next event or signal. Updates the elapsed time meanwhile.
     async fn step(&mut self, stream: &mut TaskStream) -> Result<Step, Failure> {
         let mut tick = interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -176,11 +176,12 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// The agent asks something. `None`: it was answered. Otherwise the command ends.
+    /// Handles an ask of the agent. `None`: the command goes on. Otherwise it ends with this code.
     async fn asked(&mut self, stream: &mut TaskStream) -> Result<Option<Code>, Failure> {
         let Some(id) = self.renderer.task().map(str::to_owned) else { return Ok(None) };
         loop {
-            // Of several asks, the task names the oldest that is open. Not every agent lets its tasks be read.
+            // If several asks are open, the task names the oldest. If the agent does not let clients read the task, use the
+            // stream's.
             let task = match (self.agent.client.get(&id).await, stream.task()) {
                 (Ok(task), _) => task,
                 (Err(_), Some(task)) => task.clone(),
@@ -218,7 +219,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Sends an answer. The agent may refuse it, and says why.
+    /// Sends an answer. `Some`: the agent refused it, with this message.
     async fn send(&mut self, stream: &mut TaskStream, message: Outgoing) -> Result<Option<String>, Failure> {
         match stream.send(message).await {
             Ok(()) => Ok(None),
@@ -229,7 +230,7 @@ impl<'a> Follower<'a> {
         }
     }
 
-    /// Asks the person.
+    /// Prints the ask, and reads the answer of the person.
     async fn prompt(&mut self, ask: &Ask) -> Result<Prompted, Failure> {
         let printer = &mut self.renderer.printer;
         printer.line(Style::Ask, &ask.text);
@@ -258,7 +259,7 @@ impl<'a> Follower<'a> {
         Ok(Prompted::Answer(lines.join("\n")))
     }
 
-    /// Says what the agent asks, and how to answer later.
+    /// Prints the ask, and the command with which it can be answered later.
     fn unanswered(&mut self, task: &Task, ask: &Ask) -> Code {
         let printer = &mut self.renderer.printer;
         printer.line(Style::Ask, &ask.text);
@@ -267,7 +268,8 @@ impl<'a> Follower<'a> {
         Code::InputRequired
     }
 
-    /// Cancels the task, unless the person changes their mind. False: the task goes on, and the command ends.
+    /// Cancels the task after Ctrl-C, unless the person presses it again. Returns false if the task goes on and the command must
+    /// end.
     async fn interrupted(&mut self, ended: Ended) -> Result<bool, Failure> {
         let Some(task) = self.renderer.task().map(str::to_owned) else {
             let text = "Interrupted before the agent named its task. The agent may work on the message.";
@@ -298,7 +300,7 @@ impl<'a> Follower<'a> {
     }
 }
 
-/// Cancels a task after a moment in which the person can still change their mind. True also if the task has just ended by itself.
+/// Cancels a task after [`SECOND_THOUGHT`]. Also returns true if the task has just ended by itself.
 async fn cancel(client: &Client, task: &str) -> Result<bool, Failure> {
     tokio::time::sleep(SECOND_THOUGHT).await;
     match client.cancel(task).await {

@@ -1,4 +1,4 @@
-//! Lists tasks and asks, and shows or cancels one task.
+//! Lists tasks and asks, and prints or cancels one task.
 
 use longshore_client::{Listing, Task, TaskState};
 
@@ -13,7 +13,7 @@ use crate::output;
 /// The longest text of a task in a list, in characters.
 const MAX_SUMMARY: usize = 60;
 
-/// How many tasks that ask are listed.
+/// The most waiting tasks that are listed.
 const MAX_ASKS: u32 = 100;
 
 /// `longshore tasks list`.
@@ -83,7 +83,7 @@ pub(crate) async fn asks(options: &ListAsks) -> Result<Code, Failure> {
     let listing =
         Listing { state: Some(TaskState::InputRequired), page_size: Some(MAX_ASKS), ..Listing::default() };
     let mut tasks = agent.client.list(&listing).await?.tasks;
-    // Not every agent filters.
+    // Filter here too, because not every agent filters by state.
     tasks.retain(|task| task.status.state == Some(TaskState::InputRequired));
     match options.output {
         OutputFormat::Json => print_json(&tasks),
@@ -106,7 +106,7 @@ pub(crate) async fn asks(options: &ListAsks) -> Result<Code, Failure> {
     Ok(Code::Completed)
 }
 
-/// Shows a task as it is.
+/// Prints a task in its current state.
 fn show(task: &Task, format: OutputFormat) {
     if format == OutputFormat::Text {
         let mut renderer = Renderer::new(format);
@@ -123,7 +123,7 @@ fn show(task: &Task, format: OutputFormat) {
     }
 }
 
-/// The message that a task waits with, or that it began with, on one short line.
+/// A short line about a task: its status message, or else its first message.
 fn summary(task: &Task) -> String {
     let message = task.status.message.as_ref().or(task.history.first());
     let text = message.map(longshore_client::Message::text).unwrap_or_default();

@@ -15,7 +15,7 @@ pub(crate) async fn mcp(options: &Mcp) -> Result<Code, Failure> {
     Ok(Code::Completed)
 }
 
-/// Where the gateway serves MCP, and how to call it.
+/// The URL of the gateway's MCP path, and the settings for calling it.
 fn gateway(target: &Target) -> Result<(Url, Settings), Failure> {
     if let Some(url) = &target.url {
         let url = Url::parse(url).ok().filter(|url| matches!(url.scheme(), "http" | "https"));

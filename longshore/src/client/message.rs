@@ -15,7 +15,7 @@ use crate::cli::client::Call;
 /// The largest file that is sent, in bytes.
 const MAX_FILE: u64 = 32 * 1024 * 1024;
 
-/// The media types of common files, by the end of their name. The types are those that agents know.
+/// The media types of common files, by file name extension. Only types that agents know are listed.
 const MEDIA_TYPES: &[(&str, &str)] = &[
     ("css", "text/css"),
     ("csv", "text/csv"),
@@ -37,7 +37,7 @@ const MEDIA_TYPES: &[(&str, &str)] = &[
     ("yml", "application/yaml"),
 ];
 
-/// `text`: as on the command line.
+/// Builds the message. `text`: the argument of the command, where `-` stands for standard input.
 pub(crate) async fn build(options: &Call, text: &str, agent: &Agent) -> Result<Outgoing, Failure> {
     let text = if text == "-" { stdin::all()? } else { text.to_owned() };
     if text.trim().is_empty() {
@@ -73,7 +73,7 @@ pub(crate) async fn build(options: &Call, text: &str, agent: &Agent) -> Result<O
     Ok(message)
 }
 
-/// A directory of this machine is named by its whole path: the gateway runs elsewhere in the tree.
+/// The directory to send. For a gateway on this machine it becomes an absolute path, because the gateway runs in another directory.
 fn directory_for(directory: &str, agent: &Agent) -> String {
     if !agent.is_local {
         return directory.to_owned();

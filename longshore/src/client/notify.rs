@@ -1,4 +1,4 @@
-//! `longshore tasks notify`: the webhooks of a task.
+//! `longshore tasks notify`: registers, lists and removes webhooks of a task.
 
 use longshore_client::PushConfig;
 

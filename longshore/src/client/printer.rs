@@ -1,12 +1,12 @@
 //! Writes to the terminal or a pipe: the answer to standard output, everything else to standard error.
 //!
-//! Colours and the status line appear on a terminal only, and never with `NO_COLOR`. Text of an agent cannot control the terminal.
+//! Colours and the status line appear only on a terminal, and never with `NO_COLOR`. Text of an agent cannot control the terminal.
 
 use std::io::IsTerminal as _;
 
 use crate::output;
 
-/// What a piece of text is.
+/// The role of a piece of text, which decides how it looks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Style {
     Plain,
@@ -28,14 +28,14 @@ impl Style {
     }
 }
 
-/// The two outputs. On one terminal they share the cursor.
+/// Standard output and standard error. If both are the same terminal, they share its cursor.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about one of the outputs")]
 pub(crate) struct Printer {
     out_is_terminal: bool,
     err_is_terminal: bool,
     has_colours: bool,
-    /// Text without a line end was written last.
+    /// Whether the last text on standard output had no line end. The next field is the same for standard error.
     out_is_open: bool,
     err_is_open: bool,
     has_status: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Printer {
 impl Printer {
     pub(crate) fn new() -> Self {
         let err_is_terminal = std::io::stderr().is_terminal();
-        // https://no-color.org: any value counts, except for an empty one.
+        // According to https://no-color.org, any value except an empty one switches colours off.
         let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
         Self {
@@ -57,7 +57,7 @@ impl Printer {
         }
     }
 
-    /// Whether a person watches.
+    /// Whether standard error is a terminal, so that a person watches.
     pub(crate) fn is_watched(&self) -> bool {
         self.err_is_terminal
     }
@@ -88,7 +88,7 @@ impl Printer {
         }
     }
 
-    /// Writes a piece of text beside the answer, without a line end.
+    /// Writes a piece of text that is not part of the answer, without a line end.
     pub(crate) fn aside(&mut self, style: Style, text: &str) {
         if text.is_empty() {
             return;
@@ -98,7 +98,7 @@ impl Printer {
         self.err_is_open = !text.ends_with('\n');
     }
 
-    /// Writes a line beside the answer.
+    /// Writes a line that is not part of the answer.
     pub(crate) fn line(&mut self, style: Style, text: &str) {
         self.before_aside();
         self.end_err();
@@ -106,12 +106,12 @@ impl Printer {
         output::write_aside("\n");
     }
 
-    /// A person has ended the line of a prompt.
+    /// Records that a person has typed the line end of a prompt.
     pub(crate) fn typed(&mut self) {
         self.err_is_open = false;
     }
 
-    /// Ends the line beside the answer, if one is open.
+    /// Ends the open line on standard error, if there is one.
     pub(crate) fn end_aside(&mut self) {
         if self.err_is_open {
             self.clear_status();

@@ -1,4 +1,4 @@
-//! Shows the events of a task as they come: text, reasoning, tool calls, and a status line.
+//! Prints the events of a task as they arrive: text, reasoning, tool calls, and a status line.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -13,14 +13,15 @@ use super::words::{cut, grouped, title, word};
 use crate::cli::client::OutputFormat;
 use crate::output;
 
-/// How much of the end of the answer is kept, in bytes: as much as one event can repeat.
+/// The most bytes of the end of the answer that are kept, to detect a repetition. No event can repeat more.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// How many messages and tool calls are remembered. An agent that names more, or gives one a longer id, may see some shown twice.
+/// The most messages and tool calls that are remembered, and the longest id. If an agent exceeds either, something may be printed
+/// twice.
 const MAX_REMEMBERED: usize = 10_000;
 const MAX_ID: usize = 256;
 
-/// The kind of a block of output. Agents other than Longshore do not tell.
+/// The kind of an output block. Only Longshore sends it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Kind {
     Text,
@@ -28,19 +29,19 @@ enum Kind {
     Tool,
 }
 
-/// Shows one task.
+/// Prints one task.
 #[derive(Debug)]
 pub(crate) struct Renderer {
     format: OutputFormat,
     pub(crate) printer: Printer,
-    /// What was shown of each block: of its text only, which an update may repeat.
+    /// The text that was printed of each block, because an update may repeat it.
     shown: HashMap<(String, Kind), String>,
-    /// The block that was shown last.
+    /// The block that was printed last.
     current: Option<(String, Kind)>,
     calls: HashMap<String, Call>,
-    /// Messages that were shown, by id.
+    /// The ids of the printed messages.
     messages: HashSet<String>,
-    /// The end of the answer. Some agents repeat it in their last status.
+    /// The end of the printed answer. Some agents repeat it in their last status.
     answer: String,
     started: Instant,
     tokens: Option<u64>,
@@ -75,7 +76,7 @@ impl Renderer {
         }
     }
 
-    /// The task, if an event has named it.
+    /// The id of the task, once an event has named it.
     pub(crate) fn task(&self) -> Option<&str> {
         self.task.as_deref()
     }
@@ -102,7 +103,7 @@ impl Renderer {
         }
     }
 
-    /// Shows the elapsed time, if nothing else is being written.
+    /// Updates the elapsed time in the status line, if no other line is open.
     pub(crate) fn tick(&mut self) {
         if self.format != OutputFormat::Text {
             return;
@@ -117,7 +118,7 @@ impl Renderer {
         self.printer.status(&line);
     }
 
-    /// Ends the output with a line that says how the task ended.
+    /// Ends the output with a line that tells how the task ended.
     pub(crate) fn finish(&mut self, task: Option<&Task>) {
         match (self.format, task) {
             (OutputFormat::Json, Some(task)) => print_json(task),
@@ -132,7 +133,7 @@ impl Renderer {
         }
     }
 
-    /// Time, tokens and cost.
+    /// The elapsed time, the tokens and the cost, as text.
     fn figures(&self) -> String {
         let elapsed = self.started.elapsed();
         let mut text = if elapsed.as_secs() < 60 {
@@ -154,7 +155,7 @@ impl Renderer {
         self.state = state.or(self.state);
         let usage = metadata.get("shared").map_or(&Value::Null, |shared| &shared["usage"]);
         self.tokens = usage["total_tokens"].as_u64().or(self.tokens);
-        // A cost of 0 says that the agent does not know it.
+        // Ignore a cost of 0: it means that the agent does not know the cost.
         let cost = usage["cost"].as_f64().filter(|cost| *cost > 0.0).map(|cost| format!("{cost:.4}"));
         self.cost = cost.or(self.cost.take());
     }
@@ -186,19 +187,19 @@ impl Renderer {
         }
         let text = message.text();
         match status.state {
-            // The command asks, and shows the message then.
+            // The message is printed when the command prompts for the answer.
             Some(TaskState::InputRequired | TaskState::AuthRequired) => {}
             Some(TaskState::Completed) => self.say(&text),
             Some(TaskState::Failed | TaskState::Rejected | TaskState::Canceled) => {
                 self.printer.line(Style::Bad, &text);
             }
-            // These agents write their answer in status messages.
+            // Agents with this metadata write their answer in status messages.
             _ if metadata.contains_key("iac_code") => self.write_answer(&text),
             _ => self.printer.line(Style::Dim, &text),
         }
     }
 
-    /// Shows a message as the answer, unless the answer has it already.
+    /// Prints a message as part of the answer, unless the answer already ends with it.
     fn say(&mut self, text: &str) {
         let text = text.trim_end();
         if !text.is_empty() && !self.answer.trim_end().ends_with(text.trim_start()) {
@@ -229,7 +230,7 @@ impl Renderer {
         }
     }
 
-    /// Shows a part that is added to its block.
+    /// Prints a part that is appended to its block.
     fn part(&mut self, artifact: &Artifact, part: &Part) {
         let kind = kind_of(part, artifact);
         match &part.content {
@@ -248,7 +249,7 @@ impl Renderer {
         }
     }
 
-    /// Shows what is new in a block whose whole text this is.
+    /// Prints the new part of a block. `text`: the whole text of the block.
     fn replace(&mut self, id: &str, kind: Kind, text: &str) {
         let key = (id.to_owned(), kind);
         let old = self.shown.get(&key).cloned().unwrap_or_default();
@@ -272,14 +273,14 @@ impl Renderer {
             self.leave_block();
             self.current = Some(key.clone());
         }
-        // Texts of tool calls are never shown again.
+        // Texts of tool calls are never printed again, so they need not be kept.
         if kind != Kind::Tool {
             self.shown.entry(key).or_default().push_str(text);
         }
         match kind {
             Kind::Text => self.write_answer(text),
             Kind::Reasoning if self.printer.is_watched() => self.printer.aside(Style::Dim, text),
-            // Without a terminal it would only fill a log.
+            // Without a terminal, reasoning would only fill a log.
             Kind::Reasoning | Kind::Tool => {}
         }
     }
@@ -293,7 +294,7 @@ impl Renderer {
         self.printer.answer(text);
     }
 
-    /// The next text begins on a line of its own.
+    /// Ends the current block, so that the next text begins on a new line.
     fn leave_block(&mut self) {
         self.current = None;
         if !self.answer.is_empty() && !self.answer.ends_with('\n') {
@@ -303,7 +304,7 @@ impl Renderer {
         self.printer.end_aside();
     }
 
-    /// Shows a tool call when it is over: one line, and what it changed.
+    /// Prints a finished tool call: one line, and the change that it made.
     fn tool(&mut self, id: &str, call: &Value) {
         let text = |name: &str| call[name].as_str().unwrap_or_default();
         let id = Some(text("call_id")).filter(|id| !id.is_empty()).unwrap_or(id);
@@ -348,7 +349,7 @@ pub(crate) fn print_json(value: &impl serde::Serialize) {
     output::print(escaped(&serde_json::to_string(value).unwrap_or_default()));
 }
 
-/// The same JSON, without characters that control a terminal. They can only be in its strings.
+/// Escapes characters that control a terminal. In JSON they can occur only in strings, so the value stays the same.
 fn escaped(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
@@ -365,7 +366,7 @@ fn kind_of_artifact(artifact: &Artifact) -> Kind {
     block_type(&artifact.metadata).unwrap_or(Kind::Text)
 }
 
-/// In 0.3 the kind is on each part.
+/// The kind of a part. In 0.3, each part has its own kind.
 fn kind_of(part: &Part, artifact: &Artifact) -> Kind {
     block_type(&part.metadata).unwrap_or_else(|| kind_of_artifact(artifact))
 }

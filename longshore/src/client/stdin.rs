@@ -1,16 +1,16 @@
-//! Reads standard input: a whole text, or the lines that a person types.
+//! Reads standard input: the whole text, or single lines that a person types.
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _};
 
 use super::exit::Failure;
 
-/// The longest text that is read, in bytes.
+/// The longest text that is accepted, in bytes.
 const MAX_TEXT: u64 = 16 * 1024 * 1024;
 
-/// The longest line of a person that is read, in bytes. The rest counts as the next line.
+/// The longest line that is read, in bytes. The rest of a longer line counts as the next line.
 const MAX_LINE: u64 = 64 * 1024;
 
-/// Everything on standard input.
+/// Reads all of standard input.
 pub(crate) fn all() -> Result<String, Failure> {
     let mut text = String::new();
     let read = std::io::stdin().lock().take(MAX_TEXT + 1).read_to_string(&mut text);
@@ -21,12 +21,12 @@ pub(crate) fn all() -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Whether a person can be asked: both what is asked and what is typed is on a terminal.
+/// Whether a person can be prompted: both standard input and standard error are terminals.
 pub(crate) fn is_interactive() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
-/// One line that a person types. `None`: standard input has ended. When the future is dropped, the next line is lost to it.
+/// Reads a line that a person types. `None`: standard input has ended. If the future is dropped, the next typed line is lost.
 pub(crate) async fn line() -> Option<String> {
     let read = || {
         let mut line = String::new();

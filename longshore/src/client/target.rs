@@ -1,4 +1,4 @@
-//! Finds the agent that a command calls: the one at a URL, or the gateway of this directory.
+//! Finds the agent that a command calls: the agent at a URL, or the gateway of this directory.
 
 use std::path::{Path, PathBuf};
 
@@ -15,8 +15,8 @@ use crate::config::{self, Plan};
 use crate::listeners::SOCKET_PREFIX;
 use crate::{data_dir, output};
 
-/// The extensions that add what the commands show: kinds of blocks, usage, asks; and those that options need. Other agents ignore
-/// them.
+/// The extensions that the commands activate: they add output that the commands print (block kinds, usage, asks), or are needed by
+/// options. Other agents ignore them.
 const EXTENSIONS: [&str; 4] = [
     "urn:opencode-a2a:extension:session-binding:v1",
     "urn:opencode-a2a:extension:model-selection:v1",
@@ -27,17 +27,17 @@ const EXTENSIONS: [&str; 4] = [
 /// The largest file with a secret that is read, in bytes.
 const MAX_TOKEN_FILE: u64 = 64 * 1024;
 
-/// An agent, and how to name it in another command.
+/// A client of the agent, and what is needed to name the agent in another command.
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub(crate) client: Client,
     /// The flags that select this agent, such as ` --url http://...`. Empty for the gateway of this directory.
     pub(crate) flags: String,
-    /// Paths of this machine are paths of the agent too.
+    /// Whether the agent runs on this machine, so that both have the same paths.
     pub(crate) is_local: bool,
 }
 
-/// `place`: the URL, if the command has a place of its own for it.
+/// Finds the agent. `place`: the URL from the command's own argument, if it has one.
 pub(crate) async fn find(target: &Target, place: Option<&str>) -> Result<Agent, Failure> {
     let url = match (place, target.url.as_deref()) {
         (Some(_), Some(_)) => return Err(Failure::usage("the URL of the agent is given twice")),
@@ -67,7 +67,7 @@ fn token_flag(target: &Target) -> String {
         .unwrap_or_default()
 }
 
-/// The secret in a file, without the white space around it.
+/// Reads the secret in a file, without the white space around it.
 pub(crate) fn secret_in(file: &Path) -> Result<SecretString, Failure> {
     let cannot =
         |why: String| Failure::usage(format!("the token in {} cannot be used: {why}", file.display()));
@@ -82,7 +82,7 @@ pub(crate) fn secret_in(file: &Path) -> Result<SecretString, Failure> {
     }
 }
 
-/// The gateway of this directory. Its address and its token are in its data directory.
+/// The gateway of this directory. Its address and its token are read from its data directory.
 fn own(target: &Target) -> Result<Agent, Failure> {
     let plan = crate::plan(&target.settings.0, &target.config)?;
     let Local { url, mut settings } = running(&plan)?;
@@ -97,7 +97,7 @@ fn own(target: &Target) -> Result<Agent, Failure> {
     Ok(Agent { client: Client::at(interface, settings)?, flags, is_local: true })
 }
 
-/// The gateway of the plan, which must run.
+/// The running gateway of the plan. Fails if none runs.
 pub(crate) fn running(plan: &Plan) -> Result<Local, Failure> {
     local(plan)?.ok_or_else(|| {
         Failure::new(
@@ -111,7 +111,7 @@ pub(crate) fn running(plan: &Plan) -> Result<Local, Failure> {
     })
 }
 
-/// The flags of this command that select the gateway.
+/// The flags of this command that selected the gateway.
 fn flags(target: &Target) -> String {
     let mut flags = String::new();
     if let Some(file) = &target.config.config {
@@ -130,12 +130,12 @@ fn flags(target: &Target) -> String {
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) url: Url,
-    /// With its credential, which is sent only as long as this gateway runs.
+    /// The settings, with the gateway's credential, which is sent only as long as this gateway runs.
     pub(crate) settings: Settings,
 }
 
-/// The gateway that serves the directory of the plan now, without the demo if none serves it with the demo, and the other way
-/// round. `None`: none does.
+/// The running gateway that serves the directory of the plan. If none runs with the plan's choice of `--demo`, tries the other
+/// choice. `None`: no gateway runs.
 pub(crate) fn local(plan: &Plan) -> Result<Option<Local>, Failure> {
     let other = data_dir::of_other_kind(&plan.data_dir);
     let places = std::iter::once(&plan.data_dir).chain(&other);
@@ -166,8 +166,8 @@ pub(crate) fn local(plan: &Plan) -> Result<Option<Local>, Failure> {
     Ok(None)
 }
 
-/// The certificate of the gateway. The names in it need not fit the address on this machine, and its authority need not be trusted
-/// here.
+/// Reads the certificate of the gateway. The client accepts exactly this certificate, so its names need not match the address on
+/// this machine, and its authority need not be trusted here.
 fn certificate_in(file: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(file).map_err(|error| {
         let text = format!("the certificate of the gateway in {} cannot be read: {error}", file.display());
@@ -175,8 +175,8 @@ fn certificate_in(file: &Path) -> Result<String, Failure> {
     })
 }
 
-/// Lets requests pass as long as the gateway of the data directory has this address. A gateway that is just starting again may get it
-/// back, so the client tries again.
+/// A guard that allows requests as long as the gateway of the data directory has this address. It fails with an error that the
+/// client retries, because a gateway that is restarting may get the address back.
 fn guard(data_dir: PathBuf, address: String) -> Guard {
     Guard::new(move || match data_dir::address(&data_dir) {
         Ok(Some(now)) if now == address => Ok(()),
@@ -184,7 +184,7 @@ fn guard(data_dir: PathBuf, address: String) -> Guard {
     })
 }
 
-/// `None`: a client certificate, which these commands cannot present.
+/// The credential for a login. `None`: the login is a client certificate, which these commands cannot present.
 fn credential_of(login: &Login) -> Option<Credential> {
     Some(match login {
         Login::Bearer { token, .. } => Credential::Bearer(token.clone()),

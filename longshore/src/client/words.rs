@@ -6,7 +6,7 @@ use serde_json::Value;
 /// The longest title of a tool call that is shown, in characters.
 const MAX_TITLE: usize = 100;
 
-/// The state in a word for people.
+/// The name of a state for people.
 pub(super) fn word(state: TaskState) -> &'static str {
     match state {
         TaskState::InputRequired => "waits for your answer",
@@ -15,7 +15,7 @@ pub(super) fn word(state: TaskState) -> &'static str {
     }
 }
 
-/// What a tool call is about.
+/// A short description of a tool call.
 pub(super) fn title(call: &Value) -> String {
     let of = |value: &Value| value.as_str().map(str::to_owned).filter(|text| !text.is_empty());
     let input = &call["input"];
@@ -43,8 +43,8 @@ pub(super) fn grouped(number: u64) -> String {
     text
 }
 
-/// The text of an ask without the advice for programs, which the commands replace by their own. Only the last line can be the
-/// advice, which the gateway appends: a command that the agent wants to run can have any lines before it.
+/// The text of an ask without the advice for programs, because the commands print their own advice. Removes only the last line,
+/// where the gateway appends the advice: the lines before can come from a command that the agent wants to run.
 pub(super) fn without_advice(text: &str) -> &str {
     let is_advice = |line: &str| {
         let rest = line.strip_prefix("Answer with a message on this task");

@@ -1,4 +1,4 @@
-//! Chooses the agent: an OpenCode that runs, that is started, or that is started with the demo model; or an agent that speaks ACP.
+//! Chooses the agent: an OpenCode that is attached, started, or started with the demo model; or an agent that speaks ACP.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use super::problem::{Problem, Source};
 use super::read::{Reader, Written};
 use super::{paths, table};
 
-/// Which agent to use.
+/// The agent that the gateway uses.
 #[derive(Clone, Debug)]
 pub enum AgentPlan {
     /// A server that is already running.
@@ -25,7 +25,7 @@ pub enum AgentPlan {
 }
 
 impl AgentPlan {
-    /// What distinguishes the data directories of different agents for the same workspace.
+    /// A suffix for the name of the data directory, so that different agents for the same workspace have different directories.
     pub(super) fn data_dir_suffix(&self) -> String {
         match self {
             Self::Attached { .. } | Self::Managed { .. } => String::new(),
@@ -35,7 +35,7 @@ impl AgentPlan {
     }
 }
 
-/// The plan of the agent. `configured`: the agent that is served instead of OpenCode over HTTP.
+/// Reads the plan of the agent. `configured`: the agent that is served instead of OpenCode over HTTP, if any.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     here: &Path,
@@ -53,7 +53,7 @@ pub(super) fn read(
     let Some(base_url) = base_url else {
         for setting in [&table::USERNAME, &table::PASSWORD] {
             let is_for_attached = |written: &Written| match written.source {
-                // OpenCode's own variables are not meant for Longshore alone.
+                // Ignore OpenCode's own variables, because they may be set for another program.
                 Source::Environment(name) => Some(name) == setting.env,
                 _ => true,
             };
@@ -88,7 +88,7 @@ pub(super) fn read(
     Some(AgentPlan::Attached { base_url, username: username?, password })
 }
 
-/// The settings of OpenCode over HTTP do not apply to another agent.
+/// Adds a problem for each setting of OpenCode over HTTP, because they do not apply to another agent.
 fn refuse_opencode(reader: &mut Reader<'_>, configured: &Configured, demo: bool) {
     let other = match &configured.source {
         Source::File { .. } => format!("[[{}]]", table::AGENTS.key),
@@ -116,7 +116,7 @@ fn refuse_opencode(reader: &mut Reader<'_>, configured: &Configured, demo: bool)
     }
 }
 
-/// The files with the credentials and conversations of agents.
+/// The files with credentials and conversations of the agents.
 pub(super) fn secrets(
     agent: Option<&AgentPlan>,
     gateway: &Environment,

@@ -24,45 +24,45 @@ use super::{ProcessContext, command_line, paths};
 /// An agent that speaks ACP.
 #[derive(Clone)]
 pub struct AcpPlan {
-    /// Names the agent for callers, and its data directory.
+    /// The name of the agent for callers. It is also part of the name of the data directory.
     pub name: String,
     pub preset: Option<&'static Preset>,
-    /// A bare name is searched on the PATH.
+    /// The program. A bare name is searched on the PATH.
     pub program: PathBuf,
     pub arguments: Vec<String>,
     /// The whole environment of the agent.
     pub environment: BTreeMap<OsString, OsString>,
     pub mcp_servers: Vec<McpServer>,
-    /// The files that the agent may have Longshore read and write.
+    /// The access to files that Longshore gives the agent on its request.
     pub client_files: FileAccess,
-    /// The agent may have Longshore run commands.
+    /// Whether Longshore runs commands for the agent on its request.
     pub client_terminals: bool,
     pub auth_method: Option<String>,
     pub mode: Option<String>,
     pub model: Option<String>,
-    /// What callers may not choose.
+    /// The options (mode, model) that callers may not choose.
     pub pinned: Vec<Role>,
-    /// Callers may choose no other options of the agent either.
+    /// Whether callers may not choose any other option of the agent either.
     pub pins_config: bool,
-    /// The operator says that the agent runs an MCP server of its own for each session.
+    /// Whether the operator has confirmed that the agent starts a separate MCP server for each session.
     pub mcp_per_session: bool,
     pub limits: AgentLimits,
 }
 
 impl AcpPlan {
-    /// What people call the agent.
+    /// The name of the agent for people.
     pub fn title(&self) -> &str {
         self.preset.filter(|preset| preset.name == self.name).map_or(&self.name, |preset| preset.title)
     }
 
-    /// Whether the agent is OpenCode, also with a command line that is no preset.
+    /// Whether the agent is OpenCode, even if its command line is no preset.
     pub fn is_opencode(&self) -> bool {
         let preset = self.preset.map(|preset| preset.command[0]);
         preset == Some("opencode") || self.program.file_stem() == Some(OsStr::new("opencode"))
     }
 }
 
-/// Leaves out arguments, variables and headers: these may be secrets.
+/// Leaves out arguments, variables and headers, because they may be secrets.
 impl fmt::Debug for AcpPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AcpPlan")
@@ -72,7 +72,7 @@ impl fmt::Debug for AcpPlan {
     }
 }
 
-/// The configured agent, and the workspace of its table in the file.
+/// The configured agent, and the workspace that its table in the file names.
 #[derive(Debug)]
 pub(super) struct Configured {
     pub(super) source: Source,
@@ -80,7 +80,7 @@ pub(super) struct Configured {
     pub(super) workspace: Option<PathBuf>,
 }
 
-/// The agent of `--agent`, of its variable or of the file. `None`: OpenCode over HTTP is served, or a problem was found.
+/// Reads the agent from `--agent`, its variable or the file. `None`: OpenCode over HTTP is served, or a problem was found.
 pub(super) fn read(reader: &mut Reader<'_>, context: &ProcessContext) -> Option<Configured> {
     let written = reader.written(&AGENTS)?;
     if matches!(written.source, Source::File { .. }) {
@@ -95,10 +95,10 @@ pub(super) fn read(reader: &mut Reader<'_>, context: &ProcessContext) -> Option<
     }
 }
 
-/// The agent of a preset or a command line. Fails if there is no such program.
+/// The agent for a preset or a command line. Fails if its program does not exist.
 pub fn named(text: &str, context: &ProcessContext) -> Result<AcpPlan, String> {
     let command = Command::parse(text, &context.directory)?;
-    // A preset that is not installed is reported when it is started, with the command that installs it.
+    // A preset that is not installed is reported at its start, with the command that installs it.
     if command.preset.is_none()
         && paths::find_program(&context.environment, &context.directory, &command.program).is_none()
     {
@@ -116,7 +116,8 @@ pub fn named(text: &str, context: &ProcessContext) -> Result<AcpPlan, String> {
     Ok(command.plan(&context.environment, &BTreeMap::new()))
 }
 
-/// Whether an `[[agents]]` table holds values that may be secrets: variables, headers, or arguments with such a name.
+/// Whether an `[[agents]]` table contains values that may be secrets: variables, headers, or arguments whose name suggests a
+/// secret.
 pub(super) fn holds_secret(text: &str) -> bool {
     let has_values = |fields: &Value| {
         let is_filled = |name: &str| fields[name].as_object().is_some_and(|values| !values.is_empty());
@@ -128,8 +129,8 @@ pub(super) fn holds_secret(text: &str) -> bool {
     entries.iter().any(|entry| has_values(entry) || servers(entry))
 }
 
-/// Whether an argument of a command is named like a secret, as in `--api-key=x`, `--token x` and `API_KEY=x`. A number is none: it
-/// counts tokens.
+/// Whether the name of an argument suggests a secret, as in `--api-key=x`, `--token x` and `API_KEY=x`. A number as value is no
+/// secret, because it is a number of tokens.
 fn passes_secret(command: &Value) -> bool {
     let words = match command {
         Value::Array(words) => words.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
@@ -151,7 +152,7 @@ fn passes_secret(command: &Value) -> bool {
     })
 }
 
-/// A command, split into its words.
+/// A command, split into words.
 struct Command {
     program: PathBuf,
     arguments: Vec<String>,
@@ -159,7 +160,7 @@ struct Command {
 }
 
 impl Command {
-    /// A preset, or a command line.
+    /// Parses a preset or a command line.
     fn parse(text: &str, here: &Path) -> Result<Self, String> {
         if let Some(preset) = presets::find(text.trim()) {
             return Self::of_words(preset.command.iter().map(|word| (*word).to_owned()).collect(), here);
@@ -179,7 +180,7 @@ impl Command {
         Ok(Self { program, arguments: words, preset })
     }
 
-    /// `named`: the variables that the configuration names.
+    /// The plan of the agent. `gateway`: the gateway's environment. `named`: the variables that the configuration sets.
     fn plan(self, gateway: &Environment, named: &BTreeMap<String, String>) -> AcpPlan {
         let own = |name: &str| self.preset.is_some_and(|preset| preset.takes(name));
         let mut variables: BTreeMap<String, String> = gateway
@@ -215,14 +216,14 @@ impl Command {
     }
 }
 
-/// A name is a part of the name of a directory.
+/// The longest name of an agent. It is limited because the name is part of the name of a directory.
 const MAX_NAME: usize = 40;
 
 fn is_of_name(character: char) -> bool {
     character.is_ascii_alphanumeric() || matches!(character, '-' | '_' | '.')
 }
 
-/// The word in `pin` for all options besides the mode and the model.
+/// The word in `pin` that stands for all options besides the mode and the model.
 const PIN_CONFIG: &str = "config";
 
 const FIELDS: [&str; 20] = [
@@ -267,7 +268,7 @@ fn from_file(reader: &mut Reader<'_>, context: &ProcessContext, written: &Writte
 }
 
 impl Table<'_, '_> {
-    /// Reads every field, so that all problems are shown at once.
+    /// Reads the table. Reads every field even after a problem, so that all problems are shown at once.
     fn agent(&mut self, context: &ProcessContext) -> Option<Configured> {
         self.check_names(&FIELDS);
         let name = self.agent_name();
@@ -312,7 +313,7 @@ impl Table<'_, '_> {
         Some(name)
     }
 
-    /// A list of words, or a text: a preset or a command line.
+    /// Reads the command: a list of words, or a text with a preset or a command line.
     fn command(&mut self, here: &Path) -> Option<Command> {
         let command = match self.fields.get("command") {
             Some(Value::Array(_)) => Command::of_words(self.words("command")?, here),
@@ -321,7 +322,7 @@ impl Table<'_, '_> {
         command.map_err(|reason| self.wrong("command", &reason)).ok()
     }
 
-    /// The variables with a value in the file, and those that are passed on from the gateway's environment.
+    /// The variables that the file sets, and those that it passes on from the gateway's environment.
     fn variables(&mut self, gateway: &Environment) -> Option<BTreeMap<String, String>> {
         let (values, passed) = (self.values("env"), self.words("pass_env"));
         let mut variables: BTreeMap<String, String> = passed?
@@ -332,8 +333,9 @@ impl Table<'_, '_> {
         Some(variables)
     }
 
-    /// The mode and the model, and whether callers may choose no other options either. A pin of anything is one of the other options
-    /// too, unless the file says otherwise: such files are older than the choice of options, and an option may undo a mode.
+    /// Which of mode and model callers may not choose, and whether they may choose none of the other options either. If the file
+    /// pins anything and does not set `pin_config`, the other options are pinned too: files that pin are older than the choice of
+    /// options, and another option may undo a mode.
     fn pinned(&mut self) -> Option<(Vec<Role>, bool)> {
         let roles = [Role::Mode, Role::Model];
         let mut words = self.words("pin")?;
@@ -366,7 +368,7 @@ impl Table<'_, '_> {
         }
     }
 
-    /// False if it is not given.
+    /// Reads a switch. A missing one is false.
     fn switch(&mut self, name: &str) -> bool {
         match self.fields.get(name) {
             None => false,
@@ -425,7 +427,7 @@ impl Table<'_, '_> {
         Some(McpServer::Remote { r#type: kind, name: name?, url: url?, headers: listed(headers?) })
     }
 
-    /// A list of texts. Empty if it is not given; `None` after a problem.
+    /// Reads a list of texts. A missing one is empty. `None`: a problem was found.
     fn words(&mut self, name: &str) -> Option<Vec<String>> {
         let Some(value) = self.fields.get(name) else { return Some(Vec::new()) };
         let words = value
@@ -437,7 +439,8 @@ impl Table<'_, '_> {
         words
     }
 
-    /// A table of texts. Empty if it is not given; `None` after a problem. No value is shown, because it may be a secret.
+    /// Reads a table of texts. A missing one is empty. `None`: a problem was found. Messages show no value, because it may be a
+    /// secret.
     fn values(&mut self, name: &str) -> Option<BTreeMap<String, String>> {
         let Some(value) = self.fields.get(name) else { return Some(BTreeMap::new()) };
         let pair = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));

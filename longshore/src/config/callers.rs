@@ -2,7 +2,7 @@
 
 use url::{Host, Url};
 
-/// A site in the form that browsers use in `Origin`: in lower case, without the default port of its scheme. `None`: not a site.
+/// Parses a site, and returns it in the form of the header `Origin`: in lower case, without the default port. `None`: not a site.
 pub(super) fn origin(written: &str) -> Option<String> {
     let written = written.trim().to_ascii_lowercase();
     if written == "null" {
@@ -19,11 +19,11 @@ pub(super) fn origin(written: &str) -> Option<String> {
     if matches!(scheme, "http" | "https") {
         return Some(Url::parse(&written).ok()?.origin().ascii_serialization());
     }
-    // The origin of an application, such as `vscode-webview://id`.
+    // This can also be the origin of an application, such as `vscode-webview://id`.
     host.is_ascii().then(|| format!("{scheme}://{host}"))
 }
 
-/// A host: a name or an address, with or without a port, or `*.` before a name for every host below it. `None`: not a host.
+/// Parses a host: a name or an address, with or without a port, or `*.` and a name for all its subdomains. `None`: not a host.
 pub(super) fn host(written: &str) -> Option<String> {
     let written = written.trim().to_ascii_lowercase();
     if let Some(above) = written.strip_prefix("*.") {
@@ -39,7 +39,7 @@ fn shown(host: &Host, port: Option<u16>) -> String {
 }
 
 fn parsed(written: &str) -> Option<(Host, Option<u16>)> {
-    // A bare IPv6 address is unambiguous, so its brackets may be missing.
+    // An IPv6 address without a port may be written without brackets, because it is unambiguous.
     let bare = written.parse::<std::net::Ipv6Addr>().ok().map(|address| (Host::Ipv6(address), None));
     if bare.is_some() {
         return bare;

@@ -9,7 +9,7 @@ use super::problem::Problem;
 use super::read::Reader;
 use super::table;
 
-/// The settings for an agent that is named by its URL. A wrong value is a problem of the reader.
+/// Reads the settings for calling an agent by its URL. Adds a problem to the reader for each wrong value.
 pub(super) fn read(reader: &mut Reader<'_>) -> Settings {
     let fallback = Settings::default();
     Settings {
@@ -46,7 +46,7 @@ fn version(reader: &mut Reader<'_>) -> Option<ProtocolVersion> {
     ProtocolVersion::ALL.into_iter().find(|version| version.as_str() == wanted)
 }
 
-/// `None`: polling is off. All settings are read also then, so that a wrong value is noticed.
+/// Reads the polling settings. `None`: polling is off. Reads all of them even then, so that wrong values are noticed.
 fn polling(reader: &mut Reader<'_>) -> Option<Polling> {
     let fallback = Polling::default();
     let polling = Polling {
@@ -82,7 +82,7 @@ fn credential(reader: &mut Reader<'_>) -> Option<Credential> {
     bearer.or(basic).or(api_key)
 }
 
-/// A user name and a password in the form of `client.basic_auth`.
+/// Reads a user name and a password in the form of `client.basic_auth`.
 pub(super) fn basic_of(text: &SecretString) -> Option<Credential> {
     basic(text.expose_secret())
 }

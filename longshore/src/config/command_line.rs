@@ -1,10 +1,10 @@
-//! Splits a command line into words as a shell would, without a shell: nothing is expanded and nothing is run.
+//! Splits a command line into words like a shell, but expands nothing and runs nothing.
 
-/// The words of a command line. Single quotes keep everything as it is. In double quotes and outside of quotes, a backslash takes
-/// away the meaning of the next character.
+/// Splits a command line into words. Text in single quotes is taken literally. In double quotes and outside of quotes, a backslash
+/// makes the next character literal.
 pub fn split(line: &str) -> Result<Vec<String>, &'static str> {
     let mut words = Vec::new();
-    // `None`: between two words. Empty quotes are a word too.
+    // The word that is being read. `None`: between two words. A variable of its own, because empty quotes are a word too.
     let mut word: Option<String> = None;
     let mut characters = line.chars();
     while let Some(character) = characters.next() {

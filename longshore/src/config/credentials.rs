@@ -1,4 +1,4 @@
-//! The list of credentials and local users: `A2A_STATIC_AUTH_CREDENTIALS` in the form of `opencode-a2a`, or `[[auth.credentials]]`.
+//! Reads credentials and local users: `A2A_STATIC_AUTH_CREDENTIALS` in the format of `opencode-a2a`, or `[[auth.credentials]]`.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use super::problem::Problem;
 use super::read::{Reader, Written};
 use super::table::{CREDENTIALS, TLS_CLIENT_CA, UNIX_SOCKET};
 
-/// The principal of a bearer token without a principal, and of the token that Longshore generates.
-/// It never changes, so that tasks stay visible when the token does.
+/// The principal of the generated token, and of a bearer token without a principal. It must never change, so that tasks stay
+/// visible when the token changes.
 pub const DEFAULT_PRINCIPAL: &str = "default";
 
 /// A login with the rights of its caller.
@@ -22,7 +22,7 @@ pub struct Credential {
     pub rights: Rights,
 }
 
-/// What the caller sends, and its principal.
+/// The secret that a caller sends, and the principal that it stands for.
 #[derive(Clone, Debug)]
 pub enum Login {
     Bearer { token: SecretString, principal: String },
@@ -47,19 +47,19 @@ pub struct Listed {
 }
 
 impl Credential {
-    /// The token of the gateway's owner, which has all rights.
+    /// The bearer token of the gateway's owner, who has all rights.
     pub fn of_owner(token: SecretString) -> Self {
         let principal = DEFAULT_PRINCIPAL.to_owned();
         Self { login: Login::Bearer { token, principal }, rights: Rights::of_owner() }
     }
 
-    /// The same, for an API key.
+    /// Like [`Self::of_owner`], but with an API key.
     pub fn of_owner_with_key(key: SecretString) -> Self {
         let principal = DEFAULT_PRINCIPAL.to_owned();
         Self { login: Login::ApiKey { key, principal }, rights: Rights::of_owner() }
     }
 
-    /// What the caller sends (kind, user name, secret), and its principal.
+    /// The identity that the caller proves (kind, user name, secret), and its principal.
     fn identity(&self) -> ((&'static str, &str, &str), &str) {
         match &self.login {
             Login::Bearer { token, principal } => (("bearer token", "", token.expose_secret()), principal),
@@ -103,12 +103,12 @@ const FIELDS: [&str; 13] = [
     "enabled",
 ];
 
-/// The enabled entries of the list, if there is one.
+/// Reads the enabled entries of the list. Empty if there is no list.
 pub fn read(reader: &mut Reader<'_>) -> Listed {
     let Some(written) = reader.written(&CREDENTIALS) else { return Listed::default() };
     let list = match serde_json::from_str(&written.text) {
         Ok(Value::Array(list)) if !list.is_empty() => list,
-        // A parse error could show a part of a secret, so only its position is shown.
+        // Do not show the parse error, because it could contain a part of a secret.
         Ok(_) => {
             reader.problem(Problem::rule(
                 &written.source,
@@ -142,7 +142,7 @@ pub fn read(reader: &mut Reader<'_>) -> Listed {
     listed
 }
 
-/// Why two credentials cannot be distinguished, if there are such.
+/// Checks that no two credentials look the same. Returns the reason if two do.
 pub fn ambiguous(credentials: &[Credential]) -> Option<String> {
     let mut seen = BTreeMap::new();
     credentials.iter().find_map(|credential| {
@@ -159,7 +159,7 @@ pub fn ambiguous(credentials: &[Credential]) -> Option<String> {
     })
 }
 
-/// Why a credential can never be presented, if no client is asked for a certificate.
+/// If clients are not asked for certificates, returns why a certificate credential can never be used.
 pub fn unusable_certificate(credentials: &[Credential]) -> Option<String> {
     let is_certificate = |credential: &Credential| matches!(credential.login, Login::Certificate { .. });
     credentials.iter().any(is_certificate).then(|| {
@@ -170,7 +170,7 @@ pub fn unusable_certificate(credentials: &[Credential]) -> Option<String> {
     })
 }
 
-/// Why the users cannot be told apart, or never connect because there is no unix socket.
+/// Checks the local users. Returns the reason if two are the same, or if they can never connect because there is no unix socket.
 pub fn unusable_users(users: &[LocalUser], has_socket: bool) -> Option<String> {
     let mut seen = BTreeMap::new();
     if users.iter().any(|user| *seen.entry(user.uid).or_insert(user) != user) {
@@ -187,7 +187,7 @@ pub fn unusable_users(users: &[LocalUser], has_socket: bool) -> Option<String> {
 /// The allowed values of an exposure, for error messages.
 pub const EXPOSURES: &str = "must be none, all, or a list of raw_thinking, tool_trace";
 
-/// An exposure from its words. `None`: no words, words that exclude each other, or unknown words.
+/// Reads an exposure from its words. `None`: there are no words, unknown ones, or ones that exclude each other.
 pub fn exposure<'a>(words: impl IntoIterator<Item = &'a str>) -> Option<Exposure> {
     let none = Exposure { raw_thinking: false, tool_trace: false };
     let words: Vec<String> =
@@ -208,7 +208,7 @@ fn is_disabled(entry: &Value) -> bool {
     entry.get("enabled") == Some(&Value::Bool(false))
 }
 
-/// What an entry gives.
+/// The result of an entry.
 enum Given {
     Credential(Credential),
     User(LocalUser),
@@ -224,7 +224,7 @@ struct Entry<'r, 'a> {
 }
 
 impl Entry<'_, '_> {
-    /// The credential or the user, if every field of the scheme is present.
+    /// Reads the credential or the user. `None`: a required field of its scheme is missing, or another problem was found.
     fn given(&mut self, value: &Value) -> Option<Given> {
         let Value::Object(fields) = value else {
             self.wrong("", "must be a table of fields");
@@ -268,7 +268,7 @@ impl Entry<'_, '_> {
         }))
     }
 
-    /// `None`: the capabilities of the scheme. An empty list means none.
+    /// Reads the capabilities. `None`: the default ones of the scheme. An empty list: no capability.
     fn capabilities(&mut self, fields: &Map<String, Value>) -> Option<Capabilities> {
         let words = self.words(fields, "capabilities")?;
         let known: Option<Capabilities> = words.iter().map(|word| Capability::parse(word)).collect();
@@ -279,7 +279,7 @@ impl Entry<'_, '_> {
         known
     }
 
-    /// `None`: the gateway's setting applies.
+    /// Reads the exposure. `None`: the gateway's setting applies.
     fn exposure(&mut self, fields: &Map<String, Value>) -> Option<Exposure> {
         const FIELD: &str = "thinking_exposure";
 
@@ -291,7 +291,7 @@ impl Entry<'_, '_> {
         exposure
     }
 
-    /// A list of words, or a single word as a text.
+    /// Reads a list of words, or a text with a single word.
     fn words(&mut self, fields: &Map<String, Value>, name: &str) -> Option<Vec<String>> {
         let list = match fields.get(name)? {
             Value::Null => return None,
@@ -402,7 +402,7 @@ impl Entry<'_, '_> {
         text
     }
 
-    /// A field as trimmed text. An empty text counts as missing.
+    /// Reads a field as trimmed text. An empty text counts as missing.
     fn text(&mut self, fields: &Map<String, Value>, name: &str) -> Option<String> {
         match fields.get(name) {
             None | Some(Value::Null) => None,

@@ -11,7 +11,7 @@ use super::problem::Problem;
 use super::read::Reader;
 use super::table;
 
-/// Reads all declarations. `None` only when a problem was added to the reader. Without a workspace the roots are not checked.
+/// Reads all declarations. `None`: a problem was added to the reader. `workspace`: without it, the roots are not checked.
 pub(super) fn read(reader: &mut Reader<'_>, here: &Path, workspace: Option<&Path>) -> Option<Environment> {
     let sandbox_mode = reader.choice(&table::SANDBOX_MODE).and_then(SandboxMode::parse);
     let filesystem_scope = reader.choice(&table::FILESYSTEM_SCOPE).and_then(FilesystemScope::parse);
@@ -41,7 +41,7 @@ pub(super) fn read(reader: &mut Reader<'_>, here: &Path, workspace: Option<&Path
     Some(environment)
 }
 
-/// Why the roots contradict the scopes, if they do.
+/// Checks the declared roots against the declared scopes. Returns the reason if they contradict each other.
 fn contradiction(environment: &Environment, here: &Path, workspace: Option<&Path>) -> Option<String> {
     let roots = &environment.writable_roots;
     if environment.write_scope == WriteScope::None && !roots.is_empty() {
@@ -57,7 +57,7 @@ fn contradiction(environment: &Environment, here: &Path, workspace: Option<&Path
     Some(format!("{outside:?} is not in the workspace, and {} is workspace_only", scope.key))
 }
 
-/// The path without links and dots. A directory that does not exist is resolved by its path alone.
+/// The path with links and dots resolved. If the directory does not exist, only dots can be resolved.
 fn resolved(here: &Path, root: &str) -> PathBuf {
     let path = here.join(root);
     path.canonicalize().unwrap_or_else(|_| {

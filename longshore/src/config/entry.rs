@@ -1,4 +1,4 @@
-//! Reads a table of the file that is no section, such as one `[[agents]]` or `[[peers]]`.
+//! Reads a table of the file that is not a section, such as one `[[agents]]` or `[[peers]]`.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use super::setting::LONGEST;
 pub(super) struct Table<'r, 'a> {
     pub reader: &'r mut Reader<'a>,
     pub written: &'r Written,
-    /// Where the table is, such as `agents[0]`.
+    /// The position of the table in the file, such as `agents[0]`.
     pub at: String,
     pub fields: &'r Map<String, Value>,
-    /// No problem was found so far.
+    /// Whether no problem has been found yet.
     pub is_good: bool,
 }
 
@@ -45,11 +45,11 @@ impl Table<'_, '_> {
         }
     }
 
-    /// `None`: not given, or a problem.
+    /// Reads a duration in seconds. `None`: it is missing, or a problem was found.
     pub(super) fn seconds(&mut self, name: &str, reason: &str, shortest: Duration) -> Option<Duration> {
         let seconds = match self.fields.get(name)? {
             Value::Number(seconds) => seconds.as_f64(),
-            // The file's numbers with a fraction come as text.
+            // Numbers with a fraction are text here.
             Value::String(text) => text.parse().ok(),
             _ => None,
         };
@@ -61,7 +61,7 @@ impl Table<'_, '_> {
         duration
     }
 
-    /// Notes a problem with a field, or with the whole table if the name is empty.
+    /// Records a problem with a field. If the name is empty, the problem is with the whole table.
     pub(super) fn wrong(&mut self, name: &str, reason: &str) {
         self.is_good = false;
         let dot = if name.is_empty() { "" } else { "." };

@@ -10,19 +10,19 @@ use super::unsupported::NOT_SUPPORTED;
 
 /// The variables of a process.
 ///
-/// Names that could be settings are stored in upper case, because `opencode-a2a` ignores the case of its variables.
-/// A variable that is written in upper case has priority over one in another case.
+/// Names that could be settings are stored in upper case, because `opencode-a2a` ignores the case of its variables. If a name is
+/// set in several cases, the upper-case one has priority.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment(BTreeMap<String, String>);
 
 /// The prefixes of the variables of Longshore, `opencode-a2a`, `iac-code` and OpenCode.
 const PREFIXES: [&str; 4] = ["A2A_", "LONGSHORE_", "IACCODE_", "OPENCODE_"];
 
-/// Longshore sets this variable for the OpenCode that it starts, and so for every tool of that OpenCode.
+/// A variable that Longshore sets for the OpenCode that it starts. The tools of that OpenCode inherit it.
 const MANAGED_MARKER: &str = "LONGSHORE_MANAGED";
 
 impl Environment {
-    /// The variables of this process. A variable whose value is not UTF-8 cannot be a setting, and is left out.
+    /// The variables of this process. Leaves out variables whose value is not UTF-8, because no setting has such a value.
     pub fn of_process() -> Self {
         std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -42,7 +42,7 @@ impl Environment {
     }
 }
 
-/// Shows names only: values may be secrets.
+/// Shows only names, because values may be secrets.
 impl std::fmt::Debug for Environment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()

@@ -1,6 +1,6 @@
-//! Finds and reads `longshore.toml`: each value becomes text under the key of its setting, with its line number.
+//! Finds and reads `longshore.toml`. Each value becomes text under the key of its setting, with its line number.
 //!
-//! The file decides who may call and as whom, and may hold secrets. So only a file that nobody else could have written is read.
+//! The file decides who may call and as whom, and may contain secrets. So it is read only if nobody else could have written it.
 
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
@@ -25,13 +25,13 @@ pub struct FileValue {
     pub source: Source,
 }
 
-/// A file that was read.
+/// A file that was read but not parsed.
 #[derive(Debug)]
 pub struct Found {
-    /// For messages.
+    /// The name for messages.
     name: String,
     pub path: PathBuf,
-    /// Of the file itself, where `path` may be a link to it.
+    /// The metadata of the file itself, because `path` may be a symbolic link.
     metadata: Metadata,
     text: String,
 }
@@ -102,8 +102,8 @@ impl Found {
     }
 }
 
-/// Why others can change the file or read a secret in it, if they can. `user`: who runs this process. `secret`: the key of a
-/// secret in the file.
+/// Checks the permissions of the file. Returns the reason if others can change it, or can read a secret in it. `user`: the user of
+/// this process. `secret`: the key of a setting in the file that holds a secret.
 pub(crate) fn exposed(user: u32, owner: u32, mode: u32, secret: Option<&str>) -> Option<String> {
     const ROOT: u32 = 0;
     if owner != user && owner != ROOT {
@@ -115,7 +115,7 @@ pub(crate) fn exposed(user: u32, owner: u32, mode: u32, secret: Option<&str>) ->
         let mode = mode & 0o777;
         return Some(format!("other users can change it (mode {mode:o}); run `chmod go-w` on it"));
     }
-    // A service that runs as another user can read a file of root only through the file's group, so the group may read it.
+    // If root owns the file, the file's group may read it: a service that runs as another user can read it in no other way.
     let readers = if owner == user { 0o044 } else { 0o004 };
     let (mode, secret) = (mode & 0o777, secret.filter(|_| mode & readers != 0)?);
     let remedy = if owner == user { "chmod 600" } else { "chmod o-r" };
@@ -124,7 +124,7 @@ pub(crate) fn exposed(user: u32, owner: u32, mode: u32, secret: Option<&str>) ->
     ))
 }
 
-/// Says of each file that an earlier version would have read that this one does not read it.
+/// Warnings about files that an earlier version would have read but this one does not read.
 pub fn unread(plan: &Plan, context: &ProcessContext) -> Vec<String> {
     let mut files = vec![context.directory.join(DEFAULT_FILE), plan.workspace.join(DEFAULT_FILE)];
     files.dedup();
@@ -151,7 +151,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 pub fn parse(name: &str, text: &str, problems: &mut Vec<Problem>) -> FileSettings {
     let (document, errors) = DeTable::parse_recoverable(text);
     let lines = Lines { name, text };
-    // The mistake is where the first error is. The others are often its consequences.
+    // Report only the first error, because later ones are often its consequences.
     if let Some(error) = errors.iter().min_by_key(|error| error.span().map_or(0, |span| span.start)) {
         let (line, column) = lines.position(error.span().map_or(0, |span| span.start));
         problems.push(Problem(format!(
@@ -171,7 +171,7 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// The line and the column, both counted from 1.
+    /// The line and the column of an offset, counted from 1.
     fn position(&self, offset: usize) -> (usize, usize) {
         let before = self.text.get(..offset).unwrap_or_default();
         let start = before.rfind('\n').map_or(0, |end| end + 1);
@@ -218,12 +218,12 @@ impl Walk<'_> {
     }
 }
 
-/// Whether there are settings under this key.
+/// Whether there are settings whose key begins with this section.
 fn is_section(key: &str) -> bool {
     table::ALL.iter().any(|setting| setting.key.strip_prefix(key).is_some_and(|rest| rest.starts_with('.')))
 }
 
-/// The value as text in the form of the other sources, if its type fits the setting.
+/// Converts a value to the text form that the other sources use. `None`: its type does not fit the setting.
 fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
     match (kind, value.get_ref()) {
         (
@@ -273,7 +273,7 @@ fn text(kind: Kind, value: &Spanned<DeValue<'_>>) -> Option<String> {
     }
 }
 
-/// A list of credentials in the form of the environment variable.
+/// Converts a list of tables to the JSON form of the environment variable.
 fn json(value: &DeValue<'_>) -> serde_json::Value {
     match value {
         DeValue::String(text) => text.to_string().into(),
@@ -318,7 +318,7 @@ mod tests {
         let (secret, none) = (Some("auth.bearer_token"), None);
         let (own, root, other) = (1000, 0, 1001);
         let cases = [
-            // The owner of the file, its mode, whether it holds a secret, and the words of the refusal.
+            // Each case: the owner of the file, its mode, whether it holds a secret, and the text of the refusal.
             (own, 0o600, secret, None),
             (own, 0o400, secret, None),
             (own, 0o644, none, None),
@@ -334,7 +334,7 @@ mod tests {
             (own, 0o664, none, Some("other users can change it (mode 664); run `chmod go-w`")),
             (own, 0o602, none, Some("other users can change it")),
             (own, 0o620, secret, Some("other users can change it")),
-            // A file of root, such as a mounted secret: a service reads it through its group.
+            // A file of root, such as a mounted secret, which a service reads through its group.
             (root, 0o644, none, None),
             (root, 0o640, secret, None),
             (root, 0o440, secret, None),

@@ -5,14 +5,14 @@ use std::time::Duration;
 use super::read::Reader;
 use super::table;
 
-/// `None` everywhere: no limit.
+/// The limits. `None` always means that there is no limit.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Whether requests and wrong credentials are counted.
     pub counts: Counts,
-    /// Per caller and window.
+    /// The most requests of a caller in a window.
     pub requests: Option<usize>,
-    /// Per address and window.
+    /// The most wrong credentials of an address in a window.
     pub failed_logins: Option<usize>,
     pub window: Duration,
     pub streams: Option<usize>,
@@ -37,7 +37,7 @@ pub struct Limits {
     pub unfinished_bytes_per_principal: Option<usize>,
     pub stored_bytes: Option<usize>,
     pub stored_bytes_per_principal: Option<usize>,
-    /// Always a limit.
+    /// The most bytes of a task. This limit cannot be switched off.
     pub task_bytes: u64,
 }
 
@@ -45,7 +45,7 @@ pub struct Limits {
 pub enum Counts {
     Always,
     Never,
-    /// Unless only this machine can reach the gateway.
+    /// Count, unless only this machine can reach the gateway.
     WhenOthersCanCall,
 }
 
@@ -59,7 +59,7 @@ impl Counts {
     }
 }
 
-/// Reads all limits. `None` only when a problem was added to the reader.
+/// Reads all limits. `None`: a problem was added to the reader.
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<Limits> {
     let counts = reader.counts(&table::RATE_LIMIT);
     let window = reader.seconds(&table::RATE_WINDOW);

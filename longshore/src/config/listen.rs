@@ -13,36 +13,36 @@ use super::{callers, table};
 #[derive(Clone, Debug)]
 pub struct Listen {
     pub host: String,
-    /// `None`: the gateway does not listen on TCP.
+    /// The TCP port. `None`: the gateway does not listen on TCP.
     pub port: Option<u16>,
-    /// `None`: plain HTTP.
+    /// The TLS settings. `None`: plain HTTP.
     pub tls: Option<TlsPlan>,
-    /// The gateway does not start without TLS if other machines can reach it.
+    /// Whether the gateway refuses to start without TLS if other machines can reach it.
     pub requires_tls: bool,
     pub unix: Option<UnixPlan>,
-    /// `None`: gRPC is not served.
+    /// The gRPC settings. `None`: gRPC is not served.
     pub grpc: Option<GrpcPlan>,
-    /// The path of WebSockets. `None`: they are switched off.
+    /// The path for WebSockets. `None`: they are switched off.
     pub websocket: Option<String>,
-    /// `None`: no limit.
+    /// The longest idle time of a connection over WebSockets. `None`: no limit.
     pub websocket_idle: Option<Duration>,
-    /// The path of MCP. `None`: it is switched off.
+    /// The path for MCP. `None`: it is switched off.
     pub mcp: Option<String>,
-    /// `None`: the address of the listener.
+    /// The URL in the card. `None`: the address of the listener.
     pub public_url: Option<Url>,
-    /// Sites whose pages may call, in the form that browsers use.
+    /// The sites whose pages may call the gateway, in the form of the header `Origin`.
     pub allowed_origins: Vec<String>,
-    /// In lower case. Empty: requests may name any host.
+    /// The host names that requests may use, in lower case. Empty: any.
     pub allowed_hosts: Vec<String>,
-    /// 0: no limit.
+    /// The most bytes of a request body. 0: no limit.
     pub max_body_bytes: usize,
-    /// The minimum size of a response that is compressed.
+    /// The smallest size, in bytes, of a response that is compressed.
     pub gzip_minimum: usize,
-    /// How long open requests may take to end after SIGTERM.
+    /// How long open requests may continue after SIGTERM.
     pub shutdown_grace: Duration,
     pub body_timeout: Duration,
     pub write_timeout: Duration,
-    /// 0: by the number of cores.
+    /// The number of runtime threads. 0: derived from the number of cores.
     pub threads: usize,
 }
 
@@ -51,22 +51,22 @@ pub struct Listen {
 pub struct TlsPlan {
     pub certificate: PathBuf,
     pub key: PathBuf,
-    /// `None`: clients are not asked for certificates.
+    /// Client certificates. `None`: clients are not asked for certificates.
     pub clients: Option<ClientCertificates>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClientCertificates {
     pub authorities: PathBuf,
-    /// A client without a certificate is refused.
+    /// Whether a client without a certificate is refused.
     pub are_required: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GrpcPlan {
-    /// A port that serves gRPC alone. `None`: gRPC is only on the other listeners.
+    /// The port that serves only gRPC. `None`: gRPC is served only on the other listeners.
     pub port: Option<u16>,
-    /// Where clients reach the gateway over gRPC. `None`: where they reach it otherwise.
+    /// The URL for gRPC in the card. `None`: derived from the gateway's own URL.
     pub public_url: Option<Url>,
     pub reflection: bool,
     pub health: bool,
@@ -74,16 +74,16 @@ pub struct GrpcPlan {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnixPlan {
-    /// Absolute.
+    /// The absolute path of the socket.
     pub path: PathBuf,
-    /// The permissions of the socket.
+    /// The permissions of the socket file.
     pub mode: u32,
-    /// The principal of processes of the user who runs Longshore. `None`: they need a credential as everywhere.
+    /// The principal for processes of the user who runs Longshore. `None`: they need a credential, as elsewhere.
     pub principal: Option<String>,
 }
 
 impl Listen {
-    /// Clients are asked for certificates.
+    /// Whether clients are asked for certificates.
     pub fn asks_for_certificates(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
     }
@@ -148,7 +148,7 @@ pub(super) fn read(reader: &mut Reader<'_>, here: &Path) -> Option<Listen> {
     })
 }
 
-/// A path that the gateway does not serve otherwise. `None`: off.
+/// Reads a path that the gateway does not already use. `None`: it is off, or a problem was found.
 fn path_or_off(reader: &mut Reader<'_>, setting: &Setting) -> Option<String> {
     let path = reader.text(setting)?;
     if path == "off" {
@@ -163,7 +163,7 @@ fn path_or_off(reader: &mut Reader<'_>, setting: &Setting) -> Option<String> {
     Some(path)
 }
 
-/// `websocket`: the path that WebSockets have.
+/// Reads the path for MCP. `websocket`: the path for WebSockets, which MCP must not use.
 fn mcp(reader: &mut Reader<'_>, websocket: Option<&str>) -> Option<String> {
     let path = path_or_off(reader, &table::MCP_PATH)?;
     if Some(path.as_str()) != websocket {
@@ -174,7 +174,7 @@ fn mcp(reader: &mut Reader<'_>, websocket: Option<&str>) -> Option<String> {
             let reason = format!("must not be the path of WebSockets, {}", table::WEBSOCKET_PATH.key);
             reader.problem(Problem::rule(&written.source, &table::MCP_PATH, reason));
         }
-        // WebSockets had this path before there was MCP.
+        // A configuration from before MCP may use this path for WebSockets, so this is only a warning.
         None => reader.warn(format!(
             "MCP is not served, because {} is {path}; set {} to another path",
             table::WEBSOCKET_PATH.key,
@@ -229,7 +229,7 @@ fn grpc(reader: &mut Reader<'_>) -> Option<GrpcPlan> {
     is_on.then_some(GrpcPlan { port, public_url, reflection, health })
 }
 
-/// A setting that has no effect without another one is a problem.
+/// Adds a problem if `setting` is set but `other`, without which it has no effect, is not.
 fn needs(reader: &mut Reader<'_>, setting: &Setting, other: &Setting, is_other_set: bool) {
     if !is_other_set && let Some(written) = reader.written(setting) {
         let reason = format!("has no effect without {}; set both", other.key);
@@ -237,7 +237,7 @@ fn needs(reader: &mut Reader<'_>, setting: &Setting, other: &Setting, is_other_s
     }
 }
 
-/// A list of names in the form that `parse` returns. The first invalid name is a problem.
+/// Reads a list of names, converted by `parse`. The first invalid name is a problem.
 pub(super) fn names(
     reader: &mut Reader<'_>,
     setting: &Setting,

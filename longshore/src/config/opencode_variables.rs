@@ -1,4 +1,4 @@
-//! The variables that OpenCode itself reads. They are not Longshore's, so they cause no warning.
+//! The variables that OpenCode itself reads. Longshore does not warn about them as unknown.
 
 /// Whether OpenCode 1.18.33 reads a variable of this name.
 pub(super) fn is_of_opencode(name: &str) -> bool {

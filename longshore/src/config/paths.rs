@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::environment::Environment;
 
-/// How the name of the data directory of a demo ends.
+/// The suffix of the data directory of a demo.
 pub const DEMO_SUFFIX: &str = "-demo";
 
 /// The directory of Longshore's configuration. `None`: the environment names no directory for a user's configuration.
@@ -29,9 +29,9 @@ fn data_home(environment: &Environment) -> Option<PathBuf> {
     }
 }
 
-/// Files of this user's OpenCode that hold credentials, and the conversations of all its clients.
+/// The files of this user's OpenCode that hold credentials, and the conversations of all its clients.
 pub(super) fn opencode_secrets(environment: &Environment) -> Vec<PathBuf> {
-    // OpenCode follows XDG also on macOS.
+    // OpenCode uses the XDG directories on macOS too.
     let data = absolute(environment, "XDG_DATA_HOME")
         .or_else(|| Some(absolute(environment, "HOME")?.join(".local/share")));
     let inside = ["auth.json", "mcp-auth.json", "opencode.db", "opencode.db-wal"];
@@ -42,12 +42,13 @@ fn absolute(environment: &Environment, name: &str) -> Option<PathBuf> {
     environment.get(name).map(PathBuf::from).filter(|path| path.is_absolute())
 }
 
-/// A bare name is searched on the PATH; anything else is a file, relative to the directory where the gateway was started.
+/// The path of a program. A bare name stays, to be searched on the PATH; any other path is relative to the gateway's start
+/// directory.
 pub(super) fn program(here: &Path, program: PathBuf) -> PathBuf {
     if program.components().count() > 1 { here.join(program) } else { program }
 }
 
-/// The file of a program that exists and can be run.
+/// Finds the file of a program. `None`: it does not exist, or cannot be executed.
 pub fn find_program(environment: &Environment, here: &Path, program: &Path) -> Option<PathBuf> {
     let is_program = |path: &PathBuf| path.is_file() && access(path, Access::EXEC_OK).is_ok();
     if program.components().count() > 1 {
@@ -57,9 +58,9 @@ pub fn find_program(environment: &Environment, here: &Path, program: &Path) -> O
     std::env::split_paths(directories).map(|directory| here.join(directory).join(program)).find(is_program)
 }
 
-/// The default data directory of a workspace: readable in a listing, and different for each workspace.
+/// The default data directory of a workspace. Its name is readable in a listing, and different for each workspace.
 ///
-/// The demo has another one, because its sessions are in another OpenCode home, and so has each agent that is not OpenCode.
+/// The demo has a different directory, because its sessions are in another OpenCode home. So has each agent that is not OpenCode.
 /// `None`: the environment names no directory for a user's data.
 pub(super) fn default_data_dir(environment: &Environment, workspace: &Path, suffix: &str) -> Option<PathBuf> {
     Some(data_home(environment)?.join("longshore").join(directory_name(workspace, suffix)))
@@ -70,11 +71,11 @@ fn directory_name(workspace: &Path, suffix: &str) -> String {
     let mut name: String = last
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_') { c } else { '-' })
-        // Long enough to recognize, short enough for every file system.
+        // Forty characters are enough to recognize the workspace, and short enough for every file system.
         .take(40)
         .collect();
     name.push('-');
-    // Six bytes distinguish the workspaces of one user; this is not a secret.
+    // Six bytes of the hash are enough to distinguish the workspaces of one user, and it need not be secret.
     for byte in &Sha256::digest(workspace.as_os_str().as_encoded_bytes())[..6] {
         let _ = write!(name, "{byte:02x}");
     }
@@ -82,7 +83,7 @@ fn directory_name(workspace: &Path, suffix: &str) -> String {
     name
 }
 
-/// Why OpenCode cannot work in a directory, if it cannot: OpenCode decodes percent signs in the path.
+/// Why OpenCode cannot work in a directory: it decodes percent signs in the path. `None`: it can.
 pub(super) fn unusable(directory: &Path) -> Option<&'static str> {
     let Some(text) = directory.to_str() else {
         return Some("is not UTF-8, which OpenCode cannot handle; choose another directory");
@@ -94,7 +95,7 @@ pub(super) fn unusable(directory: &Path) -> Option<&'static str> {
     )
 }
 
-/// Why a path is no directory. `found`: the path without symbolic links, or why it was not found.
+/// Why a path cannot be used as a directory. `found`: the path without symbolic links, or the error of resolving it.
 pub(super) fn no_directory(path: &Path, found: io::Result<PathBuf>) -> String {
     let path = path.display();
     match found {
@@ -108,9 +109,9 @@ pub(super) fn no_directory(path: &Path, found: io::Result<PathBuf>) -> String {
     }
 }
 
-/// The path of an SQLite database, given as a path or in the form of `opencode-a2a`.
+/// Parses the path of an SQLite database, which may be a URL in the format of `opencode-a2a`.
 ///
-/// In a URL of `SQLAlchemy`, three slashes precede a relative path and four an absolute one.
+/// In a `SQLAlchemy` URL, three slashes precede a relative path and four an absolute one.
 pub(super) fn database_path(text: &str) -> Option<PathBuf> {
     let text = text.trim();
     let path = match text.split_once("://") {
@@ -118,7 +119,7 @@ pub(super) fn database_path(text: &str) -> Option<PathBuf> {
         Some(("sqlite" | "sqlite+aiosqlite", rest)) => rest.strip_prefix('/')?,
         Some(_) => return None,
     };
-    // No options, and no in-memory database: that is the setting `data.store`.
+    // Refuse options, and refuse an in-memory database, for which there is the setting `data.store`.
     let plain = !path.is_empty()
         && !path.contains(['?', '#'])
         && !path.starts_with(':')

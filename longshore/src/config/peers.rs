@@ -17,7 +17,7 @@ use super::setting::Setting;
 use super::table::{self, PEERS};
 use super::{ProcessContext, client};
 
-/// All fields of an entry.
+/// All fields of a `[[peers]]` entry.
 const FIELDS: [&str; 17] = [
     "name",
     "url",
@@ -44,7 +44,7 @@ const SECRETS: [&str; 3] = ["bearer_token", "basic_auth", "api_key"];
 /// The longest name of a peer.
 const MAX_NAME: usize = 40;
 
-/// The networks of private and loopback addresses.
+/// The private and loopback networks.
 const PRIVATE: [&str; 6] =
     ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "127.0.0.0/8", "::1/128", "fc00::/7"];
 
@@ -54,18 +54,19 @@ pub(super) fn holds_secret(text: &str) -> bool {
     entries.iter().any(|entry| SECRETS.iter().any(|name| entry.get(name).is_some()))
 }
 
-/// A problem was added to the reader.
+/// An error: a problem was added to the reader.
 #[derive(Debug)]
 pub(super) struct HasProblem;
 
-/// `None`: the agent may call nobody.
+/// Reads the configuration of calls. `None`: the agent may call nobody.
 pub(super) fn read(
     reader: &mut Reader<'_>,
     context: &ProcessContext,
     client: &Settings,
 ) -> Result<Option<PeersConfig>, HasProblem> {
     let allow_urls = reader.switch(&table::CALLS_URLS);
-    // Other programs have variables of the same names: without peers, what they hold must not keep the gateway from starting.
+    // Without peers, a wrong value of these settings is only a warning: other programs have variables with the same names, and
+    // these must not keep the gateway from starting.
     let is_on = allow_urls || reader.written(&PEERS).is_some();
     let (hosts, allow_private) = if is_on {
         (hosts(reader), reader.switch(&table::CALLS_PRIVATE_HOSTS))
@@ -114,7 +115,7 @@ fn private_networks() -> Vec<IpNet> {
     PRIVATE.iter().filter_map(|network| network.parse().ok()).collect()
 }
 
-/// Warns of a value that the setting may not have.
+/// Adds a warning if the setting has a value that is not allowed.
 fn warn_unless(reader: &mut Reader<'_>, setting: &Setting, is_good: impl Fn(&str) -> bool) {
     if let Some(written) = reader.written(setting).filter(|written| !is_good(&written.text)) {
         reader.warn(Problem::value(&written.source, setting, &written.text).0);
@@ -133,7 +134,7 @@ fn hosts(reader: &mut Reader<'_>) -> Vec<HostRule> {
     words.iter().filter_map(|word| HostRule::parse(word)).collect()
 }
 
-/// What applies to a peer whose entry says nothing else.
+/// The settings of a peer whose entry does not set them itself.
 struct Defaults<'a> {
     settings: &'a Settings,
     limits: CallLimits,
@@ -145,7 +146,7 @@ fn entries(reader: &mut Reader<'_>, context: &ProcessContext, defaults: &Default
     let Some(written) = reader.written(&PEERS) else { return Some(Vec::new()) };
     let list = match serde_json::from_str(&written.text) {
         Ok(Value::Array(list)) => list,
-        // A parse error could show a part of a secret, so only its position is shown.
+        // Do not show the parse error, because it could contain a part of a secret.
         Ok(_) => {
             reader.problem(Problem::rule(&written.source, &PEERS, "must be a list of tables"));
             return None;
@@ -177,7 +178,7 @@ fn entries(reader: &mut Reader<'_>, context: &ProcessContext, defaults: &Default
 }
 
 impl Table<'_, '_> {
-    /// Reads every field, so that all problems are shown at once.
+    /// Reads an entry. Reads every field even after a problem, so that all problems are shown at once.
     fn peer(&mut self, context: &ProcessContext, defaults: &Defaults<'_>) -> Option<Peer> {
         self.check_names(&FIELDS);
         let name = self.peer_name();
@@ -248,7 +249,7 @@ impl Table<'_, '_> {
         version
     }
 
-    /// In the order of preference.
+    /// Reads the bindings, in order of preference.
     fn bindings(&mut self) -> Option<Vec<Binding>> {
         let list = self.fields.get("bindings")?;
         let words = list.as_array().into_iter().flatten();
@@ -260,7 +261,7 @@ impl Table<'_, '_> {
         bindings
     }
 
-    /// The credential of the entry. The bearer token has priority, then the user name and password.
+    /// Reads the credential of the entry. If it has several, the bearer token has priority, then the user name and password.
     fn credential(&mut self, context: &ProcessContext) -> Option<Credential> {
         let bearer = self.secret("bearer_token", context).map(Credential::Bearer);
         let basic = self.secret("basic_auth", context).and_then(|text| {
@@ -274,7 +275,7 @@ impl Table<'_, '_> {
         bearer.or(basic).or(api_key)
     }
 
-    /// A secret: the value of the field, or of the variable that `..._env` names. No value is shown.
+    /// Reads a secret from the field `name`, or from the variable that the field `<name>_env` names. Messages show no value.
     fn secret(&mut self, name: &str, context: &ProcessContext) -> Option<SecretString> {
         let from = format!("{name}_env");
         if let Some(variable) = self.text(&from) {
@@ -287,7 +288,7 @@ impl Table<'_, '_> {
         self.text(name).map(SecretString::from)
     }
 
-    /// The credential for all peers, if it may be sent to this one.
+    /// The default credential for all peers, if it may be sent to this one.
     fn default_credential(&mut self, name: &str, url: &Url, defaults: &Defaults<'_>) -> Option<Credential> {
         let credential = defaults.settings.credential.as_ref()?;
         let host = url.host_str().unwrap_or_default();

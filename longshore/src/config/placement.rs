@@ -1,5 +1,5 @@
-//! Checks where the gateway keeps its data. The agent and its snapshots reach everything in the workspace and in the allowed roots,
-//! so data there must be allowed with `--data-dir-in-workspace`.
+//! Checks the location of the gateway's data. The agent and its snapshots reach everything in the workspace and in the allowed
+//! roots, so data there must be allowed with `--data-dir-in-workspace`.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub(super) struct Reach<'a> {
 }
 
 impl Reach<'_> {
-    /// Which of the directories contains the path, in words. `None`: none of them does.
+    /// The directory that contains the path, in words. `None`: none of them does.
     pub(super) fn contains(self, path: &Path) -> Option<&'static str> {
         if leads_into(path, self.workspace) {
             return Some("in the workspace");
@@ -28,7 +28,8 @@ impl Reach<'_> {
     }
 }
 
-/// Why the data must not be kept there, if it must not.
+/// Checks the location of the data. Returns a problem if the data must not be kept there. Only warns about locations that an
+/// earlier version or `opencode-a2a` uses.
 pub(super) fn check(
     reader: &mut Reader<'_>,
     reach: Option<Reach<'_>>,
@@ -54,7 +55,7 @@ pub(super) fn check(
         && let Some(place) = reach.contains(path)
         && !leads_into(path, data_dir)
     {
-        // `opencode-a2a` documents such a path, so this is only a warning: a deployment that moves from it to Longshore must start.
+        // Only a warning: `opencode-a2a` documents such a path, and a deployment that moves from it to Longshore must start.
         reader.warn(format!(
                 "the database {} is {place} but not in the data directory, so OpenCode's snapshots copy it at each \
                  step of the agent; it is kept from callers; list it in .gitignore, or move it",

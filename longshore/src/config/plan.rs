@@ -1,4 +1,4 @@
-//! Builds the plan: the checked configuration, from which the gateway is built.
+//! Builds the plan: the checked configuration from which the gateway is built.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,21 +27,21 @@ use super::{ProcessContext, agent_plan, agents, client, declared, paths, peers, 
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a setting of its own")]
 pub struct Plan {
-    /// The file that was read.
+    /// The configuration file that was read, if any.
     pub config_file: Option<PathBuf>,
     pub listen: Listen,
-    /// `None`: a token is generated, kept in the data directory, and shown.
+    /// The configured credentials. `None`: the gateway generates a token, keeps it in the data directory, and prints it.
     pub credentials: Option<Vec<Credential>>,
     /// The users of this machine who need no other credential on the unix socket.
     pub local_users: Vec<LocalUser>,
-    /// Where the credentials were configured, for messages.
+    /// The sources of the credentials, for messages.
     pub credential_sources: Vec<String>,
-    /// Absolute, without symbolic links, and with a path that OpenCode can handle.
+    /// The workspace. Its path is absolute, has no symbolic links, and can be handled by OpenCode.
     pub workspace: PathBuf,
-    /// Further directories in which callers may work. Absolute, without symbolic links.
+    /// Further directories in which callers may work. The paths are absolute and have no symbolic links.
     pub allowed_roots: Vec<PathBuf>,
     pub agent: AgentPlan,
-    /// After this silence Longshore reconnects to OpenCode's event stream.
+    /// The longest silence of OpenCode's event stream. After it Longshore reconnects.
     pub stream_silence: Duration,
     pub prompt: PromptPlan,
     pub allow_directory_override: bool,
@@ -54,35 +54,37 @@ pub struct Plan {
     pub required_extensions: Vec<Extension>,
     pub missing_version: MissingVersion,
     pub data_dir: PathBuf,
-    /// The agent can reach the data directory as a part of its workspace or of an allowed root.
+    /// Whether the data directory is in the workspace or in an allowed root, so that the agent can reach it.
     pub agent_reaches_data_dir: bool,
-    /// Why `serve` must not keep its data where the other settings say.
+    /// Why `serve` must not use the configured location of its data. `None`: it may.
     pub misplaced: Option<Problem>,
-    /// Credentials and conversations of the user's own OpenCode, and of the agent that is served.
+    /// The credentials and conversations of the user's own OpenCode and of the served agent.
     pub agent_secrets: Vec<PathBuf>,
-    /// How long to wait for a data directory that another gateway uses.
+    /// How long to wait for a data directory that another gateway holds locked.
     pub lock_wait: Duration,
-    /// Only from the command line, because it is a decision about one start.
+    /// Whether to send the waiting messages of a restored backup. Only the command line sets it, because it is a decision about one
+    /// start.
     pub resume_restored: bool,
     pub store: StorePlan,
-    /// In bytes. 0: no limit.
+    /// The least free disk space for new tasks, in bytes. 0: no limit.
     pub min_free_disk: usize,
     pub retention: Retention,
     pub card: CardTexts,
-    /// The declarations to callers about where the agent works.
+    /// The declarations to callers about the place where the agent works.
     pub environment: Environment,
     pub log: Log,
-    /// `/metrics` is served.
+    /// Whether `/metrics` is served.
     pub metrics: bool,
-    /// `None`: no traces are sent.
+    /// The export of traces. `None`: no traces are sent.
     pub traces: Option<Traces>,
-    /// The agents that the gateway's agent may call. `None`: none.
+    /// The agents that the gateway's agent may call. `None`: it may call none.
     pub peers: Option<PeersConfig>,
-    /// For the commands that call an agent.
+    /// The settings of the commands that call an agent.
     pub client: longshore_client::Settings,
 }
 
-/// The default of each prompt option, for prompts whose sender does not set it, and the values that senders may choose.
+/// The settings for prompt options: the default of each option, for prompts that do not set it, and the values that callers may
+/// choose.
 #[derive(Clone, Debug, Default)]
 pub struct PromptPlan {
     pub model: Option<String>,
@@ -91,13 +93,13 @@ pub struct PromptPlan {
     pub variant: Option<String>,
     /// Options that callers may not choose.
     pub pinned: Vec<Pin>,
-    /// `None`: any.
+    /// The models that callers may choose. `None`: any.
     pub allowed_models: Option<Vec<String>>,
-    /// `None`: any.
+    /// The OpenCode agents that callers may choose. `None`: any.
     pub allowed_agents: Option<Vec<String>>,
 }
 
-/// What messages may contain.
+/// Limits for the content of messages.
 #[derive(Clone, Debug)]
 pub struct Input {
     pub data_parts: bool,
@@ -107,14 +109,14 @@ pub struct Input {
     pub max_inline_bytes: u64,
     pub max_file_bytes: u64,
     pub max_metadata_bytes: u64,
-    /// `None`: no limit.
+    /// The most extensions that a message may name. `None`: no limit.
     pub max_extensions: Option<usize>,
-    /// `None`: no limit.
+    /// The most tasks that a message may refer to. `None`: no limit.
     pub max_references: Option<usize>,
     pub remote_hosts: Vec<String>,
 }
 
-/// What callers see.
+/// The output that callers see.
 #[derive(Clone, Debug)]
 pub struct Output {
     pub exposure: Exposure,
@@ -125,30 +127,30 @@ pub struct Output {
 #[derive(Clone, Debug)]
 pub struct Turns {
     pub control_timeout: Duration,
-    /// `None`: no limit.
+    /// The longest turn. `None`: no limit.
     pub timeout: Option<Duration>,
-    /// `None`: no limit.
+    /// The longest silence of the agent in a turn. `None`: no limit.
     pub silence: Option<Duration>,
-    /// `None`: no limit.
+    /// The most steps of a turn. `None`: no limit.
     pub max_steps: Option<usize>,
-    /// `None`: no limit.
+    /// How long a turn waits for turns of other clients in its session. `None`: no limit.
     pub wait_for_others: Option<Duration>,
     pub cancel_abort_timeout: Duration,
     pub idempotency_window: Duration,
     pub asks: Asks,
 }
 
-/// What happens to an ask that is not answered.
+/// The handling of an ask that nobody answers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Asks {
-    /// `None`: the ask stays open while its turn runs.
+    /// How long an ask may be open. `None`: as long as its turn runs.
     pub time_to_live: Option<Duration>,
     pub tombstone: Duration,
-    /// At the deadline a permission is granted once, instead of being rejected.
+    /// Whether the deadline of a permission request grants it once. Otherwise it is rejected.
     pub grants_at_deadline: bool,
 }
 
-/// What callers may query and change in OpenCode besides turns.
+/// The access of callers to OpenCode besides turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
 pub struct ControlPlan {
@@ -159,16 +161,16 @@ pub struct ControlPlan {
     pub session_guard: SessionGuard,
     pub always_scope: AlwaysScope,
     pub claim_ttl: Duration,
-    /// 0: prompts of other clients never become tasks.
+    /// The most directories that are watched for external turns. 0: external turns never become tasks.
     pub watch_directories: usize,
 }
 
-/// How long finished tasks are kept.
+/// The retention of finished tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Retention {
-    /// The events of a task. `None`: forever.
+    /// How long the events of a task are kept. `None`: forever.
     pub fold_after: Option<Duration>,
-    /// The task itself. `None`: forever.
+    /// How long the task itself is kept. `None`: forever.
     pub keep_tasks: Option<Duration>,
 }
 
@@ -192,9 +194,9 @@ pub struct CardTexts {
 pub struct Log {
     pub level: LogLevel,
     pub json: bool,
-    /// Also log the JSON of requests and responses.
+    /// Whether the JSON of requests and responses is logged too.
     pub payloads: bool,
-    /// Longer bodies are left out. 0: no limit.
+    /// The longest body that is logged, in bytes. Longer ones are left out. 0: no limit.
     pub body_limit: usize,
 }
 
@@ -208,22 +210,22 @@ pub enum LogLevel {
 }
 
 impl Plan {
-    /// The gateway's own files, which no caller may reach.
+    /// The gateway's own files, which callers must not reach.
     pub fn protected_paths(&self) -> ProtectedPaths {
         let mut paths = self.agent_secrets.clone();
         paths.push(self.data_dir.clone());
         paths.extend(self.config_file.clone());
         paths.extend(self.listen.tls.as_ref().map(|tls| tls.key.clone()));
         if let StorePlan::Sqlite { path, .. } = &self.store {
-            // SQLite keeps recent writes in further files next to the database. The gateway keeps its disk reserve there too.
+            // SQLite keeps recent writes in files next to the database. The gateway keeps its disk reserve there too.
             paths.extend(["", "-wal", "-shm", "-journal", "-reserve", "-reserve-new"].map(|end| {
                 let mut path = path.clone().into_os_string();
                 path.push(end);
                 path.into()
             }));
         }
-        // These two are not protected: the worktrees that the demo's OpenCode makes, and a workspace below the data directory
-        // or below a home of the agent. Callers may work there.
+        // Two places are not protected, because callers may work there: the worktrees that the demo's OpenCode makes, and a
+        // workspace below the data directory or below a home of the agent.
         let is_below_a_home =
             |home: &PathBuf| leads_into(&self.workspace, home) && !leads_into(home, &self.workspace);
         let mut homes = self.agent_secrets.iter().chain([&self.data_dir]);
@@ -238,7 +240,7 @@ impl Plan {
     }
 }
 
-/// Builds the plan. `None` only when a problem was added to the reader.
+/// Builds the plan. `None`: a problem was added to the reader.
 pub(super) fn build(reader: &mut Reader<'_>, context: &ProcessContext) -> Option<Plan> {
     let listen = listen::read(reader, &context.directory);
     let (credentials, local_users) = credentials(reader, listen.as_ref());
@@ -367,7 +369,7 @@ fn workspace(
     None
 }
 
-/// A root that is no directory is a problem: callers could never use it.
+/// Reads the allowed roots. A root that is no directory is a problem, because callers could never use it.
 fn allowed_roots(reader: &mut Reader<'_>, here: &Path) -> Vec<PathBuf> {
     let mut roots = Vec::new();
     for path in reader.paths(&table::ALLOWED_ROOTS) {
@@ -443,7 +445,7 @@ fn control(reader: &mut Reader<'_>) -> Option<ControlPlan> {
         session_guard: SessionGuard::parse(session_guard?)?,
         always_scope: match always_scope? {
             "session" => AlwaysScope::Session,
-            // `agent`, or `opencode`, the name from before there were other agents.
+            // The word is `agent`, or `opencode`, which is the name from before other agents were supported.
             _ => AlwaysScope::Agent,
         },
         claim_ttl: claim_ttl?,
@@ -572,7 +574,7 @@ fn store(reader: &mut Reader<'_>, here: &Path, data_dir: Option<&Path>) -> Optio
 
 fn card(reader: &mut Reader<'_>, agent: Option<&AgentPlan>) -> Option<CardTexts> {
     let (mut title, mut description) = (reader.text(&table::TITLE), reader.text(&table::DESCRIPTION));
-    // The fallbacks of the table are for OpenCode.
+    // Replace the defaults of the table, which are for OpenCode.
     if let Some(AgentPlan::Acp(agent)) = agent {
         if reader.written(&table::TITLE).is_none() {
             title = Some(agent.title().to_owned());

@@ -1,26 +1,26 @@
-//! The ACP agents that Longshore knows by name: how each is started, and which variables it may read.
+//! The ACP agents that Longshore knows by name: their commands, and the variables that they may read.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-/// An agent that `--agent` takes by name.
+/// An agent that `--agent` accepts by name.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Preset {
     pub name: &'static str,
-    /// What people call the agent.
+    /// The name of the agent for people.
     pub title: &'static str,
     /// The program and its arguments.
     pub command: &'static [&'static str],
-    /// The variables that the agent gets from the gateway's environment, besides those that every agent gets. A name that ends
-    /// with `*` stands for all names that begin so.
+    /// The variables that the agent gets from the gateway's environment, besides those that every agent gets. `*` at the end of a
+    /// name stands for any rest of the name.
     pub variables: &'static [&'static str],
-    /// Where the agent keeps its credentials and conversations. No caller may read these. Each begins with a variable of the
-    /// agent, and counts only if that is set.
+    /// The paths of the agent's credentials and conversations, which no caller may read. Each path begins with a variable of the
+    /// agent, and is used only if that variable is set.
     pub private: &'static [&'static str],
-    /// The command that installs the agent, if it was tried.
+    /// The command that installs the agent. `None`: no command was tested.
     pub install: Option<&'static str>,
-    /// The tests of Longshore drive the real agent.
+    /// Whether Longshore's tests run the real agent.
     pub is_tested: bool,
 }
 
@@ -33,7 +33,7 @@ impl Preset {
         })
     }
 
-    /// The private paths. `environment`: that of the agent. `directory`: where the agent is started.
+    /// The private paths. `environment`: the environment of the agent. `directory`: the directory in which the agent is started.
     pub fn private_paths(
         &self,
         environment: &BTreeMap<OsString, OsString>,
@@ -43,7 +43,7 @@ impl Preset {
         let path = |text: &&str| {
             let (variable, rest) = text.trim_start_matches('$').split_once('/').unwrap_or((&text[1..], ""));
             let value = Path::new(set(variable)?);
-            // Some agents take `~` for the home of the user.
+            // Some agents replace `~` by the user's home.
             let base = match (value.strip_prefix("~"), set("HOME")) {
                 (Ok(below), Some(home)) => Path::new(home).join(below),
                 _ => directory.join(value),
@@ -59,7 +59,7 @@ pub const ALL: &[Preset] = &[
         name: "opencode-acp",
         title: "OpenCode over ACP",
         command: &["opencode", "acp"],
-        // Not `OPENCODE_AUTH_PASSWORD`, which is the gateway's own.
+        // `OPENCODE_AUTH_PASSWORD` is left out, because it belongs to the gateway.
         variables: &[
             "OPENCODE_API_KEY",
             "OPENCODE_AUTH_CONTENT",
@@ -69,7 +69,7 @@ pub const ALL: &[Preset] = &[
             "OPENCODE_EXPERIMENTAL*",
             "OPENCODE_MODELS_*",
             "OPENCODE_PERMISSION",
-            // Of the HTTP server that it opens beside ACP.
+            // The password of the HTTP server that OpenCode opens beside ACP.
             "OPENCODE_SERVER_PASSWORD",
             "OPENCODE_SERVER_USERNAME",
             "ANTHROPIC_*",
@@ -163,12 +163,12 @@ pub const ALL: &[Preset] = &[
     },
 ];
 
-/// The preset of a name.
+/// Finds a preset by its name.
 pub fn find(name: &str) -> Option<&'static Preset> {
     ALL.iter().find(|preset| preset.name == name)
 }
 
-/// The preset whose command a command line begins with, wherever its program is installed.
+/// Finds the preset of a command line: the command line begins with the preset's command. The program may be at any path.
 pub fn of_command(words: &[String]) -> Option<&'static Preset> {
     let (program, arguments) = words.split_first()?;
     let program = std::path::Path::new(program).file_name()?.to_str()?;
@@ -179,7 +179,7 @@ pub fn of_command(words: &[String]) -> Option<&'static Preset> {
     })
 }
 
-/// The names, for messages.
+/// The names of all presets, for messages.
 pub fn names() -> String {
     ALL.iter().map(|preset| preset.name).collect::<Vec<_>>().join(", ")
 }

@@ -24,16 +24,16 @@ impl fmt::Display for Source {
     }
 }
 
-/// One problem: a line that names the source, the key and the allowed values.
+/// A problem as one line. It names the source, the key and the allowed values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem(pub String);
 
 impl Problem {
-    /// The value of `setting` in `source` is not allowed. The value itself is shown unless it is a secret.
+    /// A problem for a value that `setting` does not allow. The text contains the value unless it is a secret.
     pub fn value(source: &Source, setting: &Setting, value: &str) -> Self {
         let at = location(source, setting);
         let allowed = setting.kind.allowed();
-        // A URL with a user name may contain a password, and one with a query a token.
+        // A URL with a user name may contain a password, and one with a query may contain a token.
         let may_hold_a_secret = value.contains("://") && value.contains(['@', '?', '#']);
         if setting.kind.is_secret() || may_hold_a_secret {
             return Self(format!("{at}: the value is not allowed; it takes {allowed}"));
@@ -41,7 +41,7 @@ impl Problem {
         Self(format!("{at}: {value:?} is not allowed; it takes {allowed}"))
     }
 
-    /// The value of `setting` violates a rule that its kind does not know.
+    /// A problem for a value that violates a rule other than those of the setting's kind.
     pub fn rule(source: &Source, setting: &Setting, reason: impl fmt::Display) -> Self {
         Self(format!("{}: {reason}", location(source, setting)))
     }

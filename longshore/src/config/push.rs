@@ -15,20 +15,20 @@ use super::read::Reader;
 use super::setting::Setting;
 use super::table;
 
-/// Which webhooks callers may register.
+/// The settings of push notifications.
 #[derive(Clone, Debug)]
 pub struct PushPlan {
     pub enabled: bool,
     pub rules: PushRules,
-    /// Which URLs the address guard lets through.
+    /// The rules of the address guard for webhook URLs.
     pub receivers: Rules,
     pub delivery: DeliveryRules,
     pub timeouts: Timeouts,
-    /// `None`: they are in the data directory.
+    /// The sealing keys. `None`: they are in the data directory.
     pub keys: Option<SecretString>,
 }
 
-/// `None` only when a problem was added to the reader.
+/// Reads the settings. `None`: a problem was added to the reader.
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<PushPlan> {
     let enabled = reader.switch(&table::PUSH);
     let words =
@@ -102,12 +102,12 @@ fn ports(text: &str) -> Option<RangeInclusive<u16>> {
     (first > 0 && first <= last).then_some(first..=last)
 }
 
-/// An address alone is a network of one.
+/// Parses a network. A single address is a network of one.
 fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
-/// The elements of a list. A wrong one is a problem.
+/// Parses the elements of a list. A wrong element is a problem.
 fn parsed<T>(
     reader: &mut Reader<'_>,
     setting: &Setting,

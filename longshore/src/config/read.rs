@@ -17,7 +17,7 @@ use super::{Flags, paths, table};
 
 /// Reads settings and collects problems.
 ///
-/// A reader never stops at a problem: it continues with the default, so that all problems are shown at once.
+/// A reader never stops at a problem. It continues with the default, so that all problems are shown at once.
 #[derive(Debug)]
 pub struct Reader<'a> {
     flags: &'a Flags,
@@ -31,7 +31,7 @@ pub struct Reader<'a> {
 /// The port of a listener.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Port {
-    /// There is no listener.
+    /// The listener is switched off.
     Off,
     Number(u16),
 }
@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
         (self.problems, self.warnings)
     }
 
-    /// The keys that were read, so that a test can check that every setting is used.
+    /// The keys that were read. A test uses them to check that every setting is used.
     pub fn read_keys(&self) -> &BTreeSet<&'static str> {
         &self.read_keys
     }
@@ -70,16 +70,17 @@ impl<'a> Reader<'a> {
         self.warnings.push(warning.into());
     }
 
-    /// The value of a setting in the source with the highest priority that has it. Defaults do not count.
+    /// The value of a setting from the source with the highest priority that has one. Defaults do not count.
     ///
-    /// An empty variable counts as not set, as shells and container files write it.
+    /// An empty variable counts as not set, because shells and container files often set a variable to nothing instead of unsetting
+    /// it.
     pub fn written(&mut self, setting: &Setting) -> Option<Written> {
         self.read_keys.insert(setting.key);
         if let Some(text) = self.flags.get(setting.key) {
             let flag = setting.flag.unwrap_or(setting.key);
             return Some(Written { text: text.clone(), source: Source::Flag(flag) });
         }
-        // For this setting the Python gateway `opencode-a2a` gives an empty value a meaning: no limit.
+        // An exception: in the Python gateway `opencode-a2a`, an empty value of this setting means "no limit".
         let empty_counts = setting.key == table::TURN_TIMEOUT.key;
         for name in table::variables(setting) {
             if let Some(text) = self.environment.get(name)
@@ -114,7 +115,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Permissions with which the owner can read and write.
+    /// Reads file permissions. They must allow the owner to read and write.
     pub fn file_mode(&mut self, setting: &Setting) -> Option<u32> {
         self.parsed(setting, |text| {
             u32::from_str_radix(text.trim(), 8).ok().filter(|mode| *mode <= 0o777 && mode & 0o600 == 0o600)
@@ -147,28 +148,28 @@ impl<'a> Reader<'a> {
         self.parsed(setting, |text| text.trim().parse().ok())
     }
 
-    /// At least 1.
+    /// Reads a size of at least 1.
     pub fn size(&mut self, setting: &Setting) -> Option<u64> {
         self.parsed(setting, |text| text.trim().parse().ok().filter(|size| *size > 0))
     }
 
-    /// At least 1, and no more than the store can hold.
+    /// Reads a size of at least 1 and at most what the store can hold.
     pub fn task_size(&mut self, setting: &Setting) -> Option<u64> {
         let is_possible = |size: &u64| (1..=MAX_TASK_BYTES).contains(size);
         self.parsed(setting, |text| text.trim().parse().ok().filter(is_possible))
     }
 
-    /// `None` also means "no limit".
+    /// Reads a number for which 0 means "no limit", which becomes `None`. `None` can also mean a problem.
     pub fn count(&mut self, setting: &Setting) -> Option<usize> {
         self.parsed(setting, |text| text.trim().parse().ok()).filter(|count| *count > 0)
     }
 
-    /// Here 0 means 0.
+    /// Reads a number for which 0 means 0.
     pub fn count_or_none(&mut self, setting: &Setting) -> Option<usize> {
         self.parsed(setting, |text| text.trim().parse().ok())
     }
 
-    /// Here 0 means 0 too.
+    /// Reads a number of threads. 0 stays 0.
     pub fn threads(&mut self, setting: &Setting) -> Option<usize> {
         self.parsed(setting, |text| text.trim().parse().ok().filter(|count| *count <= MOST_THREADS))
     }
@@ -177,18 +178,18 @@ impl<'a> Reader<'a> {
         self.parsed(setting, |text| text.trim().parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio)))
     }
 
-    /// At least 1.
+    /// Reads a factor of at least 1.
     pub fn factor(&mut self, setting: &Setting) -> Option<f64> {
         let is_possible = |factor: &f64| factor.is_finite() && *factor >= 1.0;
         self.parsed(setting, |text| text.trim().parse().ok().filter(is_possible))
     }
 
-    /// The entries of a list, without the blank ones.
+    /// Reads a list. Leaves out blank entries.
     pub fn list(&mut self, setting: &Setting) -> Vec<String> {
         self.parsed(setting, parse_list).unwrap_or_default()
     }
 
-    /// The paths of a list, as they were written.
+    /// Reads a list of paths, without resolving them.
     pub fn paths(&mut self, setting: &Setting) -> Vec<PathBuf> {
         let parse = |text: &str| {
             if text.trim_start().starts_with('[') {
@@ -206,7 +207,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// `None` also means "no limit".
+    /// Reads a duration for which 0 means "no limit", which becomes `None`. `None` can also mean a problem.
     pub fn seconds_or_off(&mut self, setting: &Setting) -> Option<Duration> {
         self.parsed(setting, |text| {
             if text.trim().is_empty() { Some(Duration::ZERO) } else { parse_seconds(text.trim()) }
@@ -225,7 +226,7 @@ impl<'a> Reader<'a> {
         self.parsed(setting, parse_switch).unwrap_or(false)
     }
 
-    /// A switch, or `auto`.
+    /// Reads a switch that can also be `auto`.
     pub fn counts(&mut self, setting: &Setting) -> Option<Counts> {
         self.parsed(setting, |text| {
             if text.trim().eq_ignore_ascii_case("auto") {
@@ -235,7 +236,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Parses the value of a setting, or its default. For a value that cannot be parsed, it records a problem and returns `None`.
+    /// Parses the value of a setting, or its default. If the value cannot be parsed, records a problem and returns `None`.
     fn parsed<T>(&mut self, setting: &Setting, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
         let Some(written) = self.written(setting) else {
             let Fallback::Value(text) = setting.fallback else { return None };
@@ -271,7 +272,7 @@ pub(super) fn parse_list(text: &str) -> Option<Vec<String>> {
     Some(words.filter(|word| !word.is_empty()).collect())
 }
 
-/// A host name or an IP address. The brackets of an IPv6 address are removed.
+/// Parses a host name or an IP address. Removes the brackets of an IPv6 address.
 fn parse_host(text: &str) -> Option<String> {
     let text = text.trim();
     let text = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
@@ -280,12 +281,12 @@ fn parse_host(text: &str) -> Option<String> {
     }
     let name = !text.is_empty()
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
-    // A text of only digits and dots is an incorrect address, not a host name.
+    // A text of only digits and dots is a wrong address, not a host name.
     let address = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     (name && !address).then(|| text.to_owned())
 }
 
-/// A URL without credentials: these have their own settings, and a URL appears in logs and cards.
+/// Parses a URL without credentials. Credentials have their own settings, because URLs appear in logs and cards.
 fn parse_url(text: &str) -> Option<Url> {
     let url = Url::parse(text.trim()).ok()?;
     let plain = url.username().is_empty() && url.password().is_none();

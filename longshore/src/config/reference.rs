@@ -1,4 +1,4 @@
-//! `docs/configuration.md`, generated from the table of settings.
+//! Generates `docs/configuration.md` from the table of settings.
 
 use std::fmt::Write as _;
 

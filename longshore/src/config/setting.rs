@@ -5,29 +5,28 @@ use std::time::Duration;
 
 use longshore_engine::MAX_TASK_BYTES;
 
-/// The longest duration that can be set. Longer ones are refused, because the time that they are added to must stay in the range
-/// of a clock.
+/// The longest duration that can be set. Longer ones are refused, because adding them to a time could leave the range of the clock.
 pub const LONGEST: Duration = Duration::from_hours(366 * 24);
 
-/// More threads than any machine has cores are a typing error.
+/// The most threads that can be set. No machine has more cores, so a larger number must be a typing error.
 pub const MOST_THREADS: usize = 1024;
 
 /// One setting.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
-    /// The dotted name in `longshore.toml`, which also identifies the setting in the code.
+    /// The dotted name in `longshore.toml`. It also identifies the setting in the code.
     pub key: &'static str,
-    /// The flag, without the dashes. Secrets have none: other users of the machine can see a command line.
+    /// The flag, without the dashes. Secrets have none, because other users of the machine can see a command line.
     pub flag: Option<&'static str>,
     pub env: Option<&'static str>,
     pub kind: Kind,
     pub fallback: Fallback,
-    /// Sentences. The first is shown in lists.
+    /// The help text. Lists show only its first sentence.
     pub help: &'static str,
 }
 
 impl Setting {
-    /// The heading of the setting, by the section of its key.
+    /// The heading under which the setting is listed. The section of its key decides it.
     pub fn group(&self) -> Group {
         match self.key.split_once('.').map_or(self.key, |(section, _)| section) {
             "serve" | "grpc" | "protocol" => Group::Listener,
@@ -54,11 +53,11 @@ impl Setting {
 /// The value when the setting is not given.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fallback {
-    /// This value.
+    /// This text.
     Value(&'static str),
-    /// A value that depends on other things, described in words.
+    /// A value that depends on other facts, described in words.
     Computed(&'static str),
-    /// Nothing.
+    /// There is no default.
     Nothing,
 }
 
@@ -147,7 +146,7 @@ pub enum Kind {
     Model,
     /// A whole number of bytes; 0 means no limit.
     Bytes,
-    /// A whole number of bytes from which on something is done; 0 means always.
+    /// A whole number of bytes from which on an action is taken; 0 means always.
     Threshold,
     /// A whole number of bytes, more than 0.
     Size,

@@ -1,8 +1,8 @@
-//! Says in plain words why a text is not TOML. The words of the parser are for people who know the grammar of TOML.
+//! Explains in plain words why a text is not TOML, because the parser's own messages assume that the reader knows TOML's grammar.
 
 use toml::de::Error;
 
-/// A part of the parser's words, and what a person is told instead. The first row that fits counts.
+/// Rows of a part of a parser message, and the explanation for it. The first row whose part occurs is used.
 const WORDS: &[(&str, &str)] = &[
     ("extra `=`", "there is one `=` too many; write `name = value`"),
     (
@@ -39,7 +39,7 @@ const WORDS: &[(&str, &str)] = &[
 const BACKSLASH: &str =
     "a text in double quotes must not contain a single backslash; write two, or use single quotes";
 
-/// What is wrong, and what to write instead.
+/// Explains the error, and says what to write instead.
 pub(super) fn plain_words(error: &Error) -> String {
     let is_nothing = error.span().is_some_and(|span| span.is_empty());
     let said = error.message();

@@ -219,18 +219,18 @@ pub const ALL: &[&Setting] = &[
     &CLIENT_CACHE_SIZE,
 ];
 
-/// Further variables, each with the key of its setting. They count when the setting's own variable is not set.
+/// Further variables, each with the key of its setting. They are used only if the setting's own variable is not set.
 pub const ALIASES: &[(&str, &str)] = &[
     ("IACCODE_A2A_HTTP_TOKEN", BEARER_TOKEN.key),
-    // The variables that OpenCode's own server reads: often it runs with the same environment.
+    // The variables of OpenCode's own server, because it often runs with the same environment.
     ("OPENCODE_SERVER_USERNAME", USERNAME.key),
     ("OPENCODE_SERVER_PASSWORD", PASSWORD.key),
 ];
 
-/// The settings that select the data directory, for the commands that use nothing else.
+/// The settings that select the data directory, for commands that use no other settings.
 pub const DATA_DIR_SETTINGS: &[&Setting] = &[&DATA_DIR, &WORKSPACE, &DEMO, &AGENTS];
 
-/// All variables of a setting, the one that counts first in front.
+/// All variables of a setting, in order of priority.
 pub fn variables(setting: &Setting) -> impl Iterator<Item = &'static str> {
     let (own, key) = (setting.env, setting.key);
     let others = ALIASES.iter().filter(move |(_, of)| *of == key).map(|(name, _)| *name);

@@ -1,4 +1,4 @@
-//! From the sources to the plan: priorities, refusals and their texts.
+//! Tests from the sources to the plan: priorities, refusals and their texts.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -325,7 +325,7 @@ fn the_file_is_refused_with_the_line_and_the_key() {
     }
 }
 
-/// A home, a workspace that is also the current directory, and the plan with their files.
+/// Directories for a test: a home, and a workspace that is also the current directory.
 struct Home(tempfile::TempDir);
 
 impl Home {
@@ -381,7 +381,7 @@ fn the_configuration_comes_from_the_named_file_or_the_users_own() {
         let Checked { plan, warnings } = home.load(&[], config, variables).unwrap();
         assert_eq!(plan.card.title, expected);
         assert_eq!(plan.config_file.unwrap().canonicalize().unwrap(), Path::new(&home.path(expected)));
-        // A file in the workspace is not read by itself, and that is said.
+        // A file in the workspace is not read on its own, and a warning says so.
         let is_said = warnings.iter().any(|warning| warning.contains("work/longshore.toml is not read"));
         assert_eq!(is_said, config.is_none(), "{warnings:?}");
     }
@@ -438,7 +438,7 @@ fn data_in_the_workspace_needs_a_switch() {
         (&[("data.directory", "../data")], false, None),
         (&[("data.directory", "data")], true, Some(refused(&inside, directory))),
         (&[("data.directory", &link)], true, Some(refused(&link, directory))),
-        // Also one that is there already: only the default of an earlier version is used as it is.
+        // The same for an existing directory. Only the default directory of an earlier version is used where it is.
         (&[("data.directory", "old")], true, Some(refused(&home.path("work/old"), directory))),
         (&[("data.directory", "data"), ("data.directory_in_workspace", "true")], true, None),
         (
@@ -457,14 +457,14 @@ fn data_in_the_workspace_needs_a_switch() {
         assert_eq!(plan.misplaced.map(|problem| problem.0), expected, "{flags:?}");
         assert_eq!(warnings, Vec::<String>::new());
     }
-    // opencode-a2a documents a database in the workspace, so such a deployment starts.
+    // Such a deployment must start, because opencode-a2a documents a database in the workspace.
     let flags = &[("data.directory", outside.as_str()), ("data.database", "x.db")];
     let Checked { plan, warnings } = home.load(flags, None, &[]).unwrap();
     assert!(plan.misplaced.is_none());
     assert!(warnings[0].contains("work/x.db is in the workspace"), "{warnings:?}");
 }
 
-/// The database may be in the workspace, outside the data directory.
+/// The database may be in the workspace, outside of the data directory.
 #[test]
 fn the_gateway_s_own_files_are_protected_and_no_others() {
     let home = Home::new(&[("work/my.toml", "[serve]\n"), ("data/inner/x", "x")]);
@@ -653,7 +653,7 @@ fn an_empty_variable_counts_as_not_set() {
     assert_eq!(plan.listen.port, Some(8000));
     assert!(plan.credentials.is_none());
     assert!(matches!(plan.agent, AgentPlan::Managed { .. }));
-    // Only one setting gives the empty value a meaning.
+    // This is the only setting for which an empty value has a meaning.
     let times = |sources: Sources<'_>| {
         let plan = sources.plan();
         format!("{:?} {:?} {:?}", plan.limits, plan.turns, plan.retention)
@@ -760,7 +760,7 @@ fn a_link_for_people_may_have_a_query_and_a_fragment() {
     assert_eq!(plan.card.documentation_url.unwrap().as_str(), link);
 }
 
-/// Scheme, principal and secret of each credential.
+/// The scheme, principal and secret of each credential.
 fn described(plan: &Plan) -> Vec<(&'static str, &str, &str)> {
     plan.credentials
         .iter()
@@ -957,7 +957,7 @@ fn the_reference_page_is_up_to_date() {
 fn the_example_file_is_accepted() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../longshore.example.toml");
     let text = std::fs::read_to_string(path).unwrap();
-    // Each commented-out line is a setting too, and must be known.
+    // Each commented-out line is a setting too, so its key must be known.
     let all: String = text
         .lines()
         .map(|line| {

@@ -13,11 +13,11 @@ pub struct Traces {
     pub endpoint: Url,
     pub headers: Headers,
     pub service_name: String,
-    /// From 0 to 1.
+    /// The fraction of traces that are exported, from 0 to 1.
     pub sample_ratio: f64,
 }
 
-/// `None`: no collector is configured, or a problem was added to the reader.
+/// Reads the settings. `None`: no collector is configured, or a problem was added to the reader.
 pub(super) fn read(reader: &mut Reader<'_>) -> Option<Traces> {
     let endpoint = reader.url(&table::OTLP_ENDPOINT);
     let headers = headers(reader);

@@ -1,4 +1,4 @@
-//! The address of the gateway that serves a data directory, for commands that call it.
+//! The recorded address of the gateway that serves a data directory, for commands that call it.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -10,11 +10,11 @@ use rustix::fs::{FlockOperation, flock};
 use super::DataDir;
 use super::files::write_private_with;
 
-/// The file with the address at which this machine reaches the gateway. Only a gateway that runs holds a lock on it.
+/// The file with the address at which this machine reaches the gateway. A running gateway holds a lock on it.
 pub(super) const ADDRESS: &str = "address";
 
-/// The address of this gateway, in its data directory. Dropped before the gateway closes its listeners: afterwards another program
-/// can listen there, and must not get the token.
+/// The recorded address of this gateway. It must be dropped before the gateway closes its listeners, because another program could
+/// then listen at the address and must not get the token.
 #[derive(Debug)]
 pub(crate) struct NotedAddress {
     path: PathBuf,
@@ -31,8 +31,8 @@ impl Drop for NotedAddress {
 }
 
 impl DataDir {
-    /// Writes down the address of the gateway, for commands that call it. A failure does not prevent the start: the disk may be
-    /// full, and these commands take a URL too.
+    /// Records the address of the gateway for commands that call it. A failure, for example on a full disk, does not prevent the
+    /// start, because these commands also accept a URL.
     pub(crate) fn note_address(&self, address: &str) -> Option<NotedAddress> {
         let path = self.path.join(ADDRESS);
         let noted = write_private_with(&path, address, |file| {
@@ -48,7 +48,7 @@ impl DataDir {
     }
 }
 
-/// The address of the gateway that serves a data directory now. `None`: none does.
+/// The address of the running gateway of a data directory. `None`: no gateway runs.
 pub(crate) fn address(path: &Path) -> anyhow::Result<Option<String>> {
     let path = path.join(ADDRESS);
     let cannot_read = || format!("cannot read {}", path.display());
@@ -58,7 +58,7 @@ pub(crate) fn address(path: &Path) -> anyhow::Result<Option<String>> {
     };
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(rustix::io::Errno::WOULDBLOCK) => {}
-        // A gateway that was killed left the file behind.
+        // The lock was free: a gateway that was killed has left the file behind.
         Ok(()) => return Ok(None),
         Err(error) => return Err(error).with_context(cannot_read),
     }
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(mode(&path.join(ADDRESS)), 0o600);
         drop(noted);
         assert!(!path.join(ADDRESS).exists());
-        // As a killed gateway, and one of an earlier version, leave it. Another command holds the lock of the directory.
+        // The file in the state in which a killed gateway, or one of an earlier version, leaves it.
         write_private(&path.join(ADDRESS), "http://127.0.0.1:2").unwrap();
         assert_eq!(known(), None);
         let _noted = data_dir.note_address("http://127.0.0.1:3").unwrap();

@@ -16,19 +16,19 @@ pub(super) fn read(file: &Path) -> anyhow::Result<Option<String>> {
     }
 }
 
-/// Writes the file atomically, readable by the owner only.
+/// Writes the file atomically. Only its owner can read it.
 pub(super) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     write_private_with(path, text, |_| Ok(())).map(drop)
 }
 
-/// The same, and returns the open file. `prepare` gets it before it has its name.
+/// Like [`write_private`], but returns the open file. `prepare` is called with the file before it gets its name.
 pub(super) fn write_private_with(
     path: &Path,
     text: &str,
     prepare: impl FnOnce(&File) -> io::Result<()>,
 ) -> io::Result<File> {
     let draft = path.with_extension("new");
-    // A draft that a crash left behind may have other permissions.
+    // Remove a draft that a crash left behind, because it may have other permissions.
     match std::fs::remove_file(&draft) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -38,7 +38,7 @@ pub(super) fn write_private_with(
     file.sync_all()?;
     prepare(&file)?;
     std::fs::rename(draft, path)?;
-    // The new name must survive a loss of power: a key may seal secrets from now on.
+    // Sync the directory, because the new name must survive a loss of power: the file may be a key that seals secrets from now on.
     if let Some(directory) = path.parent() {
         File::open(directory)?.sync_all()?;
     }

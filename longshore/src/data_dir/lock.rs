@@ -13,13 +13,13 @@ use tokio::time::Instant;
 use super::files::cannot_write;
 use crate::output;
 
-/// How often the lock is tried. The kernel does not notify when a lock becomes free.
+/// How often a process that waits tries to get the lock. The kernel does not notify when a lock becomes free.
 const RETRY_EVERY: Duration = Duration::from_millis(100);
 
-/// The shortest wait for a lock: another command may only be looking whether it is free.
+/// The shortest wait for a lock. Another command may hold the lock for a moment, only to check whether it is free.
 pub(super) const GLANCE: Duration = Duration::from_millis(300);
 
-/// Opens the file that is locked. Creates it and its directory if necessary.
+/// Opens the lock file. Creates it and its directory if necessary.
 pub(super) fn lock_file(path: &Path) -> anyhow::Result<File> {
     create(path)?;
     warn_if_open_to_others(path)?;
@@ -29,7 +29,7 @@ pub(super) fn lock_file(path: &Path) -> anyhow::Result<File> {
     options.open(&file).with_context(|| cannot_write(&file))
 }
 
-/// Tries to lock the file. False: another process holds the lock.
+/// Tries to lock the file. Returns false if another process holds the lock.
 pub(super) fn try_lock(lock: &File, path: &Path) -> anyhow::Result<bool> {
     match flock(lock, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(true),
@@ -38,7 +38,7 @@ pub(super) fn try_lock(lock: &File, path: &Path) -> anyhow::Result<bool> {
     }
 }
 
-/// Tries to lock the file until the time is up. Returns false if another process still holds the lock then.
+/// Tries to lock the file for up to `patience`. Returns false if another process still holds the lock then.
 pub(super) async fn lock_within(patience: Duration, lock: &File, path: &Path) -> anyhow::Result<bool> {
     let deadline = Instant::now() + patience;
     while Instant::now() < deadline {
@@ -50,7 +50,7 @@ pub(super) async fn lock_within(patience: Duration, lock: &File, path: &Path) ->
     Ok(false)
 }
 
-/// The process that holds a data directory, as " (process 123)", if the lock file names it.
+/// The process that holds a data directory, as the text " (process 123)". Empty if the lock file does not name it.
 pub(super) fn holder(path: &Path) -> String {
     match std::fs::read_to_string(path.join("lock")) {
         Ok(text) if text.trim().parse::<u32>().is_ok() => format!(" (process {})", text.trim()),
@@ -69,7 +69,7 @@ fn create(path: &Path) -> anyhow::Result<()> {
 
 fn warn_if_open_to_others(path: &Path) -> io::Result<()> {
     let mode = path.metadata()?.permissions().mode() & 0o777;
-    // The directory's mode is not changed, because other users may need access to it. The files in it are private anyway.
+    // Do not change the directory's mode, because other users may need access to it. The files in it are private anyway.
     if mode & 0o077 != 0 {
         output::warn(format_args!(
             "the data directory {} is open to other users (mode {mode:o}); `chmod 700` closes it",

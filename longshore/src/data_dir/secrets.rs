@@ -1,5 +1,5 @@
-//! The secrets of a data directory: the token of its gateway, the keys that seal the secrets in the store, and the secret from which
-//! keys for other purposes are derived.
+//! The secrets of a data directory: the token of its gateway, the keys that seal the secrets in the store, and the secret from
+//! which keys for other purposes are derived.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::files::{cannot_write, read, write_private};
 
-/// The length of a generated token. 43 characters out of an alphabet of 62 hold 256 bits.
+/// The length of a generated token. 43 characters out of 62 possible ones hold 256 bits.
 const TOKEN_LENGTH: usize = 43;
 
 /// The file with the generated token.
@@ -22,7 +22,7 @@ pub(super) const KEYS: &str = "keys";
 /// The file with the secret from which keys are derived.
 pub(super) const SECRET: &str = "secret";
 
-/// The token of a data directory that exists. Generated if there is none yet.
+/// The token of an existing data directory. Generates it if there is none.
 pub(crate) fn token(path: &Path) -> anyhow::Result<SecretString> {
     if let Some(token) = existing_token(path)? {
         return Ok(token);
@@ -33,13 +33,14 @@ pub(crate) fn token(path: &Path) -> anyhow::Result<SecretString> {
     Ok(token.into())
 }
 
-/// The token of a data directory, if it has one.
+/// The token of a data directory. `None`: none was generated yet.
 pub(crate) fn existing_token(path: &Path) -> anyhow::Result<Option<SecretString>> {
     let token = read(&path.join(TOKEN))?;
     Ok(token.map(|token| token.trim().to_owned()).filter(|token| !token.is_empty()).map(Into::into))
 }
 
-/// The secret of a data directory, made on first use. Keys for different purposes are derived from it with different labels.
+/// The secret of a data directory. Generates it on first use. Keys for different purposes are derived from it with different
+/// labels.
 pub(crate) fn secret(path: &Path) -> anyhow::Result<[u8; 32]> {
     let file = path.join(SECRET);
     if let Some(text) = read(&file)? {
@@ -57,7 +58,7 @@ pub(crate) fn secret(path: &Path) -> anyhow::Result<[u8; 32]> {
     Ok(secret)
 }
 
-/// The keys of a data directory, in a file that only its owner can read.
+/// The file with the sealing keys of a data directory. Only its owner can read it.
 #[derive(Debug)]
 pub(crate) struct KeyFile(PathBuf);
 

@@ -104,7 +104,7 @@ fn a_store_that_was_used_and_is_missing_or_empty_is_refused() {
     let (inside, outside) = (data_dir.path().join("longshore.db"), parent.path().join("tasks.db"));
     for store in [&inside, &outside] {
         data_dir.check_store(store).unwrap();
-        // A first start that crashed.
+        // An empty file, as a first start that crashed leaves it.
         std::fs::write(store, "").unwrap();
         data_dir.check_store(store).unwrap();
         data_dir.note_store(store);
@@ -116,7 +116,7 @@ fn a_store_that_was_used_and_is_missing_or_empty_is_refused() {
         std::fs::write(store, "something").unwrap();
         data_dir.check_store(store).unwrap();
     }
-    // Another store may be new.
+    // A missing store is allowed if the gateway has last used another one.
     std::fs::remove_file(&inside).unwrap();
     data_dir.check_store(&inside).unwrap();
 }

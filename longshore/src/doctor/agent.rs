@@ -1,4 +1,4 @@
-//! Checks the agent: whether it is there, which version it has, whether its stream works, and whether it can use a model.
+//! Checks the agent: whether it is installed, its version, its event stream, and whether it can use a model.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -73,7 +73,7 @@ pub(super) async fn check(plan: &Plan, context: &ProcessContext) -> Vec<Finding>
     }
 }
 
-/// Whether the program is there, and its version.
+/// Checks that the program is installed, and its version.
 async fn installed(program: &Path, context: &ProcessContext) -> Finding {
     let Some(found) = paths::find_program(&context.environment, &context.directory, program) else {
         return Finding::problem(
@@ -116,7 +116,7 @@ fn version_finding(version: &str, place: &str) -> Finding {
     }
 }
 
-/// Tries a running OpenCode.
+/// Checks a running OpenCode.
 async fn running(plan: &Plan, endpoint: Endpoint, place: &str) -> Vec<Finding> {
     let tasks = Tasks::new();
     let config = opencode_config(plan, endpoint, &Arc::new(Metrics::new(env!("CARGO_PKG_VERSION"))));
@@ -157,7 +157,7 @@ async fn try_all(plan: &Plan, opencode: &OpenCode, place: &str) -> Vec<Finding> 
     findings
 }
 
-/// Whether OpenCode can use a model.
+/// Checks that OpenCode can use a model.
 fn logins(plan: &Plan, providers: &[String]) -> Finding {
     let wanted =
         plan.prompt.model.as_deref().and_then(|model| model.split_once('/')).map(|(provider, _)| provider);

@@ -1,4 +1,4 @@
-//! Checks the certificate of the listener: whether it can be used, and until when.
+//! Checks the certificate of the listener: whether it can be used, and when it expires.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use crate::tls::TlsFiles;
 
 const WHAT: &str = "TLS";
 
-/// A certificate that ends within this time is a warning, in milliseconds.
+/// The remaining time below which an expiring certificate is a warning, in milliseconds.
 const SOON: i64 = 14 * 24 * 3600 * 1000;
 
-/// `None`: the gateway serves without TLS.
+/// Checks the certificate. `None`: the gateway serves without TLS.
 pub(super) fn check(plan: &Plan) -> Option<Finding> {
     let tls = plan.listen.tls.as_ref()?;
     Some(match TlsFiles::load(tls) {
@@ -44,7 +44,7 @@ fn lifetime(tls: &TlsPlan) -> Finding {
     }
 }
 
-/// When the first certificate of a file ends: in milliseconds since 1970, and as a date. `None`: it cannot be told.
+/// The expiry of the first certificate in a file: in milliseconds since 1970, and as a date. `None`: it cannot be read.
 fn end_of(file: &Path) -> Option<(i64, String)> {
     let pem = std::fs::read_to_string(file).ok()?;
     let (_, inner) = pem.split_once("-----BEGIN CERTIFICATE-----")?;
@@ -53,7 +53,7 @@ fn end_of(file: &Path) -> Option<(i64, String)> {
     not_after(&der)
 }
 
-/// The end of the validity of an X.509 certificate.
+/// The expiry of an X.509 certificate.
 fn not_after(der: &[u8]) -> Option<(i64, String)> {
     const VERSION: u8 = 0xa0;
     let (_, certificate, _) = element(der)?;
@@ -62,7 +62,7 @@ fn not_after(der: &[u8]) -> Option<(i64, String)> {
     if element(rest)?.0 == VERSION {
         rest = element(rest)?.2;
     }
-    // The serial number, the algorithm and the issuer come before the validity.
+    // Skip the serial number, the algorithm and the issuer, which come before the validity.
     for _ in 0..3 {
         rest = element(rest)?.2;
     }
@@ -72,7 +72,7 @@ fn not_after(der: &[u8]) -> Option<(i64, String)> {
     time_of(tag, std::str::from_utf8(time).ok()?)
 }
 
-/// One element of DER: its tag, its content, and what follows it.
+/// Splits off one DER element: its tag, its content, and the bytes after it.
 fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = der.split_first()?;
     let (&first, rest) = rest.split_first()?;
@@ -88,7 +88,7 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     Some((tag, content, rest))
 }
 
-/// A time of X.509: `YYMMDDhhmmssZ`, or with four digits of the year.
+/// Parses a time of X.509: `YYMMDDhhmmssZ`, or the same with a four-digit year.
 fn time_of(tag: u8, text: &str) -> Option<(i64, String)> {
     const SHORT_YEAR: u8 = 0x17;
     let (year, rest) = if tag == SHORT_YEAR {
@@ -105,7 +105,7 @@ fn time_of(tag: u8, text: &str) -> Option<(i64, String)> {
     Some((seconds * 1000, format!("{year}-{month:02}-{day:02}")))
 }
 
-/// Days of the Gregorian calendar. The year begins in March here, so that a leap day is its last day.
+/// The number of days in the Gregorian calendar. Years begin in March here, so that a leap day is the last day of a year.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let day_of_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;

@@ -1,4 +1,4 @@
-//! Checks the gateway of the directory: whether it runs, accepts its own credential, and is reachable at its public URL.
+//! Checks the gateway of the directory: whether it runs, accepts its own credential, and can be reached at its public URL.
 
 use std::io;
 use std::time::{Duration, SystemTime};
@@ -15,10 +15,10 @@ use crate::client::target::{self, Local};
 use crate::config::Plan;
 use crate::config::table;
 
-/// A difference between two clocks that confuses people, and that breaks tokens with an end.
+/// The largest difference between two clocks that is no warning. A larger one confuses people, and breaks tokens that expire.
 const MAX_SKEW: Duration = Duration::from_mins(1);
 
-/// A clock before this time was never set: 1 January 2026, in milliseconds since 1970.
+/// The earliest plausible time: 1 January 2026, in milliseconds since 1970. A clock before that was never set.
 const NOT_BEFORE: i64 = 1_767_225_600_000;
 
 pub(super) async fn check(plan: &Plan) -> Vec<Finding> {
@@ -79,7 +79,8 @@ async fn ask(url: Url, settings: Settings) -> longshore_client::Result<()> {
     client.list(&Listing { page_size: Some(1), ..Listing::default() }).await.map(drop)
 }
 
-/// Whether the port is free. Checked only while no gateway of this directory runs. `None`: it is free, or the gateway uses no port.
+/// Checks that the port is free. Called only while no gateway of this directory runs. `None`: it is free, or the gateway uses no
+/// port.
 async fn port(plan: &Plan) -> Option<Finding> {
     let (host, port) = (plan.listen.host.as_str(), plan.listen.port?);
     match reserve((host, port)).await {
@@ -98,7 +99,7 @@ async fn port(plan: &Plan) -> Option<Finding> {
     }
 }
 
-/// Takes the first free address without listening on it, so that a gateway that starts meanwhile gets it all the same.
+/// Binds the first free address but does not listen on it, so that a gateway that starts meanwhile can still listen there.
 async fn reserve(place: impl ToSocketAddrs) -> io::Result<TcpSocket> {
     let mut refused = io::ErrorKind::AddrNotAvailable.into();
     for address in tokio::net::lookup_host(place).await? {
@@ -159,7 +160,7 @@ fn own_clock() -> Finding {
     Finding::fine("clock", "is set")
 }
 
-/// The difference between the clock of this machine and that of the server in front of the gateway.
+/// Compares the clock of this machine with that of the server in front of the gateway. `date`: the server's `Date` header.
 fn skew(date: &str) -> Option<Finding> {
     let theirs = httpdate::parse_http_date(date).ok()?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     let ours = Duration::from_millis(u64::try_from(SystemClock.now().0).ok()?);

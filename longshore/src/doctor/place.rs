@@ -64,12 +64,12 @@ fn data_dir(path: &Path) -> Finding {
     Finding::fine(what, format!("{shown} can be written"))
 }
 
-/// The deepest directory above a path that exists.
+/// The nearest existing directory above a path.
 fn nearest(path: &Path) -> Option<&Path> {
     path.ancestors().skip(1).find(|parent| parent.is_dir())
 }
 
-/// Whether a file can be made in the directory. Permissions alone do not tell: the disk may be full or read-only.
+/// Whether a file can be created in the directory. Permissions alone do not tell, because the disk may be full or read-only.
 fn writable(directory: &Path) -> bool {
     tempfile_in(directory).is_ok()
 }
@@ -96,7 +96,7 @@ fn store(plan: &Plan) -> Finding {
     checked(&plan.data_dir, path, longshore_store::find_damage)
 }
 
-/// Checks a store that no gateway uses.
+/// Checks a store that no gateway has open.
 fn checked<E: Display>(
     data_dir: &Path,
     path: &Path,
@@ -104,12 +104,12 @@ fn checked<E: Display>(
 ) -> Finding {
     let what = "store";
     let shown = path.display();
-    // While a gateway runs, the store is its business, and it reports what is wrong with it.
+    // While a gateway runs, it reports damage of the store itself.
     let Ok(locked) = DataDir::take(data_dir) else {
         return Finding::fine(what, format!("{shown} is in use by a running gateway"));
     };
     let noted = locked.check_store(path);
-    // The check takes long and only reads, so a gateway can start meanwhile.
+    // Release the lock, because the check takes long and only reads, and a gateway may start meanwhile.
     drop(locked);
     if let Err(error) = noted {
         return Finding::problem(

@@ -5,7 +5,7 @@ use tokio::net::UnixListener;
 use super::*;
 use crate::socket::{SOCKET, bind};
 
-/// One side of a connection.
+/// The agent's or the gateway's end of a connection to the bridge.
 struct Side<R, W> {
     lines: Lines<R>,
     writer: W,
@@ -30,7 +30,7 @@ async fn accept(listener: &UnixListener) -> Side<OwnedReadHalf, OwnedWriteHalf> 
 
 type Agent = Side<ReadHalf<DuplexStream>, WriteHalf<DuplexStream>>;
 
-/// Plays the agent and the gateway. The bridge runs until `play` ends.
+/// Runs a bridge with a test that plays the agent and the gateway. The bridge runs until `play` ends.
 async fn with_bridge<F: Future<Output = ()>>(
     play: impl FnOnce(Agent, UnixListener, std::path::PathBuf) -> F,
 ) {
@@ -91,7 +91,7 @@ async fn a_result_that_is_too_long_is_answered_with_an_error() {
         gateway.read().await;
         let other = gateway.read().await;
         let long = json!({"jsonrpc": "2.0", "id": "long", "result": "x".repeat(LONGEST_ANSWER)});
-        // The bridge hangs up before the end of the line.
+        // The write may fail: the bridge closes the connection before the end of the line.
         let _ = gateway.writer.write_all(format!("{long}\n").as_bytes()).await;
         let answer = agent.read().await;
         assert_eq!((&answer["id"], &answer["result"]["isError"]), (&json!("long"), &json!(true)));

@@ -10,12 +10,12 @@ use serde::Deserializer as _;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde_json::{Map, Value, json};
 
-/// More requests at once are answered with an error.
+/// The most unanswered requests. A further request is answered with an error.
 const MAX_WAITING: usize = 1_000;
 
 const KEY_LENGTH: usize = 22;
 
-/// The id of a handshake that the bridge repeats. The agent's own ids are different.
+/// The id of the handshake that the bridge repeats. No agent uses this id.
 const REPEATED_HANDSHAKE: &str = "longshore-handshake";
 
 const GIVEN_UP: &str = "The gateway could not be reached for ten minutes. If it had the call before that, the other agent may have got \
@@ -24,20 +24,20 @@ const GIVEN_UP: &str = "The gateway could not be reached for ten minutes. If it 
 const TOO_LONG: &str = "The result is too long to be passed on. The call itself was made, so do not repeat it; ask the other agent for \
                         less with a2a_continue.";
 
-/// See the module.
+/// The unanswered requests of the agent, by their ids, oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     requests: VecDeque<(Value, Value)>,
-    /// The `initialize` of the agent, and whether the agent has confirmed the answer.
+    /// The `initialize` request of the agent. The next field: whether the agent has sent `notifications/initialized` after it.
     handshake: Option<Value>,
     is_initialized: bool,
 }
 
-/// What to do with a message of the agent.
+/// What the bridge must do with a message of the agent.
 #[derive(PartialEq, Debug)]
 pub(super) enum Received {
     Forward(Value),
-    /// Answer the agent.
+    /// Answer the agent with this message.
     Answer(Value),
     Nothing,
 }
@@ -53,14 +53,14 @@ impl Waiting {
         let method = message.get("method").and_then(Value::as_str).unwrap_or_default().to_owned();
         match (method.as_str(), message.get("id").cloned()) {
             ("notifications/initialized", _) => self.is_initialized = true,
-            // OpenCode also cancels each call that it got the answer of.
+            // Drop a cancellation of an answered call: OpenCode cancels each call once more after it got the answer.
             ("notifications/cancelled", _) => {
                 let id = message.get("params").and_then(|params| params.get("requestId"));
                 if id.is_none_or(|id| self.take(id).is_none()) {
                     return Received::Nothing;
                 }
             }
-            // An answer of the agent to a request of the gateway, or a notification.
+            // An answer of the agent to a request of the gateway, or a notification. Neither gets an answer.
             ("", _) | (_, None) => {}
             (_, Some(id)) if self.requests.len() >= MAX_WAITING => {
                 return Received::Answer(error(&id, -32000, "Too many requests are open. Try again later."));
@@ -77,17 +77,17 @@ impl Waiting {
         Received::Forward(Value::Object(message))
     }
 
-    /// Returns whether the agent gets the message.
+    /// Handles a message of the gateway. Returns whether the bridge passes it on to the agent.
     pub(super) fn take_from_gateway(&mut self, line: &str) -> bool {
         let Ok(Value::Object(message)) = serde_json::from_str(line) else { return false };
         match (message.get("method"), message.get("id")) {
-            // A second answer to one request would confuse the agent.
+            // Pass on only the first answer to a request: a second one would confuse the agent.
             (None, Some(id)) => self.take(id).is_some(),
             _ => true,
         }
     }
 
-    /// What a new connection needs: the handshake, if the agent has finished its own, and the requests without an answer.
+    /// The messages for a new connection: the handshake, if the agent has completed its own, and all unanswered requests.
     pub(super) fn resend(&self) -> Vec<Value> {
         let mut messages = Vec::new();
         if let Some(handshake) = self.handshake.as_ref().filter(|_| self.is_initialized) {
@@ -100,7 +100,7 @@ impl Waiting {
         messages
     }
 
-    /// Notifications that keep the waiting calls of the agent alive.
+    /// Progress notifications for the waiting calls, so that the agent does not cancel them.
     pub(super) fn progress(&self, away: Duration) -> Vec<Value> {
         let tokens =
             self.requests.iter().filter_map(|(_, request)| request.pointer("/params/_meta/progressToken"));
@@ -114,13 +114,13 @@ impl Waiting {
         tokens.map(report).collect()
     }
 
-    /// Answers all requests with an error.
+    /// Removes all requests, and returns an error answer for each.
     pub(super) fn give_up(&mut self) -> Vec<Value> {
         let answer = |(id, request): (Value, Value)| failed(&id, &request, GIVEN_UP);
         self.requests.drain(..).map(answer).collect()
     }
 
-    /// Answers the request whose answer is too long.
+    /// Removes the request whose answer is too long, and returns an error answer for it.
     pub(super) fn too_long(&mut self, id: &Value) -> Option<Value> {
         self.take(id).map(|request| failed(id, &request, TOO_LONG))
     }
@@ -131,7 +131,7 @@ impl Waiting {
     }
 }
 
-/// Names the call. A name that the agent gave does not count, because it must be a new one.
+/// Gives the call an idempotency key. Replaces a key that the agent gave, because the key must be new for each call.
 fn add_key(message: &mut Map<String, Value>) {
     let key = Alphanumeric.sample_string(&mut rand::rng(), KEY_LENGTH);
     let params = message.entry("params").or_insert_with(|| json!({}));
@@ -143,10 +143,10 @@ fn add_key(message: &mut Map<String, Value>) {
     }
 }
 
-/// The id of a message of which only the beginning is known.
+/// Reads the id of a message from its beginning, because the whole message is too long to read.
 pub(super) fn id_of(beginning: &[u8]) -> Option<Value> {
     let mut id = None;
-    // Fails at the end of the beginning, if not before.
+    // Always fails, at the latest where the beginning ends. The id may have been read before that.
     let _ = serde_json::Deserializer::from_slice(beginning).deserialize_map(IdOf(&mut id));
     id
 }
@@ -172,7 +172,7 @@ impl<'de> Visitor<'de> for IdOf<'_> {
     }
 }
 
-/// A model reads the result of a tool call, and nobody an error of the protocol.
+/// Makes an error answer. For a tool call the error is a result, because the model reads results but not protocol errors.
 fn failed(id: &Value, request: &Value, why: &str) -> Value {
     match request["method"].as_str() {
         Some("tools/call") => json!({"jsonrpc": "2.0", "id": id, "result": {

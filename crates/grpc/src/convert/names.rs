@@ -1,5 +1,5 @@
-//! The calls of 0.3 whose messages name resources: `tasks/{id}` and `tasks/{id}/pushNotificationConfigs/{id}`. Converts them to the
-//! parameters of JSON-RPC, which have ids.
+//! Converts requests of 0.3 to the parameters of JSON-RPC. The requests refer to resources by names (`tasks/{id}` and
+//! `tasks/{id}/pushNotificationConfigs/{id}`), the parameters by ids.
 
 use longshore_model::{Error, Result};
 use serde_json::json;
@@ -57,7 +57,7 @@ fn push(name: &str) -> Result<String> {
     written(&json!({"id": task, "pushNotificationConfigId": id}))
 }
 
-/// The id in the name of a task. `field`: the field that holds the name.
+/// The task id in a resource name. `field`: the field that holds the name, for the error.
 fn task<'a>(name: &'a str, field: &str) -> Result<&'a str> {
     let id = name.strip_prefix("tasks/").filter(|id| !id.is_empty());
     id.ok_or_else(|| Error::invalid(field, "must be tasks/ and the id of a task"))

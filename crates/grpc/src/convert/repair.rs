@@ -1,19 +1,21 @@
-//! Repairs JSON that protocol buffers cannot hold. The agent wrote it, and the other bindings pass it on as it is.
+//! Repairs JSON of the agent that protocol buffers cannot hold. The other bindings pass such JSON on unchanged.
 //!
-//! - Half a surrogate pair, such as `"\ud83d"`, becomes the replacement character: a protocol buffer's text is Unicode.
-//! - A number beyond the range of a double becomes its own text.
-//! - What is nested too deeply becomes its own text: readers of protocol buffers refuse messages of more than 100 levels.
+//! - Half a surrogate pair, such as `"\ud83d"`, becomes the replacement character, because protocol buffers allow
+//!   only valid Unicode.
+//! - A number beyond the range of a double becomes a string.
+//! - A value that is nested too deeply becomes a string, because readers of protocol buffers refuse messages of more than
+//!   100 levels.
 
 use std::borrow::Cow;
 
-/// The most levels of JSON in a message, with its envelope. An object in a `Struct` is three levels of messages.
+/// The most levels of JSON in a message, its envelope included. An object in a `Struct` takes three levels of messages.
 const MAX_DEPTH: usize = 32;
 
 const REPLACEMENT: &str = "\\ufffd";
 
-/// The JSON, repaired if it is nested too deeply.
+/// Returns the JSON, with values that are nested too deeply replaced by strings.
 pub(super) fn flattened(json: &[u8]) -> Cow<'_, [u8]> {
-    // Most events have fewer brackets than a message may have levels. Counting them is much faster than reading the JSON.
+    // Quick check: JSON with at most `MAX_DEPTH` brackets cannot be too deep. Counting brackets is much faster than parsing.
     if memchr::memchr2_iter(b'{', b'[', json).nth(MAX_DEPTH).is_none() {
         return Cow::Borrowed(json);
     }
@@ -41,7 +43,7 @@ pub(super) fn flattened(json: &[u8]) -> Cow<'_, [u8]> {
     Cow::Borrowed(json)
 }
 
-/// The JSON with everything repaired.
+/// Returns the JSON with all three repairs.
 pub(super) fn repaired(json: &[u8]) -> Vec<u8> {
     let mut written = Vec::with_capacity(json.len());
     let mut reader = Reader { json, at: 0 };
@@ -83,7 +85,7 @@ impl<'a> Reader<'a> {
         self.json.get(self.at).copied()
     }
 
-    /// A string with its quotes.
+    /// Reads a string, quotes included.
     fn string(&mut self) -> &'a [u8] {
         let start = self.at;
         self.at += 1;
@@ -105,7 +107,7 @@ impl<'a> Reader<'a> {
         &self.json[start..self.at]
     }
 
-    /// An object or an array, whole.
+    /// Reads a whole object or array.
     fn container(&mut self) -> &'a [u8] {
         let (start, mut depth) = (self.at, 0_usize);
         while let Some(byte) = self.peek() {
@@ -127,7 +129,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes a string, with halves of surrogate pairs replaced.
+/// Writes a string, and replaces halves of surrogate pairs.
 fn write_string(string: &[u8], written: &mut Vec<u8>) {
     let mut rest = string;
     while let Some(&byte) = rest.first() {
@@ -147,13 +149,13 @@ fn write_string(string: &[u8], written: &mut Vec<u8>) {
     }
 }
 
-/// The number of an escape such as `\ud83d` at the start of the text.
+/// The code unit of an escape such as `\ud83d` at the start of the text. `None`: the text starts with no such escape.
 fn escaped(text: &[u8]) -> Option<u16> {
     let digits = text.strip_prefix(b"\\u")?.get(..4)?;
     u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
-/// Writes JSON as a string that holds it.
+/// Writes a JSON value as a string that contains its text.
 fn write_text(json: &[u8], written: &mut Vec<u8>) {
     let text = serde_json::Value::from(String::from_utf8_lossy(json).into_owned());
     written.extend_from_slice(text.to_string().as_bytes());

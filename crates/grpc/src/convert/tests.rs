@@ -10,7 +10,7 @@ fn params(version: ProtocolVersion, operation: Method, message: &impl Message) -
     serde_json::from_str(&json).unwrap()
 }
 
-/// The JSON of an event after the way through its message, and the same as the official types read it.
+/// Encodes the JSON of an event as a message. Returns the JSON that our types and the official types read back from it.
 fn events(json: &Json) -> [Json; 2] {
     let text = json.to_string();
     let cursor = EventId::new(Seq(17), Epoch(3));
@@ -55,7 +55,7 @@ fn an_event_keeps_everything_and_gets_its_cursor() {
         expected[name]["metadata"]["longshore"]["cursor"] = json!("17.3");
         assert_eq!(marked, expected);
     }
-    // An event without metadata gets some, and foreign metadata under our name does not stay in the way.
+    // An event without metadata gets some. A foreign value under our name is replaced.
     for (metadata, expected) in [(json!({}), json!({})), (json!({"longshore": 1}), json!({}))] {
         let [marked, _] = events(&json!({"statusUpdate": {"taskId": "t", "metadata": metadata}}));
         let mut expected = expected;
@@ -137,7 +137,7 @@ fn what_the_agent_wrote_is_never_lost() {
         let part = format!(r#"{{"artifactId":"a","parts":[{{"data":{{"x":{data}}}}}]}}"#);
         let event = format!(r#"{{"artifactUpdate":{{"taskId":"t","contextId":"c","artifact":{part}}}}}"#);
         let bytes = Messages.event(ProtocolVersion::V1, None, event.as_bytes()).unwrap();
-        // The official types have the usual limit of levels.
+        // The official types decode the message too: they have the usual limit of 100 levels.
         a2a_pb::proto::StreamResponse::decode(bytes.as_slice()).unwrap();
         let read = v1::StreamResponse::decode(bytes.as_slice()).unwrap();
         let read = serde_json::to_value(read).unwrap();

@@ -17,7 +17,8 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Writes down what it was asked. Every call ends in the same state. A message `hang` or `report progress` waits to be released.
+/// Fake tools that log each request. Every call ends in the same state. A call with the message `hang` or `report progress` waits
+/// until [`Self::release`].
 #[derive(Clone, Debug)]
 pub(crate) struct FakeTools {
     log: Arc<Mutex<Vec<String>>>,
@@ -39,7 +40,7 @@ impl FakeTools {
         self.log().pop().unwrap()
     }
 
-    /// Waits until this is the last line of the log.
+    /// Waits until `line` is the last line of the log.
     pub(crate) async fn until(&self, line: &str) {
         while self.log().last().is_none_or(|last| last != line) {
             self.logged.notified().await;
@@ -67,7 +68,7 @@ impl FakeTools {
     }
 }
 
-/// Notes that a wait was given up.
+/// Logs a line if the wait of a call is dropped before its end.
 struct NoteDrop<'a>(&'a FakeTools, bool);
 
 impl Drop for NoteDrop<'_> {
@@ -151,7 +152,7 @@ impl Tools for FakeTools {
     }
 }
 
-/// Takes the arguments `session` and `who`, as a transport would that adds them.
+/// Takes the caller from the arguments `session` and `who`, like a transport that adds such arguments.
 #[derive(Debug)]
 struct FakeCallers;
 
@@ -186,7 +187,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// A client that has begun its session.
+    /// Connects a client and completes the handshake.
     pub(crate) async fn connect(tools: FakeTools) -> Self {
         let mut client = Self::open(tools);
         let params = json!({
@@ -200,7 +201,7 @@ impl Client {
         client
     }
 
-    /// What becomes of a client that says nothing.
+    /// Connects a client that sends nothing, and returns how the server ends the connection.
     pub(crate) async fn silent(tools: FakeTools) -> io::Result<()> {
         Self::open(tools).serving.await.unwrap()
     }
@@ -260,7 +261,7 @@ impl Client {
         self.request("tools/call", json!({"name": tool, "arguments": arguments})).await
     }
 
-    /// What else the server says before it closes the connection.
+    /// Reads the remaining messages of the server until it closes the connection.
     pub(crate) async fn rest(mut self) -> Vec<Value> {
         let mut messages = Vec::new();
         while let Some(line) = self.reader.next_line().await.unwrap() {
@@ -269,7 +270,8 @@ impl Client {
         messages
     }
 
-    /// Writes requests, with a number in place of `$`, as long as they are taken. Reads nothing. Returns how many were.
+    /// Writes requests as long as the server reads them, and reads no answer. Replaces `$` by a number. Returns how many were
+    /// written.
     pub(crate) async fn flood(mut self, request: &str, most: usize) -> usize {
         for written in 0..most {
             let line = format!("{}\n", request.replace('$', &(1000 + written).to_string()));

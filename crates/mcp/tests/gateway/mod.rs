@@ -36,7 +36,7 @@ impl Gateway {
         Self::with_streams(0).await
     }
 
-    /// With at most so many open streams.
+    /// Starts a gateway that allows this many open streams.
     pub(crate) async fn with_streams(streams: usize) -> Self {
         let (agent, turns) = ScriptedAgent::manual();
         let deployment = Deployment {
@@ -69,7 +69,7 @@ impl Gateway {
 
     pub(crate) async fn raw(&self, verb: &str, headers: &[(&str, &str)], body: String) -> Response {
         let verb = Method::from_bytes(verb.as_bytes()).unwrap();
-        // A header of the test's own replaces this one.
+        // If the test sets the header itself, its value replaces this one.
         let own = headers.iter().find(|(name, _)| *name == "content-type");
         let kind = own.map_or("application/json", |(_, kind)| kind);
         let mut request = self.client.request(verb, format!("http://{}/mcp", self.address));
@@ -80,7 +80,7 @@ impl Gateway {
         request.body(body).send().await.unwrap()
     }
 
-    /// Sends a request of MCP.
+    /// Sends an MCP request.
     pub(crate) async fn request(&self, credential: &str, method: &str, params: Value) -> Answer {
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
         let accept = "application/json, text/event-stream";
@@ -95,13 +95,13 @@ impl Gateway {
         self.request(credential, "tools/call", json!({"name": tool, "arguments": arguments})).await
     }
 
-    /// Calls a tool with a key.
+    /// Calls a tool with an idempotency key.
     pub(crate) async fn keyed(&self, key: &str, tool: &str, arguments: Value) -> Value {
         let params = json!({"name": tool, "arguments": arguments, "_meta": {"longshore/call-key": key}});
         self.request(ADA, "tools/call", params).await.result().await
     }
 
-    /// Reads over A2A.
+    /// Sends a GET request to the A2A REST binding.
     pub(crate) async fn get(&self, credential: &str, path: &str) -> Value {
         let request =
             self.client.get(format!("http://{}{path}", self.address)).header("authorization", credential);
@@ -113,7 +113,7 @@ impl Gateway {
         until(|| self.agent.log().replied.iter().any(|(id, _)| id.as_str() == request)).await;
     }
 
-    /// The asks that the agent has an answer to.
+    /// The ids of the asks that the agent has an answer to.
     pub(crate) fn replied(&self) -> Vec<String> {
         self.agent.log().replied.iter().map(|(id, _)| id.to_string()).collect()
     }
@@ -124,7 +124,7 @@ impl Gateway {
     }
 }
 
-/// Waits for something that no event announces.
+/// Polls until `is_so` is true, for conditions that no event announces.
 async fn until(is_so: impl Fn() -> bool) {
     for _ in 0..2_000 {
         if is_so() {
@@ -135,10 +135,10 @@ async fn until(is_so: impl Fn() -> bool) {
     panic!("it never was so");
 }
 
-/// The messages in the response to a request.
+/// The response to a request, read message by message.
 pub(crate) struct Answer {
     response: Response,
-    /// What was read of the next event.
+    /// The text of the next event that was read so far.
     text: String,
 }
 
@@ -162,7 +162,7 @@ impl Answer {
         }
     }
 
-    /// The result of the request. What comes before is skipped.
+    /// Reads up to the result of the request, and skips the messages before it.
     pub(crate) async fn result(&mut self) -> Value {
         loop {
             let mut message = self.next().await;

@@ -70,7 +70,7 @@ fn a_new_histogram_has_all_its_buckets_and_is_unused() {
         "a_count 0",
     ];
     assert_eq!(samples(&histogram), lines);
-    // A value beyond the last bound is a use too.
+    // A value above the last bound counts as a use too.
     histogram.observe(Duration::from_secs(2));
     assert!(histogram.is_used());
 }
@@ -128,7 +128,7 @@ fn a_timer_returns_the_time_since_its_creation() {
 #[test]
 fn concurrent_observations_are_not_lost() {
     let histogram = Histogram::<Few>::default();
-    // Without the barrier the threads would hardly overlap.
+    // Without the barrier, the threads would hardly run at the same time.
     let start = Barrier::new(4);
     std::thread::scope(|scope| {
         for _ in 0..4 {

@@ -1,4 +1,4 @@
-//! A resolver with prepared answers, a dialer that records, and a receiver on a real socket.
+//! A resolver with scripted answers, a dialer that records addresses, and a receiver on a real socket.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -14,7 +14,8 @@ use longshore_outbound::{
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Answers each question for a name with the next prepared answer; the last one stays. Any other name has no address.
+/// A resolver with scripted answers. Each lookup of a name returns its next answer; the last one repeats. Other names have no
+/// address.
 #[derive(Debug, Default)]
 pub(crate) struct PreparedNames(Mutex<BTreeMap<String, VecDeque<Vec<IpAddr>>>>);
 
@@ -36,7 +37,7 @@ impl Resolver for PreparedNames {
     }
 }
 
-/// Records each address that a call wanted to connect to. Connects to `instead`, or refuses.
+/// A dialer that records the address of each connection. It connects to `instead`, or refuses.
 #[derive(Debug, Default)]
 pub(crate) struct RecordingDialer {
     pub(crate) dialled: Mutex<Vec<SocketAddr>>,
@@ -54,7 +55,7 @@ impl Dialer for RecordingDialer {
     }
 }
 
-/// An [`Outbound`] with its fakes.
+/// An [`Outbound`] with a fake resolver and a fake dialer.
 #[derive(Debug)]
 pub(crate) struct Fixture {
     pub(crate) outbound: Outbound,
@@ -81,18 +82,18 @@ impl Fixture {
     }
 }
 
-/// Every scheme and port, but only the public Internet.
+/// Rules that allow every scheme and port, but only the public Internet.
 pub(crate) fn public() -> Rules {
     Rules { schemes: vec![Scheme::Https, Scheme::Http], ports: vec![1..=u16::MAX], ..Rules::default() }
 }
 
-/// Everything on this machine too.
+/// Rules that also allow this machine.
 pub(crate) fn with_loopback() -> Rules {
     let internal_networks = ["127.0.0.0/8", "::1/128"].map(|network| network.parse().unwrap()).to_vec();
     Rules { internal_networks, ..public() }
 }
 
-/// A real client for receivers on this machine.
+/// An [`Outbound`] with real connections to receivers on this machine.
 pub(crate) fn on_loopback(trust: Trust, timeouts: Timeouts) -> Outbound {
     let names = PreparedNames::default();
     names.add("localhost", &[&["127.0.0.1"]]);
@@ -103,7 +104,7 @@ pub(crate) fn post(url: &str) -> Post<'_> {
     Post { url, headers: HeaderMap::new(), body: Bytes::from_static(b"{\"a\":1}") }
 }
 
-/// Short for a part of the answer that never comes, long for everything else.
+/// A short timeout for the response that never comes, and long ones for everything else.
 pub(crate) fn impatient_for_response() -> Timeouts {
     Timeouts { response: SHORT, ..Timeouts::default() }
 }
@@ -114,8 +115,8 @@ pub(crate) fn impatient_for_body() -> Timeouts {
 
 const SHORT: Duration = Duration::from_millis(100);
 
-/// Takes connections and answers each request with the next text; an empty text closes the connection. When there are no more texts,
-/// requests get no answer. Returns the address, and the requests with the number of their connection.
+/// A receiver that answers each request with the next text. An empty text closes the connection. After the last text, requests get
+/// no answer. Returns the address, and the received requests with the numbers of their connections.
 pub(crate) async fn receiver(answers: &[&'static str]) -> (SocketAddr, Arc<Mutex<Vec<(usize, String)>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -142,7 +143,7 @@ pub(crate) async fn receiver(answers: &[&'static str]) -> (SocketAddr, Arc<Mutex
     (address, requests)
 }
 
-/// One request with a `Content-Length`. `None`: the connection has ended.
+/// Reads one request with a `Content-Length`. `None`: the connection has ended.
 pub(crate) async fn read_request(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> Option<String> {
     let mut request = Vec::new();
     loop {

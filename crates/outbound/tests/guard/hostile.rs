@@ -1,4 +1,4 @@
-//! Spellings of URLs that lead, or could lead, to a service that only this machine or its network reaches.
+//! Spellings of URLs that lead, or could lead, to a service that only this machine or its network can reach.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::fixture::{Fixture, post, public};
 
-/// This machine. `{port}` is a port where something listens.
+/// Spellings of this machine. `{port}` is replaced by the port of a listener.
 const LOOPBACK: &[&str] = &[
     "http://127.0.0.1:{port}/",
     "http://127.0.0.1:{port}",
@@ -129,7 +129,7 @@ const LOOPBACK: &[&str] = &[
     "http://7f000001.nip.io:{port}/",
 ];
 
-/// Other addresses and names that are no public host, and URLs that are none.
+/// Other addresses and names that are no public host, and texts that are no URL.
 const OTHERS: &[&str] = &[
     "http://169.254.169.254/latest/meta-data/",
     "http://169.254.169.254./latest/meta-data/",
@@ -238,7 +238,7 @@ const OTHERS: &[&str] = &[
     "ws://hooks.example.com/",
 ];
 
-/// Names that anybody can register and point at an address of this machine or its network.
+/// Names that anybody can register and resolve to an address of this machine or its network.
 const NAMES: &[(&str, &[&str])] = &[
     ("localtest.me", &["127.0.0.1"]),
     ("127.0.0.1.nip.io", &["127.0.0.1"]),
@@ -247,7 +247,7 @@ const NAMES: &[(&str, &[&str])] = &[
     ("a.localhost", &["127.0.0.1"]),
     ("ip6-localhost", &["::1"]),
     ("localhost.localdomain", &["127.0.0.1"]),
-    // Nothing would be gained from a public address under one of these names.
+    // An attacker gains nothing here, but the name is refused even with a public address.
     ("metadata", &["8.8.8.8"]),
     ("metadata.google.internal", &["169.254.169.254"]),
 ];
@@ -263,7 +263,7 @@ async fn every_hostile_spelling_is_refused_before_a_connection_is_tried() {
     assert!(different.len() == urls.len() && urls.len() >= 150, "{} of {}", different.len(), urls.len());
     let mut accepted = Vec::new();
     for url in &urls {
-        // The same at the registration and at the call.
+        // Registration and call must give the same result.
         let is_refused = fixture.outbound.check(url).await.is_err();
         let called = fixture.outbound.post(post(url)).await;
         if !is_refused || called.map_err(|error| error.kind()) != Err(ErrorKind::Refused) {
@@ -274,12 +274,12 @@ async fn every_hostile_spelling_is_refused_before_a_connection_is_tried() {
     assert_eq!(fixture.dialled(), [], "a refused URL was dialled");
 }
 
-/// With the system's own resolver and real connections: nothing arrives at a listener on this machine, on IPv4 and IPv6.
+/// Uses the system's resolver and real connections: no call arrives at a listener on this machine, over IPv4 or IPv6.
 #[tokio::test]
 async fn no_loopback_spelling_reaches_a_listener_on_this_machine() {
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
-    // A machine without IPv6 has no such listener.
+    // A machine without IPv6 has no IPv6 listener.
     let listener6 = TcpListener::bind(("::1", port)).await.ok();
     let arrived = Arc::new(AtomicUsize::new(0));
     for listener in [Some(listener), listener6].into_iter().flatten() {
@@ -296,7 +296,7 @@ async fn no_loopback_spelling_reaches_a_listener_on_this_machine() {
         let error = outbound.post(post(&url)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Refused, "{url}: {error}");
     }
-    // The listener would have seen a connection.
+    // A real connection shows that the listener would have noticed one.
     tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
     while arrived.load(Ordering::SeqCst) == 0 {
         tokio::task::yield_now().await;
@@ -304,7 +304,7 @@ async fn no_loopback_spelling_reaches_a_listener_on_this_machine() {
     assert_eq!(arrived.load(Ordering::SeqCst), 1);
 }
 
-/// The name has a public address when it is checked, and a private one when it is called.
+/// The name resolves to a public address when it is checked, and to a private one when it is called.
 #[tokio::test]
 async fn an_answer_of_the_resolver_that_changes_is_refused_before_a_connection_is_tried() {
     for private in ["127.0.0.1", "169.254.169.254", "10.0.0.1", "::1", "::ffff:127.0.0.1", "fd00:ec2::254"] {
@@ -316,7 +316,7 @@ async fn an_answer_of_the_resolver_that_changes_is_refused_before_a_connection_i
     }
 }
 
-/// The resolver is asked once per call, and the connection goes to what it answered.
+/// A call resolves the name once, and connects to the address from that answer.
 #[tokio::test]
 async fn a_call_connects_to_the_checked_address_without_a_second_question() {
     let fixture = Fixture::new(public(), None);

@@ -32,7 +32,7 @@ async fn a_request_has_its_headers_and_body_and_no_other_framing() {
     for (name, value) in [("content-type", "application/json"), ("x-a2a-notification-token", "t")] {
         post.headers.insert(name, value.parse().unwrap());
     }
-    // A caller may have chosen these.
+    // Headers that the caller may have set, and that must be replaced.
     for (name, value) in
         [("content-length", "99"), ("transfer-encoding", "chunked"), ("host", "evil.example")]
     {
@@ -88,7 +88,7 @@ async fn a_connection_is_used_again_until_the_receiver_closes_it() {
     assert_eq!(connections, [1, 1, 1, 2]);
 }
 
-/// The connection of one name is not used for another name at the same address: the other one may have another certificate.
+/// A connection is not reused for another name at the same address, because that name may have another certificate.
 #[tokio::test]
 async fn a_connection_belongs_to_one_name() {
     let (address, _) = receiver(&[OK, OK, OK]).await;
@@ -137,7 +137,7 @@ async fn a_receiver_that_never_answers_is_left_after_the_timeout() {
     }
 }
 
-/// The receiver has the event when it has sent the status. Its body cannot hold the delivery up for longer than the timeout.
+/// A receiver that sends a status has the event. Its body cannot delay the delivery for longer than the timeout.
 #[tokio::test]
 async fn a_body_that_is_slow_long_or_cut_off_changes_nothing() {
     let long: &'static str = format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(200_000)).leak();

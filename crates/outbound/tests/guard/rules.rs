@@ -1,4 +1,4 @@
-//! What the operator can allow and forbid.
+//! The rules with which an operator allows and forbids URLs.
 
 use longshore_outbound::{ErrorKind, Guard, HostRule, Refusal, Rules};
 

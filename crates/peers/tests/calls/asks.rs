@@ -13,7 +13,7 @@ use crate::fixture::{
     stream, stub, words,
 };
 
-/// A peer that asks this, and completes after the answer.
+/// A peer that sends an ask with this metadata, and completes after the answer.
 fn asking(metadata: Value) -> impl Fn(&Request, usize) -> Reply {
     move |_, count| match count {
         0 => stream(&[json!({"task": remote("WORKING", "")}), status("INPUT_REQUIRED", "May I?", &metadata)]),
@@ -102,7 +102,7 @@ async fn an_answer_that_is_sent_again_or_names_a_closed_ask_does_not_answer_the_
     assert_eq!(requests(&b, "SendStreamingMessage").len(), 2);
     let third = a.answer(&turn, "k-3", &first.handle, words("Yes.")).await.unwrap();
     assert_eq!(third.state, CallState::Completed);
-    // Also after the end of the call.
+    // The repeated answer also has no effect after the end of the call.
     assert_eq!(a.answer(&turn, "k-3", &first.handle, words("Yes.")).await.unwrap(), third);
 }
 
@@ -147,7 +147,7 @@ fn named(id: &str, phase: &str) -> Value {
     json!({"shared": {"interrupt": {"request_id": id, "type": "permission", "phase": phase, "details": {}}}})
 }
 
-/// A status without the ask, and the last event.
+/// Two events: a status without the ask, and the artifact `last`, which the tests wait for.
 fn notes(text: &str) -> [Value; 2] {
     let artifact = json!({"artifactId": "last", "parts": [{"data": {"tool": "last"}}]});
     [
@@ -156,7 +156,7 @@ fn notes(text: &str) -> [Value; 2] {
     ]
 }
 
-/// Calls, and returns when the gateway has read the last of the notes.
+/// Makes a call, and returns when the gateway has read the last event of [`notes`].
 async fn call_until_last(a: &Gateway, turn: &StartedTurn) -> CallHandle {
     let request =
         CallRequest { peer: "b".to_owned(), text: "Do it.".to_owned(), continues: None, wait: LONG };
@@ -203,7 +203,7 @@ async fn a_permission_stays_one_when_the_peer_reports_something_else_meanwhile()
     assert_eq!((requests(&b, "GetTask").len(), requests(&b, "SendStreamingMessage").len()), (0, 1));
 }
 
-/// The status shows the newest ask. The task names the oldest.
+/// The peer's status message shows its newest ask, but the metadata of its task names the oldest.
 #[tokio::test]
 async fn two_permissions_of_a_peer_are_asked_one_after_the_other() {
     let b = stub(|request, count| {

@@ -1,4 +1,4 @@
-//! How calls end, and what the task shows of them.
+//! How calls end, and how the task shows their end.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ async fn the_answer_of_a_peer_reaches_the_model_and_the_task_shows_it() {
     let report = a.call(&turn, "k", "What?").await.unwrap();
     assert_eq!((report.state, report.peer.as_str()), (CallState::Completed, "b"));
     assert_eq!(report.text, "The answer.\nDone.");
-    // The same call again sends nothing.
+    // Repeating the call with the same key sends nothing.
     let again = a.call(&turn, "k", "What?").await.unwrap();
     assert_eq!(again.text, "The answer.\nDone.");
     turn.complete().await;
@@ -85,7 +85,7 @@ async fn the_end_of_a_turn_and_a_cancel_cancel_the_tasks_of_peers() {
     for ends_itself in [true, false] {
         let b = stub(|request, _| match request.rpc() {
             "CancelTask" => Reply::result(&remote("CANCELED", "")),
-            // The stream goes on for ever.
+            // The stream never ends.
             _ => stream(&[json!({"task": remote("WORKING", "")})]).endless(),
         });
         let mut a = start(config(vec![peer(&b)]));

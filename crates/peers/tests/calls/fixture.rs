@@ -1,4 +1,4 @@
-//! An engine, an agent whose turns the test plays, and peers that answer as the test says.
+//! An engine, an agent whose turns the test controls, and peers with scripted answers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +39,7 @@ pub(crate) fn config(peers: Vec<Peer>) -> PeersConfig {
     PeersConfig { peers, urls: None, at_once: 4, per_task: 20, in_all, hops: HopRules::default() }
 }
 
-/// A peer named `b`.
+/// A peer with the name `b`.
 pub(crate) fn peer(agent: &StubAgent) -> Peer {
     Peer {
         name: "b".to_owned(),
@@ -95,7 +95,7 @@ pub(crate) fn identity() -> Identity {
     Identity::new("gateway-a", vec![7; 32])
 }
 
-/// An answer to whatever is asked.
+/// An answer to the open ask.
 pub(crate) fn words(text: &str) -> AnswerRequest {
     AnswerRequest { ask: None, text: text.to_owned(), wait: LONG }
 }
@@ -105,7 +105,7 @@ pub(crate) fn alice() -> Principal {
 }
 
 impl Gateway {
-    /// A task whose turn runs.
+    /// Sends a message, and returns its task and the turn that the task has started.
     pub(crate) async fn turn(&mut self) -> (Sent, StartedTurn) {
         let sent = self.engine.send(&alice(), message("m1")).await.unwrap();
         (sent, self.turns.recv().await.unwrap())
@@ -115,7 +115,7 @@ impl Gateway {
         self.engine.get(&alice(), id).await.unwrap().task
     }
 
-    /// The task, as soon as it looks so.
+    /// The task, as soon as `is_so` is true for it.
     pub(crate) async fn until(&self, id: &TaskId, is_so: impl Fn(&Task) -> bool) -> Task {
         let mut reader = self.engine.subscribe(&alice(), id, Some(Seq::START.into())).await.unwrap().reader;
         loop {
@@ -132,13 +132,13 @@ impl Gateway {
         self.until(id, |task| task.status.state == state).await
     }
 
-    /// Stops the gateway as a signal does.
+    /// Stops the gateway as a signal does, and returns its store.
     pub(crate) async fn stop(self) -> Arc<MemoryStore> {
         self.tasks.stop().await;
         self.store
     }
 
-    /// Answers for the model of the turn.
+    /// Answers an ask as the model of the turn.
     pub(crate) async fn answer(
         &self,
         turn: &StartedTurn,
@@ -150,7 +150,7 @@ impl Gateway {
         self.calls.answer(&caller(turn), &key, call, request, progress().0).await
     }
 
-    /// A call of the turn. It waits for its end.
+    /// Makes a call in the turn, and waits for its end.
     pub(crate) async fn call(
         &self,
         turn: &StartedTurn,
@@ -208,7 +208,7 @@ pub(crate) fn message_over(id: &str, hops: Hops) -> SendMessage {
     command
 }
 
-/// The call as the task shows it.
+/// The calls that the task shows.
 pub(crate) fn shown(task: &Task) -> Vec<Value> {
     let calls = task.artifacts.iter().filter(|artifact| artifact.kind == BlockKind::ToolCall);
     let data = |artifact: &Artifact| match &artifact.parts.last()?.content {
@@ -218,7 +218,7 @@ pub(crate) fn shown(task: &Task) -> Vec<Value> {
     calls.filter_map(data).collect()
 }
 
-/// A peer that answers JSON-RPC calls as the test says. The number counts the calls of one method.
+/// A peer whose answers to JSON-RPC calls the test scripts. The number counts the calls of the same method.
 pub(crate) fn stub(answer: impl Fn(&Request, usize) -> Reply + Send + Sync + 'static) -> StubAgent {
     let counts = [const { AtomicUsize::new(0) }; 4];
     StubAgent::start(move |request, url| {
@@ -241,7 +241,7 @@ pub(crate) fn remote(state: &str, text: &str) -> Value {
     json!({"id": "t-1", "contextId": "c-1", "status": {"state": format!("TASK_STATE_{state}")}, "artifacts": artifacts})
 }
 
-/// A stream that begins with the task, and may go on.
+/// A stream of these events. The test may add more, or keep the stream open.
 pub(crate) fn stream(events: &[Value]) -> Reply {
     Reply::stream(&events.iter().map(|event| (None, event.clone())).collect::<Vec<_>>())
 }

@@ -1,4 +1,4 @@
-//! Peers that hang, flood or are no agents, and models that name what they must not.
+//! Peers that hang, flood the gateway or are no agents, and models that name agents that they must not call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,7 +124,7 @@ async fn calls_of_others_and_of_unknown_sessions_are_refused() {
     let mut a = start(config(vec![peer(&b)]));
     let (_, turn) = a.turn().await;
     let report = a.call(&turn, "k", "What?").await.unwrap();
-    // Another session of another principal.
+    // A session of another principal.
     let mut other = message("m2");
     other.message.context_id = None;
     a.engine.send(&longshore_model::Principal::new("mallory"), other).await.unwrap();
@@ -133,7 +133,7 @@ async fn calls_of_others_and_of_unknown_sessions_are_refused() {
         let refusal = a.calls.status(&caller(&others), &handle, LONG, progress().0).await.unwrap_err();
         assert!(refusal.0.contains("There is no call"), "{refusal:?}");
     }
-    // The gateway waits a while for the turn to begin.
+    // The gateway waits for a turn of the session. The paused clock skips the wait.
     tokio::time::pause();
     let unknown = ToolCaller::Session { session: SessionId::parse("ses_unknown").unwrap(), tool_call: None };
     assert!(a.calls.discover(&unknown).await.unwrap_err().0.contains("no task"));

@@ -1,4 +1,4 @@
-//! Loops and fan-out.
+//! Limits for loops and for the number of calls.
 
 use std::time::Duration;
 
@@ -78,7 +78,7 @@ async fn a_loop_is_refused_with_its_chain_and_leaves_no_task() {
     let mut a = start(config(vec![peer(&b)]));
     let (_, turn) = a.turn().await;
     a.call(&turn, "k", "What?").await.unwrap();
-    // B calls back, with the chain that it got and its own entry.
+    // B calls back: it sends the chain that it got, with its own entry added.
     let sent = requests(&b, "SendStreamingMessage").remove(0);
     let mut hops: Hops =
         serde_json::from_value(sent.body["params"]["metadata"]["shared"]["hops"].clone()).unwrap();

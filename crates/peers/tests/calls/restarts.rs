@@ -16,7 +16,7 @@ use crate::fixture::{
     stub,
 };
 
-/// A peer whose task ends after the restart.
+/// A peer whose task ends when `is_done` is set, which the tests do after the restart.
 fn slow(is_done: Arc<AtomicBool>) -> StubAgent {
     stub(move |request, _| match (request.rpc(), is_done.load(Ordering::SeqCst)) {
         ("CancelTask", _) => Reply::result(&remote("CANCELED", "")),
@@ -72,7 +72,7 @@ async fn calls_of_a_turn_that_a_restart_ended_are_canceled() {
     assert_eq!(requests(&b, "CancelTask").len(), 1);
 }
 
-/// The gateway was killed while it sent the message.
+/// The gateway is killed while it sends the message.
 #[tokio::test]
 async fn a_message_that_may_have_arrived_is_sent_again_only_to_a_peer_that_knows_it_again() {
     for deduplicates in [true, false] {

@@ -8,7 +8,7 @@ use longshore_model::{Approval, ContextId, Principal, RequestId, SessionId};
 
 #[derive(Default)]
 pub(super) struct Approvals {
-    /// The newest first, ties by request id.
+    /// The approvals of each owner: newest first, equally old ones by request id.
     by_owner: HashMap<Principal, Vec<Approval>>,
 }
 
@@ -40,7 +40,7 @@ impl Approvals {
         self.remove(owner, |approval| approval.request_id == *request)
     }
 
-    /// Forgets the approvals of a context that is forgotten.
+    /// Removes the approvals of a context.
     pub(super) fn forget_context(&mut self, owner: &Principal, context: &ContextId) {
         self.remove(owner, |approval| approval.context == *context);
     }

@@ -29,7 +29,7 @@ impl Asks {
         self.known.get(request)
     }
 
-    /// Earliest deadline first; asks without a deadline last.
+    /// The open asks of an owner. Those with the earliest deadline come first, those without a deadline last.
     pub(super) fn open_of_owner(&self, owner: &Principal, kind: AskKind) -> Vec<Interrupt> {
         let mut found: Vec<_> = self
             .open
@@ -46,7 +46,7 @@ impl Asks {
         found
     }
 
-    /// Oldest first.
+    /// The open asks of a task, oldest first.
     pub(super) fn open_of_task(&self, task: &TaskId) -> Vec<Interrupt> {
         let open = self.open.get(task).into_iter().flatten();
         let mut found: Vec<_> = open.filter_map(|request| self.known.get(request)).cloned().collect();
@@ -78,14 +78,14 @@ impl Asks {
         }
     }
 
-    /// Closes the open asks of a task that is over.
+    /// Closes the open asks of a task that has ended.
     pub(super) fn drop_open(&mut self, task: &TaskId, at: Timestamp) {
         for request in self.open.get(task).cloned().unwrap_or_default() {
             self.close(task, &request, rules::dropped(at));
         }
     }
 
-    /// Replaces an earlier record of the same ask.
+    /// Stores an open ask, and replaces an earlier record of the same ask.
     fn open(&mut self, interrupt: Interrupt) {
         let (request, task) = (interrupt.ask.request_id.clone(), interrupt.task.clone());
         if let Some(before) = self.known.insert(request.clone(), interrupt) {
@@ -115,7 +115,7 @@ impl Asks {
         }
     }
 
-    /// Removes the ask of a task that was removed.
+    /// Removes an ask of a removed task.
     pub(super) fn forget(&mut self, request: &RequestId, task: &TaskId) {
         if self.known.get(request).is_none_or(|known| known.task != *task) {
             return;
@@ -126,7 +126,7 @@ impl Asks {
         }
     }
 
-    /// Drops the oldest closed asks from before `kept_since`, at most `limit`. Returns how many.
+    /// Removes the oldest asks that were closed before `kept_since`, at most `limit`. Returns how many.
     pub(super) fn forget_old(&mut self, kept_since: Timestamp, limit: u32) -> u32 {
         for dropped in 0..limit {
             let Some((_, request)) = self.by_age.first().filter(|(at, _)| *at < kept_since) else {

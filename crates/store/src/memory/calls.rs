@@ -9,7 +9,7 @@ use longshore_model::{Result, TaskId};
 use super::MemoryStore;
 use super::state::State;
 
-/// By their ids.
+/// The calls by their ids.
 #[derive(Default)]
 pub(super) struct Calls(BTreeMap<String, StoredCall>);
 

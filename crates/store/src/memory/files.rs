@@ -35,7 +35,7 @@ impl Files {
     }
 }
 
-/// `length` bytes from an offset on, or fewer at the end.
+/// The bytes from `offset` on: `length`, or fewer at the end of the file.
 pub(super) fn range(bytes: &[u8], offset: u64, length: usize) -> Vec<u8> {
     let begin = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
     let end = begin.saturating_add(length).min(bytes.len());

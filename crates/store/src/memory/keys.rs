@@ -10,7 +10,7 @@ pub(super) type Digest = [u8; 32];
 #[derive(Default)]
 pub(super) struct Keys {
     tasks: HashMap<Digest, (TaskId, Timestamp)>,
-    /// The same keys, oldest first.
+    /// The same keys, by their age.
     by_age: BTreeSet<(Timestamp, Digest)>,
 }
 
@@ -28,7 +28,7 @@ impl Keys {
         self.by_age.insert((at, digest));
     }
 
-    /// Removes the key, if it belongs to this task.
+    /// Removes the key if it belongs to `task`.
     pub(super) fn remove(&mut self, digest: &Digest, task: &TaskId) {
         if let Some((_, at)) = self.tasks.get(digest).filter(|(known, _)| known == task).cloned() {
             self.tasks.remove(digest);
@@ -45,7 +45,7 @@ impl Keys {
         self.tasks.is_empty()
     }
 
-    /// Drops the oldest keys from before `valid_since`, at most `limit`. Returns how many.
+    /// Removes the oldest keys from before `valid_since`, at most `limit`. Returns how many.
     pub(super) fn drop_expired(&mut self, valid_since: Timestamp, limit: u32) -> u32 {
         for dropped in 0..limit {
             let Some(oldest) = self.by_age.first().filter(|(at, _)| *at < valid_since) else {

@@ -1,4 +1,4 @@
-//! Configurations for push notifications, and the queue of their delivery.
+//! Configurations for push notifications, and the queue for their delivery.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -30,7 +30,8 @@ pub(super) struct Push {
     pub(super) grown: Arc<Notify>,
 }
 
-/// The columns of the table `push_configs` of the SQLite store, whose migration explains them.
+/// A configuration and its delivery. The fields are the columns of the table `push_configs` of the SQLite store, whose migration
+/// explains them.
 struct Stored {
     owner: Principal,
     config: PushConfig,
@@ -130,7 +131,7 @@ impl Push {
 }
 
 impl State {
-    /// The limit that one more configuration would break.
+    /// The limit that one more configuration would exceed. `None`: there is room.
     pub(super) fn push_limit(&self, new: &NewPushConfig) -> Option<PushLimit> {
         let of_task = self.push.of_task(&new.config.task).len() as u64;
         let is_counted = new.limits.per_principal > 0 || new.limits.in_all > 0;

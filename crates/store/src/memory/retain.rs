@@ -8,21 +8,21 @@ use longshore_model::{TaskId, Timestamp};
 use super::state::{Row, State};
 use crate::rules;
 
-/// One step of the retention folds at most this many tasks, and removes at most this many task trees, idempotency keys and asks each.
-/// The number is small because the store is locked during a step.
+/// One step folds at most this many tasks. It also removes at most this many task trees, idempotency keys and asks each. The number
+/// is small because the store is locked during a step.
 const STEP: u32 = 64;
 
-/// The tasks that are over, oldest end first, so that a step visits only those that it folds or removes.
+/// The ended tasks, ordered by the time of their end, so that a step visits only the tasks that it folds or removes.
 #[derive(Default)]
 pub(super) struct EndedTasks {
-    /// Tasks whose log is not folded.
+    /// Ended tasks whose log is not folded yet.
     unfolded: BTreeSet<(Timestamp, TaskId)>,
-    /// The roots of the trees whose tasks are all over, by the last end.
+    /// The roots of the trees in which all tasks have ended, by the time of the last end.
     trees: BTreeSet<(Timestamp, TaskId)>,
 }
 
 impl Row {
-    /// Keeps the last event only. Returns how many bytes the others had.
+    /// Removes all events of the log except the last one. Returns how many bytes were removed.
     fn fold(&mut self) -> u64 {
         self.first = self.seq();
         let bytes = self.log.drain(..self.log.len() - 1).map(|entry| entry.event.weight() as u64).sum();
@@ -40,7 +40,7 @@ impl State {
         RetentionStep { folded, dropped, more: folded + dropped > 0 || keys + asks > 0 }
     }
 
-    /// Records that the task is over.
+    /// Records that a task has ended.
     pub(super) fn note_end(&mut self, id: &TaskId) {
         let Some(row) = self.tasks.get(id) else { return };
         let root = row.task.parent.as_ref().map_or(id, |parent| &parent.root).clone();
@@ -57,7 +57,7 @@ impl State {
         }
     }
 
-    /// The time when the last task of a tree ended. `None`: not all have.
+    /// The time when the last task of a tree ended. `None`: some task has not ended.
     fn end_of_tree(&self, root: &TaskId) -> Option<Timestamp> {
         let descendants = self.descendants.get(root).into_iter().flatten();
         let ends = self
@@ -137,7 +137,7 @@ impl State {
     }
 }
 
-/// Takes the oldest entry, if it is from before this time.
+/// Removes and returns the oldest entry, if it is from before this time.
 fn take_before(set: &mut BTreeSet<(Timestamp, TaskId)>, before: Timestamp) -> Option<TaskId> {
     set.first().filter(|(at, _)| *at < before)?;
     set.pop_first().map(|(_, id)| id)

@@ -10,14 +10,14 @@ pub(super) struct Sessions {
     known: HashMap<SessionId, Known>,
     /// The same sessions by the time of their last use.
     used: BTreeSet<(Timestamp, SessionId)>,
-    /// The numbers of the tasks whose turn a prompt started or joined.
+    /// The numbers of the tasks whose turn a prompt started or joined, by session and prompt.
     prompts: HashMap<(SessionId, PromptId), BTreeSet<u64>>,
 }
 
 struct Known {
     owned: OwnedSession,
     used_at: Timestamp,
-    /// The contexts that are bound to the session, by the time of the binding. They have the same owner.
+    /// The contexts that are bound to the session, by the time of the binding. All have the same owner.
     contexts: BTreeSet<(Timestamp, ContextId)>,
 }
 
@@ -34,7 +34,7 @@ impl Sessions {
         owned.collect()
     }
 
-    /// Records the owner and the directory of a session. The owner may have it already.
+    /// Records the owner and the directory of a session. The session must be unowned or belong to this owner.
     pub(super) fn put(&mut self, owner: &Principal, session: &Session, at: Timestamp) {
         if let Some(known) = self.known.get_mut(&session.id) {
             known.owned.session.directory.clone_from(&session.directory);
@@ -49,7 +49,7 @@ impl Sessions {
         self.known.insert(session.id.clone(), known);
     }
 
-    /// Records that the session is used now, if it has an owner.
+    /// Updates the time of the session's last use, if it has an owner.
     fn note_use(&mut self, id: &SessionId, at: Timestamp) {
         if let Some(known) = self.known.get_mut(id).filter(|known| known.used_at < at) {
             self.used.remove(&(known.used_at, id.clone()));
@@ -69,7 +69,7 @@ impl Sessions {
         }
     }
 
-    /// Removes the binding that was made at `at`.
+    /// Removes the binding of a context. `at`: the time when it was made.
     pub(super) fn unbind(&mut self, id: &SessionId, context: &ContextId, at: Timestamp) {
         if let Some(known) = self.known.get_mut(id) {
             known.contexts.remove(&(at, context.clone()));
@@ -82,7 +82,7 @@ impl Sessions {
         contexts.take(MAX_CONTEXTS).map(|(_, context)| context.clone()).collect()
     }
 
-    /// Records the turn of the task with this number.
+    /// Records the turn of a task. `task`: the number of the task.
     pub(super) fn put_turn(&mut self, turn: &TurnRecord, task: u64, at: Timestamp) {
         for prompt in prompts(turn) {
             self.prompts.entry(prompt).or_default().insert(task);
@@ -90,7 +90,7 @@ impl Sessions {
         self.note_use(&turn.session.id, at);
     }
 
-    /// Removes the turn of the task with this number.
+    /// Removes the record of a task's turn. `task`: the number of the task.
     pub(super) fn drop_turn(&mut self, turn: &TurnRecord, task: u64) {
         for prompt in prompts(turn) {
             if let Some(tasks) = self.prompts.get_mut(&prompt) {

@@ -26,9 +26,9 @@ use crate::rules::{self, PlacementRequest, Root};
 #[derive(Default)]
 pub(super) struct State {
     pub(super) tasks: HashMap<TaskId, Row>,
-    /// All tasks by their numbers, oldest first.
+    /// All tasks by their numbers, which are given in the order of creation.
     pub(super) created: BTreeMap<u64, TaskId>,
-    /// The tasks of the sub-agents of each root that has any, oldest first.
+    /// The tasks of the sub-agents of each root task, oldest first. Roots without such tasks are missing.
     pub(super) descendants: HashMap<TaskId, Vec<TaskId>>,
     pub(super) ended: EndedTasks,
     pub(super) keys: HashMap<Principal, Keys>,
@@ -47,16 +47,16 @@ pub(super) struct State {
 #[derive(Default)]
 pub(super) struct Context {
     pub(super) location: ContextLocation,
-    /// The time of the binding, if there is one.
+    /// When the context was bound, if it is bound.
     pub(super) bound_at: Timestamp,
-    /// The number of tasks.
+    /// The number of the context's tasks.
     pub(super) tasks: usize,
 }
 
 pub(super) struct Row {
     pub(super) number: u64,
     pub(super) owner: Principal,
-    /// Folded to the head of the log.
+    /// The task, folded to the head of the log.
     pub(super) task: Task,
     pub(super) log: Vec<Entry>,
     /// The oldest event that the log still has.
@@ -64,13 +64,13 @@ pub(super) struct Row {
     pub(super) turn: Option<TurnRecord>,
     /// The size of the log, the files and the calls.
     pub(super) bytes: u64,
-    // Everything that was ever stored for the task, and is removed with it.
+    // The keys and asks below were stored for the task, and are removed with it.
     pub(super) keys: HashSet<Digest>,
     pub(super) asks: HashSet<RequestId>,
     pub(super) files: HashSet<FileId>,
 }
 
-/// How many bytes are stored, about.
+/// The approximate number of stored bytes.
 #[derive(Default)]
 pub(super) struct Bytes {
     of_owner: HashMap<Principal, u64>,
@@ -207,7 +207,7 @@ impl State {
         Ok(())
     }
 
-    /// The task that the key of a send belongs to, unless the key has expired.
+    /// The task that belongs to an idempotency key, unless the key has expired.
     pub(super) fn task_of_key(&self, owner: &Principal, key: &IdempotencyKey) -> Option<&TaskId> {
         self.keys.get(owner)?.get(key)
     }
@@ -218,7 +218,7 @@ impl State {
         Some(Created::Existing { task: task.clone(), context })
     }
 
-    /// The task that already exists for the turn of a `Create`, or that has its id.
+    /// The existing task for the turn of a `Create`, or the existing task with the id of the new one.
     fn earlier_turn(&self, create: &Create) -> Option<Created> {
         let turn = &create.begun.as_ref()?.turn;
         let task = self.turn_of(&turn.session.id, &turn.prompt).or_else(|| {
@@ -254,7 +254,7 @@ impl State {
         for event in append.events.iter() {
             self.bytes.add(row, event.weight() as u64);
             row.task.apply(event);
-            // Copied, because a shared event would keep its encoded forms in memory too.
+            // Clone the event, because a shared event would also keep its encoded forms in memory.
             row.log.push(Entry { seq: row.seq().next(), epoch: EPOCH, event: event.clone() });
         }
         if let Some(turn) = append.turn {
@@ -378,7 +378,7 @@ impl State {
         self.rows_of(self.descendants.get(root).into_iter().flatten()).map(|row| self.stored(row)).collect()
     }
 
-    /// The numbers of tasks begin with 0, and the cursor of a page is the number after its last task.
+    /// One page of the unfinished tasks. Numbers of tasks begin with 0. The cursor of a page is the number after its last task.
     pub(super) fn unfinished_after(&self, cursor: u64) -> UnfinishedPage {
         let created = self.created.range(cursor..).map(|(_, id)| id);
         let unfinished = self.rows_of(created).filter(|row| !row.state().is_terminal());
@@ -402,7 +402,7 @@ impl State {
         });
         let turn = |row: &Row| Some((row.task.status.at, row.task.id.clone(), row.turn.clone()?));
         let mut turns: Vec<_> = ended.filter_map(turn).collect();
-        // A stable sort: tasks that ended at the same time stay in order.
+        // The sort is stable, so tasks that ended at the same time stay in order.
         turns.sort_by_key(|(at, ..)| std::cmp::Reverse(*at));
         turns.into_iter().take(MAX_ENDED).map(|(_, task, turn)| EndedTurn { task, turn }).collect()
     }
@@ -415,7 +415,7 @@ impl State {
     }
 }
 
-/// Stores the key of a send to the task of a row, and removes some expired ones.
+/// Stores the idempotency key of the message that started or joined the task of a row, and removes some expired keys of the owner.
 fn put_key(keys: &mut HashMap<Principal, Keys>, row: &mut Row, key: &IdempotencyKey, at: Timestamp) {
     let keys = keys.entry(row.owner.clone()).or_default();
     keys.drop_expired(key.valid_since, rules::EXPIRED_KEYS);

@@ -7,10 +7,10 @@ use longshore_model::{Error, Principal, Result, SessionId, TaskEvent};
 pub(crate) struct PlacementRequest {
     directory: String,
     directory_named: bool,
-    /// The session that the caller named.
+    /// The session that the caller named, if any.
     session: Option<SessionId>,
     claim: Option<Session>,
-    /// The session in which the turn runs already.
+    /// The session in which the turn already runs. `None`: the turn has not started.
     running_in: Option<SessionId>,
     /// Whether the caller named the session for the whole context. A native prompt or an external turn names a session for
     /// its one task only.
@@ -50,16 +50,16 @@ fn is_native_prompt(first: &TaskEvent) -> bool {
 /// The session and directory of a new task, to be written with it.
 #[derive(Default)]
 pub(crate) struct Placement {
-    /// An unowned session that the caller claims.
+    /// An unowned session that the caller claims with this task.
     pub(crate) claim: Option<Session>,
-    /// The new binding of the context.
+    /// The new binding of the context. `None`: it does not change.
     pub(crate) binding: Option<Bound>,
-    /// The directory of a context that had none.
+    /// The directory to record for a context that had none.
     pub(crate) directory: Option<String>,
 }
 
-/// Decides session and directory of a new task. `current` is the context's current location, `known` the owner of
-/// [`PlacementRequest::used_session`]. The error is the answer to the caller; nothing may be written then.
+/// Decides the session and directory of a new task. `current`: the context's current location. `known`: the owner of
+/// [`PlacementRequest::used_session`]. An error is for the caller, and nothing may be written after it.
 pub(crate) fn decide_placement(
     request: &PlacementRequest,
     owner: &Principal,
@@ -75,8 +75,8 @@ pub(crate) fn decide_placement(
     let bound = placement.binding.as_ref().or(current.bound.as_ref());
     let session_directory = bound.map(|bound| &bound.session.directory);
     let directory = current.directory.as_ref().or(session_directory).unwrap_or(&request.directory);
-    // A caller that names a session for a context wants the context to work in the session's directory. If the context is
-    // bound to the session already, the gateway may have moved the session.
+    // A caller that names a session for a context asks the context to work in the session's directory. If the context is already
+    // bound to the session, a different directory is no such request: the gateway may have moved the session.
     let moves = current.bound.is_none() && session_directory.is_some_and(|own| own != directory);
     if moves || request.directory_named && request.directory != *directory {
         return Err(Created::OtherDirectory);
@@ -102,7 +102,7 @@ fn name_session(
         (None, None, Some(session)) => (session, Some(session.clone())),
         (None, None, None) => return Err(Created::UnknownSession),
     };
-    // A binding that is `named` already stays unchanged.
+    // A binding that was already named by the caller stays unchanged.
     let changes = bound.is_none_or(|bound| !bound.named && request.is_for_context);
     let binding = changes.then(|| Bound { session: session.clone(), named: true });
     Ok(Placement { claim, binding, directory: None })

@@ -1,4 +1,4 @@
-//! Appends to the log of a task: the most frequent writes.
+//! Appends to the log of a task, which are the most frequent writes.
 
 use std::sync::LazyLock;
 
@@ -15,7 +15,7 @@ use super::write_connection::WriteContext;
 use super::{asks, checksum, contexts, to_sql};
 use crate::rules;
 
-/// The state that appends need beside the connection.
+/// The statements and caches that appends need in addition to the connection.
 pub(super) struct Appends<'db> {
     check: CachedStatement<'db>,
     pub(super) rows: &'db mut RowCache,
@@ -31,18 +31,18 @@ impl<'db> Appends<'db> {
         Ok(Self { check: db.prepare_cached(&HAS_EXPECTED_HEAD)?, rows, push })
     }
 
-    /// Whether the row belongs to the batch's task, the task is not over, and the log has the head that the batch expects.
+    /// Whether the row belongs to the batch's task, the task has not ended, and the log's head is the one that the batch expects.
     fn check(&mut self, ordinal: i64, batch: &Batch) -> Outcome<bool> {
         Ok(self.check.exists((ordinal, batch.task.as_str(), to_sql(batch.expected)))?)
     }
 }
 
-/// All checks of an append in one query. An unknown state word is refused like a terminal state. The states are joined by OR
-/// and not written as a list, of which SQLite would build a temporary table each time.
+/// All checks of an append in one query. An unknown state is refused like a terminal one. The query joins the states by OR, because
+/// SQLite would build a temporary table for an IN list each time.
 ///
-/// The query only reads: the head follows from the log itself. Writing the head into the task's row too would cost one page
-/// for each piece of output, as much as the event itself. The check is safe: the caller holds the write connection and is the
-/// only writer, the read is in the same transaction, and two events with one number would violate the primary key.
+/// The query only reads: the head follows from the log itself. Writing the head into the task's row too would cost one more page
+/// for each piece of output, as much as the event itself. The check is safe: the caller holds the write connection and is the only
+/// writer, the read is in the same transaction, and two events with one number would violate the primary key.
 static HAS_EXPECTED_HEAD: LazyLock<String> = LazyLock::new(|| {
     let states: Vec<String> = [TaskState::Working]
         .into_iter()
@@ -58,7 +58,7 @@ static HAS_EXPECTED_HEAD: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Runs inside a transaction that the caller ends.
+/// Appends a batch. Runs inside a transaction that the caller commits or rolls back.
 pub(super) fn append(db: &mut WriteContext<'_>, batch: &Batch) -> Outcome<Appended> {
     let known = db.appends.rows.ordinal(&batch.task);
     let ordinal = match known {
@@ -77,7 +77,7 @@ pub(super) fn append(db: &mut WriteContext<'_>, batch: &Batch) -> Outcome<Append
         push::note_growth(db, ordinal, batch.at)?;
     }
     if batch.is_terminal() {
-        // No ask stays open.
+        // When a task ends, none of its asks stays open.
         asks::close(db, ordinal, None, &rules::dropped(batch.at))?;
         db.appends.rows.forget(&batch.task);
     } else {
@@ -109,7 +109,7 @@ fn insert(db: &Connection, ordinal: i64, batch: &Batch) -> Outcome<()> {
     Ok(())
 }
 
-/// The task's row, or the reason why nothing is appended.
+/// Finds the task's row. The inner error is the reason why nothing is appended.
 fn find(db: &Connection, batch: &Batch) -> Outcome<Result<TaskRow, Appended>> {
     let Some(task) = write::find_task_row(db, batch.task.as_str())? else {
         return Err(Error::task_not_found(batch.task.as_str()).into());

@@ -39,7 +39,7 @@ pub(super) fn keep(db: &Connection, approval: &Approval) -> Outcome<()> {
     Ok(())
 }
 
-/// Leaves out approvals that cannot be read: the asks that they cover reach the owner again.
+/// The approvals of an owner. Leaves out unreadable ones; the owner is then asked again in the cases that they covered.
 pub(super) fn list(
     db: &Connection,
     owner: &Principal,

@@ -38,12 +38,12 @@ pub(super) fn find(db: &Connection, request: &RequestId) -> Outcome<Option<Inter
     Ok(found.into_iter().next())
 }
 
-/// Earliest deadline first; asks without a deadline last.
+/// The open asks of an owner. Those with the earliest deadline come first, those without a deadline last.
 pub(super) fn open_of_owner(db: &Connection, owner: &Principal, kind: AskKind) -> Outcome<Vec<Interrupt>> {
     select(db, OPEN_OF_OWNER, named_params! { ":owner": owner.as_str(), ":kind": kind.as_str() })
 }
 
-/// Oldest first.
+/// The open asks of a task, oldest first.
 pub(super) fn open_of_task(db: &Connection, task: i64) -> Outcome<Vec<Interrupt>> {
     select(db, OPEN_OF_TASK, named_params! { ":task": task })
 }
@@ -134,7 +134,7 @@ fn owner_of(db: &Connection, request: &RequestId) -> Outcome<Option<Principal>> 
     Ok(owner.map(|owner| Principal::new(&owner)))
 }
 
-/// Replaces an earlier record of the same ask.
+/// Stores an open ask, and replaces an earlier record of the same ask.
 fn open(db: &Connection, task: i64, opened: &OpenedText) -> Outcome<()> {
     let OpenedText { interrupt, questions, permission, options } = opened;
     let Interrupt { ask, owner, asked_at, expires_at, .. } = &**interrupt;
@@ -163,7 +163,7 @@ fn open(db: &Connection, task: i64, opened: &OpenedText) -> Outcome<()> {
     Ok(())
 }
 
-/// Closes one open ask of the task, or all of them.
+/// Closes one open ask of the task, or all of them if `request` is `None`.
 pub(super) fn close(db: &Connection, task: i64, request: Option<&RequestId>, closed: &Closed) -> Outcome<()> {
     db.prepare_cached(CLOSE)?.execute(named_params! {
         ":task": task,

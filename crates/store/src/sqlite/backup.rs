@@ -1,10 +1,10 @@
 //! A consistent copy of the store, taken while a gateway may be writing to it.
 //!
-//! SQLite copies one read transaction over its own connection: the copy has everything that was committed by then, and
-//! nothing else. The gateway keeps working meanwhile; only its write-ahead log cannot shrink until the copy is done.
+//! SQLite copies the file in one read transaction on its own connection, so the copy has exactly what was committed by then. The
+//! gateway keeps working meanwhile; only its write-ahead log cannot shrink until the copy is done.
 //!
-//! The copy is marked as a copy: since the backup, the original gateway may have prompted tasks that still wait in the
-//! copy.
+//! The copy contains a mark that it is a copy. A gateway that opens it must not start waiting tasks on its own, because the
+//! original gateway may have started them since the backup.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -24,13 +24,13 @@ pub struct Backup {
     pub bytes: u64,
 }
 
-/// Copies the store at `from` to a new file at `to`, readable by its owner only, and checks the copy.
+/// Copies the store at `from` to a new file at `to`, which only its owner can read, and checks the copy.
 ///
-/// On return the copy is on the disk. On failure nothing is left at `to`. Blocks.
+/// On return the copy is on the disk. On failure, nothing is left at `to`. Blocks.
 pub fn backup(from: &Path, to: &Path) -> Result<Backup> {
     let store = schema::open_reader(from)?;
     schema::check_not_empty(&store)?;
-    // SQLite would create a file that others can read; it accepts an existing empty one.
+    // Create the file first: SQLite accepts an existing empty file, but would create one that others can read.
     OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -38,7 +38,7 @@ pub fn backup(from: &Path, to: &Path) -> Result<Backup> {
         .open(to)
         .map_err(|cause| cannot_write("The backup file cannot be created.").caused_by(cause))?;
     copy(&store, to).inspect_err(|_| {
-        // The first failure is reported; a failure to remove the rest would say less.
+        // Report the first failure. A second one, from removing the rest, would say less.
         let _ = fs::remove_file(to);
     })
 }
@@ -55,7 +55,7 @@ fn copy(store: &Connection, to: &Path) -> Result<Backup> {
     Ok(inspect(&copy, bytes)?)
 }
 
-/// Creates a table that only copies have. Every event of the copy was written in the recorded epoch or before.
+/// Adds a table that only copies have. It records an epoch; every event of the copy was written in that epoch or before.
 fn mark(copy: &Path) -> rusqlite::Result<()> {
     let copy = Connection::open_with_flags(copy, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     copy.execute_batch(
@@ -98,7 +98,7 @@ fn inspect(copy: &Connection, bytes: u64) -> Outcome<Backup> {
     })
 }
 
-/// SQLite does not say which of the two files failed. A full disk is that of the copy, because only the copy grows.
+/// Converts an error of the copy. SQLite does not say which file failed. A full disk means the copy, because only the copy grows.
 fn refused(cause: rusqlite::Error) -> Fault {
     match cause.sqlite_error_code() {
         Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen) => {

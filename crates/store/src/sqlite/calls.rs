@@ -9,7 +9,7 @@ use super::queue::Owner;
 use super::read::{skip_damaged, text};
 use super::{SqliteStore, to_i64, write};
 
-/// A call with its task. The caller of the query adds the condition.
+/// Selects calls with their tasks. The caller appends the condition.
 const SELECT: &str = "SELECT calls.id, tasks.id, calls.owner, calls.open, calls.at, calls.record
     FROM calls JOIN tasks ON tasks.ordinal = calls.task";
 
@@ -37,13 +37,13 @@ impl CallStore for SqliteStore {
     }
 
     fn open_calls<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<CallPage>> {
-        // The empty id is before all others.
+        // Without a cursor start at the empty id, which sorts before all others.
         let after = after.unwrap_or_default().to_owned();
         Box::pin(self.quick.run(Owner::Gateway, move |db| open_page(db, &after)))
     }
 }
 
-/// Returns by how many bytes the record has grown. `None`: there is no such task.
+/// Stores a call. Returns by how many bytes its record has grown. `None`: there is no such task.
 fn put(db: &Connection, call: &StoredCall) -> Outcome<Option<i64>> {
     let task = write::find_task_row(db, call.task.as_str())?.filter(|task| task.owner == call.owner);
     let Some(task) = task else { return Ok(None) };
@@ -66,13 +66,13 @@ fn put(db: &Connection, call: &StoredCall) -> Outcome<Option<i64>> {
     Ok(Some(to_i64(call.record.get().len()) - before.unwrap_or(0)))
 }
 
-/// The bytes of the records of a task.
+/// The number of bytes of the records of a task.
 pub(super) fn bytes_of_task(db: &Connection, task: i64) -> Outcome<i64> {
     let sql = "SELECT coalesce(sum(octet_length(record)), 0) FROM calls WHERE task = ?";
     Ok(db.prepare_cached(sql)?.query_row([task], |row| row.get(0))?)
 }
 
-/// Leaves out calls that cannot be read: their tools get no result, and their peers are left alone.
+/// Leaves out unreadable calls: their tools get no result, and the calls are not canceled at their peers.
 fn list(db: &Connection, which: &str, value: &dyn ToSql) -> Outcome<Vec<StoredCall>> {
     let sql = format!("{SELECT} WHERE {which} ORDER BY calls.id LIMIT {}", to_i64(MAX_CALLS));
     let mut statement = db.prepare_cached(&sql)?;

@@ -1,12 +1,12 @@
-//! The thread that does the checkpoints: it copies the write-ahead log into the file.
+//! The thread that does the checkpoints: it copies the write-ahead log into the database file.
 //!
-//! The thread copies and waits for the disk while others write and read. But while others write, the copy never reaches the
-//! end of the log, and the log would grow for ever. So when the log is long, the thread stops the writer for as long as it
-//! takes to copy the rest, and the writer then restarts the log. SQLite syncs the database file only when a copy reaches
-//! the end of the log: while the writer is stopped. That sync covers everything that was copied since the last one. To keep
-//! it short, this thread syncs the file and copies again several times (`PASSES`) before it stops the writer.
+//! The thread copies and waits for the disk while others write and read. But as long as others write, the copy never reaches the
+//! end of the log, and the log would grow for ever. So when the log is long, the thread holds the writer while it copies the rest,
+//! and the writer then restarts the log. SQLite syncs the database file only when a copy reaches the end of the log, that is, while
+//! the writer is held. That sync covers everything that was copied since the last one. To keep it short, this thread syncs the file
+//! and copies again several times (`PASSES`) before it holds the writer.
 //!
-//! Durability does not depend on checkpoints: a commit is in the log before it is answered.
+//! Durability does not depend on checkpoints: a commit is in the log before it is acknowledged.
 
 mod log_file;
 
@@ -23,23 +23,23 @@ use rusqlite::Connection;
 use self::log_file::LogFile;
 use super::fault::Outcome;
 
-/// How many times the thread copies and syncs the pages that were written during the previous copy, before it holds the writer
-/// for the rest. There are fewer pages each time.
+/// How often the thread copies and syncs the pages that were written during its previous copy, before it holds the writer for the
+/// rest. Each pass has fewer pages than the one before.
 const PASSES: usize = 3;
 
-/// Sizes of the log, in pages, at which the thread acts.
+/// Sizes of the write-ahead log, in pages, at which the thread acts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Thresholds {
-    /// The log is synced each time it has grown by so many pages.
+    /// The log is synced each time it has grown by this many pages.
     sync_every: i64,
-    /// The log is copied each time it has grown by so many pages.
+    /// The log is copied each time it has grown by this many pages.
     copy_every: i64,
-    /// The log is restarted when it has so many pages.
+    /// The log is restarted when it has this many pages.
     restart_at: i64,
 }
 
 impl Thresholds {
-    /// The same, or smaller ones, so that the log takes at most a quarter of this space.
+    /// These thresholds, or smaller ones with which the log takes at most a quarter of this space.
     fn within(self, bytes: u64) -> Self {
         let pages = i64::try_from(bytes / 4 / FRAME_BYTES).unwrap_or(i64::MAX).max(MIN_LOG_PAGES);
         let restart_at = self.restart_at.min(pages);
@@ -48,16 +48,16 @@ impl Thresholds {
     }
 }
 
-/// A page with its header in the log.
+/// The bytes of a frame in the log: a page with its header.
 pub(super) const FRAME_BYTES: u64 = 4096 + 24;
 
-/// A shorter log would be restarted all the time.
+/// The lowest threshold for restarting the log. With less, the log would be restarted all the time.
 const MIN_LOG_PAGES: i64 = 128;
 
 impl Default for Thresholds {
-    /// A sync every 4 MB, a copy every 16 MB, and a restart at 64 MB. Rare copies are cheaper: each event of a task writes the
-    /// last page of the task's log again, and one copy serves all these writes. Rare restarts are better too, because nothing
-    /// can be written during a restart. But a long write-ahead log takes space on the disk and in the page cache.
+    /// A sync every 4 MB, a copy every 16 MB, and a restart at 64 MB. Rare copies are cheaper: each event of a task writes the last
+    /// page of the task's log again, and one copy serves all these writes. Rare restarts are better too, because nothing can be
+    /// written during a restart. But a long write-ahead log takes space on the disk and in the page cache.
     fn default() -> Self {
         Self { sync_every: 1000, copy_every: 4000, restart_at: 16_000 }
     }
@@ -84,45 +84,45 @@ struct Shared {
 enum NextAction {
     #[default]
     Wait,
-    /// The log has grown by [`Thresholds::sync_every`].
+    /// Sync the log, because it has grown by [`Thresholds::sync_every`].
     Sync,
     /// End the thread.
     Stop,
 }
 
-/// Which commit may restart the log. SQLite waits for the disk in that commit, whatever the durability. (Checkpoints by another
-/// program are not noticed.)
+/// Which commit may restart the log. SQLite waits for the disk in that commit, whatever the durability. Checkpoints by another
+/// program are not noticed here.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 enum RestartingCommit {
     #[default]
     None,
     Next,
-    /// The commit of the current group.
+    /// The commit of the group that is being written.
     Current,
 }
 
 #[derive(Default)]
 struct State {
     action: NextAction,
-    /// The writer is inside a group.
+    /// Whether the writer is inside a group of requests.
     is_writing: bool,
-    /// The writer must not start a group.
+    /// Whether the thread holds the writer, which then must not start a group.
     is_held: bool,
-    /// The thread is working, so the disk is busy.
+    /// Whether the thread is working, so that the disk is busy.
     is_thread_busy: bool,
     restart: RestartingCommit,
     /// The size of the log at the end of the last group.
     pages: i64,
     /// The size at which the next sync is due.
     next_sync: i64,
-    /// `None`: the normal ones.
+    /// The current thresholds. `None`: the normal ones.
     thresholds: Option<Thresholds>,
 }
 
 impl Checkpoints {
-    /// Starts the thread, which uses the connection `db`; the connection `writer` does no checkpoints any more. `file` is the
-    /// open database file. It must stay open longer than any connection, because closing it drops all locks that this process
-    /// has on the database.
+    /// Starts the thread, which uses the connection `db`. The connection `writer` does no more checkpoints. `file` is the open
+    /// database file. It must stay open longer than any connection, because closing it drops all locks of this process on the
+    /// database.
     pub(super) fn start(
         writer: &mut Connection,
         db: Connection,
@@ -134,7 +134,7 @@ impl Checkpoints {
         let shared =
             Arc::new(Shared { pages, state, changed, normal: thresholds, failures: RareLine::new() });
         let noted = shared.clone();
-        // The hook replaces SQLite's automatic checkpoint, which would run inside a commit.
+        // Setting the hook removes SQLite's automatic checkpoint, which would run inside a commit.
         let hook = move |_: &mut _, pages| {
             noted.pages.store(i64::from(pages), Ordering::Relaxed);
             Ok(())
@@ -153,7 +153,7 @@ impl Checkpoints {
         u64::try_from(self.shared.pages.load(Ordering::Relaxed)).unwrap_or(0) * FRAME_BYTES
     }
 
-    /// The disk has this much space for the log and its copy.
+    /// Adapts the thresholds to a disk that has this much space for the log and its copy.
     pub(super) fn fit(&self, bytes: u64) {
         let fitting = Some(self.shared.normal.within(bytes)).filter(|fitting| *fitting != self.shared.normal);
         let mut state = self.shared.lock();
@@ -161,9 +161,10 @@ impl Checkpoints {
         state.next_sync = state.next_sync.min(state.pages + fitting.unwrap_or(self.shared.normal).sync_every);
     }
 
-    /// Copies the whole log and empties its file, on the writer's connection, between two groups. Waits for a checkpoint that runs.
+    /// Copies the whole log and empties its file. Uses the writer's connection between two groups. Waits for a running checkpoint
+    /// first.
     pub(super) fn empty(&self, writer: &Connection, patience: Duration) -> Outcome<()> {
-        // SQLite does not wait for another checkpoint, and then says nothing about the log.
+        // Wait here: SQLite does not wait for another checkpoint, and then does not report the state of the log.
         let is_busy = |state: &mut State| state.is_thread_busy || state.action == NextAction::Sync;
         drop(self.shared.changed.wait_timeout_while(self.shared.lock(), patience, is_busy));
         let emptied = run(writer, "TRUNCATE")?;
@@ -187,7 +188,8 @@ impl Checkpoints {
         }
     }
 
-    /// Like [`begin_group`](Self::begin_group), but returns `false` instead of waiting, and if the group might wait for the disk.
+    /// Like [`begin_group`](Self::begin_group), but returns `false` instead of waiting, and also if the group might wait for the
+    /// disk.
     pub(super) fn try_begin_group(&self) -> bool {
         let mut state = self.shared.lock();
         if state.is_held
@@ -201,7 +203,7 @@ impl Checkpoints {
         true
     }
 
-    /// Acts as if the thread held the writer, or released it.
+    /// Makes the writer held or not, as the thread would. For tests.
     #[cfg(test)]
     pub(super) fn hold(&self, is_held: bool) {
         self.shared.lock().is_held = is_held;
@@ -224,7 +226,7 @@ impl Checkpoints {
         state.pages = pages;
         if pages >= state.next_sync {
             state.action = NextAction::Sync;
-            // If the log does not get shorter, not every further group asks for a sync.
+            // Move the threshold on even if the log does not get shorter. Otherwise every further group would request a sync.
             state.next_sync = pages + state.thresholds.unwrap_or(self.shared.normal).sync_every;
         }
         if state.action != NextAction::Wait || state.is_held {
@@ -257,7 +259,7 @@ impl Shared {
             if !schedule.is_due(pages, self.thresholds().copy_every) {
                 continue;
             }
-            // A failed copy is tried again when there is more to copy. Nothing is lost: the data is in the log.
+            // After a failure, copy again when there is more to copy. Nothing is lost, because the data is in the log.
             if let Err(fault) = self.checkpoint(db, file, &log)
                 && let Some(failures) = self.failures.due()
             {
@@ -266,7 +268,7 @@ impl Shared {
         }
     }
 
-    /// The pages that the writer overwrites before this thread runs again: one sync interval and some slack.
+    /// The number of pages that the writer overwrites before this thread runs again: one sync interval and some slack.
     fn prefetch_pages(&self) -> i64 {
         let sync_every = self.thresholds().sync_every;
         sync_every.saturating_add(sync_every / 4)
@@ -276,7 +278,7 @@ impl Shared {
         self.lock().thresholds.unwrap_or(self.normal)
     }
 
-    /// Waits until there is work. `false`: the thread must end.
+    /// Waits until there is work. Returns `false` if the thread must end.
     fn is_due(&self) -> bool {
         let mut state = self.lock();
         state.is_thread_busy = false;
@@ -292,7 +294,7 @@ impl Shared {
 
     fn checkpoint(&self, db: &Connection, file: &File, log: &LogFile) -> Outcome<()> {
         let done = self.copy(db, file, log);
-        // Set even after a failure, because the last page may have been copied before it.
+        // Set this even after a failure, because the last page may have been copied before the failure.
         self.lock().restart = RestartingCommit::Next;
         done
     }
@@ -300,19 +302,19 @@ impl Shared {
     fn copy(&self, db: &Connection, file: &File, log: &LogFile) -> Outcome<()> {
         let (log_state, restart_at) = (run(db, "PASSIVE")?, self.thresholds().restart_at);
         if log_state.is_copied() || log_state.pages >= restart_at {
-            // The writer soon restarts the log: on its own, or because of the code below.
+            // The writer will soon restart the log, on its own or because of the code below, and overwrite these pages.
             log.prefetch(0, self.prefetch_pages());
         }
         if log_state.pages < restart_at {
             return Ok(());
         }
         for _ in 0..PASSES {
-            // If the disk fails here, SQLite fails below too, and then leaves the log as it is.
+            // Ignore a failure here: SQLite then fails below too, and leaves the log unchanged.
             let _ = file.sync_data();
             run(db, "PASSIVE")?;
         }
         let _held = self.hold_writer();
-        // On a small disk the file must not stay as long as it once was.
+        // On a small disk, also truncate the file of the log, so that it does not keep its greatest length.
         run(db, if restart_at < self.normal.restart_at { "TRUNCATE" } else { "RESTART" })?;
         Ok(())
     }
@@ -369,7 +371,7 @@ impl CopySchedule {
     }
 }
 
-/// The log after a checkpoint.
+/// The state of the write-ahead log after a checkpoint.
 struct LogState {
     pages: i64,
     copied: i64,
@@ -381,8 +383,8 @@ impl LogState {
     }
 }
 
-/// Runs a checkpoint. Readers may keep a part of the log from being copied, or the log from being restarted: the next
-/// checkpoint catches up.
+/// Runs a checkpoint. Readers may prevent a part of the log from being copied, or the log from being restarted. The next checkpoint
+/// then does that.
 fn run(db: &Connection, mode: &str) -> Outcome<LogState> {
     let sql = format!("PRAGMA wal_checkpoint({mode})");
     let log_state = db

@@ -1,7 +1,7 @@
-//! Checksums of rows: SQLite does not notice an overwritten byte inside a value.
+//! Checksums of rows. They are needed because SQLite does not notice an overwritten byte inside a value.
 //!
-//! A checksum includes the keys of the row, so that content that turns up under another key is noticed too. It is computed
-//! from eight bytes at a time, because every event is written with one.
+//! A checksum includes the keys of the row, so that content under a wrong key is noticed too. It is computed from eight bytes at a
+//! time, to be fast, because every event has one.
 
 use longshore_model::Epoch;
 
@@ -34,7 +34,7 @@ impl Sum {
         sum.word(u64::from_le_bytes(last))
     }
 
-    /// 32 bits, because each byte counts in a row that is written with every event.
+    /// Returns 32 bits only, because each byte counts in a row that is written for every event.
     fn end(self) -> i64 {
         (self.word(0).word(0).0 >> 32).cast_signed()
     }

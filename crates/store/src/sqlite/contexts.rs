@@ -72,7 +72,7 @@ pub(super) fn put_placement(db: &Connection, new: &NewTask, placement: &Placemen
     Ok(())
 }
 
-/// `None`: the session is unowned.
+/// A session and its owner. `None`: the session is unowned.
 pub(super) fn find_session(db: &Connection, session: &SessionId) -> Outcome<Option<OwnedSession>> {
     let mut statement = db.prepare_cached("SELECT owner, directory FROM sessions WHERE id = :id")?;
     let mut rows = statement.query(named_params! { ":id": session.as_str() })?;
@@ -81,12 +81,12 @@ pub(super) fn find_session(db: &Connection, session: &SessionId) -> Outcome<Opti
     Ok(Some(OwnedSession { owner, session: Session { id: session.clone(), directory: row.get(1)? } }))
 }
 
-/// The session, if this owner owns it.
+/// The session, if `owner` owns it.
 pub(super) fn session_of(db: &Connection, owner: &Principal, id: &SessionId) -> Outcome<Option<Session>> {
     Ok(find_session(db, id)?.filter(|known| known.owner == *owner).map(|known| known.session))
 }
 
-/// The owners of these sessions, without the unowned ones.
+/// The owners of these sessions. Unowned sessions are left out.
 pub(super) fn owners(db: &Connection, ids: Vec<SessionId>) -> Outcome<BTreeMap<SessionId, Principal>> {
     let mut statement = db.prepare_cached("SELECT owner FROM sessions WHERE id = ?")?;
     let mut owners = BTreeMap::new();
@@ -137,7 +137,7 @@ pub(super) fn contexts_of_session(
 pub(super) const SESSIONS_USED_SINCE: &str =
     "SELECT id, directory FROM sessions WHERE at >= :since ORDER BY at DESC, id DESC LIMIT :limit";
 
-/// The sessions that were used at this time or later, newest first.
+/// The sessions that were used at `since` or later, newest first.
 pub(super) fn sessions_used_since(db: &Connection, since: Timestamp, limit: usize) -> Outcome<Vec<Session>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let mut statement = db.prepare_cached(SESSIONS_USED_SINCE)?;
@@ -150,14 +150,14 @@ pub(super) fn sessions_used_since(db: &Connection, since: Timestamp, limit: usiz
     Ok(sessions)
 }
 
-/// Records that the session is used now, if it has an owner.
+/// Updates the time of the session's last use, if it has an owner.
 pub(super) fn note_use(db: &Connection, session: &SessionId, at: Timestamp) -> Outcome<()> {
     db.prepare_cached("UPDATE sessions SET at = :at WHERE id = :id AND at < :at")?
         .execute(named_params! { ":id": session.as_str(), ":at": at.0 })?;
     Ok(())
 }
 
-/// Records the owner and the directory of a session. The owner may have it already.
+/// Records the owner and the directory of a session. The session must be unowned or belong to this owner.
 fn put_session(db: &Connection, owner: &Principal, session: &Session, at: Timestamp) -> Outcome<()> {
     db.prepare_cached(
         "INSERT INTO sessions (id, owner, directory, at) VALUES (:id, :owner, :directory, :at)

@@ -1,4 +1,4 @@
-//! Chooses the epoch of this opening of the file, and records it on the disk.
+//! Chooses the epoch for this opening of the file, and records it on the disk.
 
 use longshore_engine::port::{Clock as _, SystemClock};
 use longshore_model::Epoch;
@@ -7,9 +7,9 @@ use rusqlite::Connection;
 use super::Durability;
 use super::fault::{Outcome, damaged};
 
-/// The epoch of an opening. The file records the epoch before any event is written under it.
+/// The epoch of one opening of the store. The file records the epoch before any event of that epoch is written.
 ///
-/// Nothing is written before the first event: a full disk does not prevent reading.
+/// Nothing is written before the first event, so that a store on a full disk can be opened and read.
 pub(super) struct EpochClaim {
     pub(super) epoch: Epoch,
     durability: Durability,
@@ -17,8 +17,8 @@ pub(super) struct EpochClaim {
 }
 
 impl EpochClaim {
-    /// The epoch is at least the current time in seconds. A file that was restored from a backup does not know which epochs
-    /// were used since the backup, but all of them lie in the past.
+    /// Chooses the epoch, which is at least the current time in seconds. A file that was restored from a backup does not know the
+    /// epochs that were used since the backup, but all of them are in the past.
     pub(super) fn new(db: &Connection, durability: Durability) -> Outcome<Self> {
         Self::with_minimum(db, durability, now())
     }
@@ -30,8 +30,8 @@ impl EpochClaim {
         Ok(Self { epoch: Epoch(next.max(minimum)), durability, is_on_disk: false })
     }
 
-    /// Records the epoch in the file, and waits for the disk whatever the durability: otherwise, after a loss of power, the
-    /// same epoch could be used again for other events.
+    /// Records the epoch in the file. Waits for the disk whatever the durability: otherwise, after a loss of power, the same epoch
+    /// could be used again for other events.
     pub(super) fn persist(&mut self, db: &Connection) -> Outcome<()> {
         if self.is_on_disk {
             return Ok(());
@@ -45,7 +45,7 @@ impl EpochClaim {
     }
 }
 
-/// The time in seconds.
+/// The current time in seconds.
 pub(super) fn now() -> u32 {
     u32::try_from(SystemClock.now().0 / 1000).unwrap_or_default()
 }

@@ -5,22 +5,22 @@ use rusqlite::ErrorCode;
 
 pub(super) type Outcome<T> = Result<T, Fault>;
 
-/// An [`Error`] that `?` makes from SQLite's errors.
+/// An [`Error`] to which `?` converts SQLite's errors.
 #[derive(Debug)]
 pub(super) struct Fault(pub(super) Error);
 
 impl Fault {
-    /// Another program had locked the file. Nothing was written.
+    /// Whether another program had locked the file. If so, nothing was written.
     pub(super) fn is_busy(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
     }
 
-    /// A conflicting row exists, or a referenced row is missing. Nothing was written.
+    /// Whether a conflicting row exists or a referenced row is missing. If so, nothing was written.
     pub(super) fn is_constraint_violation(&self) -> bool {
         self.code() == Some(ErrorCode::ConstraintViolation)
     }
 
-    /// The disk has no space, or the system refused the write for another reason.
+    /// Whether the disk has no space, or the system refused the write for another reason.
     pub(super) fn is_failed_write(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure))
     }
@@ -30,7 +30,7 @@ impl Fault {
     }
 }
 
-/// A retry would fail again.
+/// The text for a value that is too large for SQLite. A retry would fail again.
 const TOO_BIG: &str = "The task, or one event of it, is larger than the gateway's store can hold, which is about a billion bytes. \
                        Send less in one message, ask for less output in one turn, or go on with another task of the context.";
 
@@ -87,8 +87,8 @@ impl From<rusqlite::types::FromSqlError> for Fault {
     }
 }
 
-/// The row was read, but a column has a value of a wrong type, such as invalid text. SQLite does not check that, so a flipped
-/// bit in the file is first noticed here.
+/// Whether the row was read but a column has a value of a wrong type, such as invalid text. SQLite does not check that, so a
+/// flipped bit in the file is first noticed here.
 fn is_bad_value(cause: &rusqlite::Error) -> bool {
     use rusqlite::Error::{FromSqlConversionFailure, IntegralValueOutOfRange, InvalidColumnType, Utf8Error};
     matches!(
@@ -97,8 +97,8 @@ fn is_bad_value(cause: &rusqlite::Error) -> bool {
     )
 }
 
-/// A store thread is gone, or a writer panicked inside a transaction. The request was not written, or its outcome is unknown.
-/// `Internal`, because the store does not recover: a caller that retried would do so for ever.
+/// The error after a store thread has ended, or a writer has panicked inside a transaction. The request was not written, or its
+/// outcome is unknown. The kind is `Internal` because the store does not recover: a caller that retried would do so for ever.
 pub(super) fn stopped() -> Error {
     Error::new(
         ErrorKind::Internal,
@@ -107,13 +107,13 @@ pub(super) fn stopped() -> Error {
     )
 }
 
-/// The write-ahead log takes as much of the disk as it may, and cannot be copied now.
+/// The error for a write-ahead log that has reached its share of the disk and cannot be copied now.
 pub(super) fn no_room() -> Fault {
     let text = "The disk that holds the gateway's store is nearly full. Free some space, then try again.";
     Fault(Error::new(ErrorKind::Unavailable, text).caused_by("the write-ahead log cannot be copied now"))
 }
 
-/// A row whose content is invalid. A retry does not help.
+/// The error for a row with invalid content. A retry does not help.
 pub(super) fn damaged(what: &str, cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Fault {
     let text = format!(
         "The stored {what} is damaged and cannot be read. The operator can restore the gateway's store from a backup; \

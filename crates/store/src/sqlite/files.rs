@@ -1,5 +1,5 @@
-//! Files of tasks. A file is stored in chunks, so that a range can be read without the rest, and written in steps, so that
-//! turns that write meanwhile do not wait for a whole file.
+//! Files of tasks. A file is stored in chunks, so that a range can be read without the rest. It is written in steps, so that other
+//! writes do not wait for a whole file.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use super::queue::Owner;
 use super::writer::Writer;
 use crate::rules::{self, FileIdentity};
 
-/// The size of every chunk except the last of a file. Must never change: stored files would be read wrongly.
+/// The size of every chunk except the last one of a file. It must never change, because stored files would then be read wrongly.
 const CHUNK_BYTES: usize = 256 * 1024;
 
-/// The most bytes of a file in one request to the writer. A step takes some milliseconds, and all waiting requests run before
+/// The most bytes of a file in one request to the writer. Such a step takes some milliseconds, and all waiting requests run before
 /// the next step.
 const STEP_BYTES: usize = 4 * CHUNK_BYTES;
 
-/// Writes the file step by step; the last step makes it visible. If a writer gives up, the next one completes the file, or the
-/// next start of the gateway removes it. Returns whether this call completed the file.
+/// Writes the file step by step. The last step makes the file visible. If the caller drops this future before that, the next writer
+/// of the file completes it, or the next start of the gateway removes it. Returns whether this call completed the file.
 pub(super) async fn put(writer: &Writer, file: NewFile) -> Result<bool> {
     rules::check_file(&file)?;
     let file = Arc::new(file);
@@ -36,7 +36,7 @@ pub(super) async fn put(writer: &Writer, file: NewFile) -> Result<bool> {
     }
 }
 
-/// The facts about a complete file.
+/// The facts about a complete file, if the owner has it.
 pub(super) fn facts(db: &Connection, owner: &Principal, id: &FileId) -> Outcome<Option<FileFacts>> {
     let mut statement = db.prepare_cached(
         "SELECT name, media_type, size, sha256, at FROM files WHERE id = :id AND owner = :owner AND complete",
@@ -52,7 +52,7 @@ pub(super) fn facts(db: &Connection, owner: &Principal, id: &FileId) -> Outcome<
     }))
 }
 
-/// Reads only the chunks that the range touches.
+/// Reads a range of a file. Reads only the chunks that overlap the range.
 pub(super) fn read(db: &Connection, id: &FileId, offset: u64, length: usize) -> Outcome<Option<Vec<u8>>> {
     let mut statement = db.prepare_cached("SELECT ordinal, size FROM files WHERE id = :id AND complete")?;
     let mut rows = statement.query(named_params! { ":id": id.as_str() })?;
@@ -78,14 +78,14 @@ pub(super) fn read(db: &Connection, id: &FileId, offset: u64, length: usize) -> 
         bytes.extend_from_slice(&rest[..missing.min(rest.len())]);
         skipped = 0;
     }
-    // A missing or short chunk would shift everything after it.
+    // A missing or short chunk would shift all bytes after it.
     if bytes.len() as u64 != wanted {
         return Err(damaged(&what(id), "its chunks do not add up to its size"));
     }
     Ok(Some(bytes))
 }
 
-/// Removes incomplete files, which no writer will complete any more. For startup.
+/// Removes incomplete files. Called at startup, when no writer can complete them any more.
 pub(super) fn remove_incomplete(db: &Connection) -> Outcome<()> {
     db.execute(REMOVE_INCOMPLETE, [])?;
     Ok(())
@@ -96,7 +96,7 @@ const REMOVE_INCOMPLETE: &str = "DELETE FROM files WHERE complete = 0";
 const READ_CHUNKS: &str =
     "SELECT bytes FROM file_chunks WHERE file = :file AND place BETWEEN :first AND :last ORDER BY place";
 
-/// What one step has done.
+/// The result of one step.
 #[derive(PartialEq, Eq, Debug)]
 enum Put {
     More,
@@ -106,8 +106,8 @@ enum Put {
 
 /// Writes the step at offset `from`.
 ///
-/// Each step looks the file up again, because its task may be gone and its ordinal reused. Two writers of one file do not
-/// harm each other: they write the same chunks.
+/// Each step looks up the file again, because its task may have been removed and the ordinal reused. Two writers of the same file
+/// do no harm, because they write the same chunks.
 fn put_step(db: &Connection, file: &NewFile, from: usize) -> Outcome<Put> {
     let ordinal = match find_file(db, &file.id)? {
         Some(known) => {
@@ -135,7 +135,7 @@ fn put_step(db: &Connection, file: &NewFile, from: usize) -> Outcome<Put> {
     Ok(Put::Completed)
 }
 
-/// A complete file, or one that is being written.
+/// The row of a file, which is complete or being written.
 struct StoredFile {
     ordinal: i64,
     identity: FileIdentity,
@@ -195,7 +195,7 @@ fn sha256(id: &FileId, row: &Row<'_>, column: usize) -> Outcome<[u8; 32]> {
         .map_err(|cause: std::array::TryFromSliceError| damaged(&what(id), cause))
 }
 
-/// SQLite's integers are signed. A larger number is past the end of every file.
+/// Converts to SQLite's signed integers. A larger number becomes the largest one, which is past the end of every file.
 fn to_integer(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

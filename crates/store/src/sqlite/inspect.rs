@@ -1,4 +1,4 @@
-//! Checks the whole file: SQLite's own check, and that each task and each event is what was written.
+//! Checks the whole file: runs SQLite's own check, and verifies that each task and each event is as it was written.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,15 @@ use super::from_sql;
 use super::known_damage::{Damage, DamagedTask};
 use super::read::{self, Parts, Sequence};
 
-/// More messages of SQLite's check would not help.
+/// The most messages that are read of SQLite's check. More would not help.
 const MAX_MESSAGES: usize = 1000;
 
-/// How many tasks are checked in one read transaction. While one is open, the write-ahead log cannot be restarted.
+/// How many tasks are checked in one read transaction. The number is small because the write-ahead log cannot be restarted during
+/// one.
 const TASKS_AT_ONCE: usize = 16;
 
-/// Others may write meanwhile. SQLite's own check, and each task, is one read transaction. `current`: the epoch of the store that
-/// is open.
+/// Checks the file. Others may write meanwhile: SQLite's own check, and the check of each task, see one read transaction each.
+/// `current`: the epoch of the opened store.
 pub(super) fn inspect(db: &Connection, current: Option<Epoch>) -> Outcome<Damage> {
     let mut damage = Damage::default();
     let mut suspects = BTreeMap::new();
@@ -29,13 +30,13 @@ pub(super) fn inspect(db: &Connection, current: Option<Epoch>) -> Outcome<Damage
         damage.structure.push("there is more damage than is listed".to_owned());
     }
     for message in messages.unwrap_or_else(|fault| vec![fault.0.to_string()]) {
-        // A row that differs from its index: one of the two was overwritten.
+        // If a row of `tasks` is missing from an index, either the row or the index was overwritten.
         match row_of_tasks(&message) {
             Some(ordinal) => drop(suspects.insert(ordinal, message)),
             None => damage.structure.push(message),
         }
     }
-    // Every index of the tasks has the id or the owner of a task, or leads to them. So one of these may be wrong.
+    // Each index of `tasks` involves the id or the owner of a task, so a damaged index means that one of these may be wrong.
     damage.hides_names = !suspects.is_empty();
     let mut unfinished = Vec::new();
     for some in ordinals(db)?.chunks(TASKS_AT_ONCE) {
@@ -47,7 +48,7 @@ pub(super) fn inspect(db: &Connection, current: Option<Epoch>) -> Outcome<Damage
                 Err(Fault(error)) => {
                     Some(error.cause().map_or_else(|| error.to_string(), ToString::to_string))
                 }
-                // Retention has removed it since.
+                // Retention has removed the task since the ordinals were read.
                 Ok(None) => return Ok(()),
                 Ok(Some(state)) => {
                     if !state.is_terminal() && !began_in(db, *ordinal, current) {
@@ -68,7 +69,8 @@ pub(super) fn inspect(db: &Connection, current: Option<Epoch>) -> Outcome<Damage
         }
         checked?;
     }
-    // Only the log itself says where the log of an unfinished task ends, so a loss of its last events would not be noticed.
+    // Only the log itself tells where the log of an unfinished task ends. So the checks above cannot notice that its last events
+    // are lost.
     if !damage.structure.is_empty() || damage.hides_names {
         let reason = "its last events may be missing".to_owned();
         for (ordinal, id) in unfinished {
@@ -78,7 +80,7 @@ pub(super) fn inspect(db: &Connection, current: Option<Epoch>) -> Outcome<Damage
     Ok(damage)
 }
 
-/// The check was canceled because the store is closed.
+/// Whether the check was canceled because the store is being closed.
 pub(super) fn is_interrupt(error: &Error) -> bool {
     let cause = error.cause().and_then(|cause| cause.downcast_ref::<rusqlite::Error>());
     cause.and_then(rusqlite::Error::sqlite_error_code) == Some(rusqlite::ErrorCode::OperationInterrupted)
@@ -92,14 +94,14 @@ fn messages(db: &Connection) -> Outcome<Vec<String>> {
     Ok(found)
 }
 
-/// SQLite writes: `row 17 missing from index tasks_by_owner`.
+/// The ordinal of the task in a message of SQLite, such as `row 17 missing from index tasks_by_owner`.
 fn row_of_tasks(message: &str) -> Option<i64> {
     let (row, index) = message.strip_prefix("row ")?.split_once(" missing from index ")?;
     let of_tasks = ["tasks_", "sqlite_autoindex_tasks_"].iter().any(|name| index.starts_with(name));
     of_tasks.then(|| row.parse().ok()).flatten()
 }
 
-/// The ordinals of all tasks of which anything is left. If the table of tasks cannot be scanned, the other tables name them.
+/// The ordinals of all tasks of which anything is left. Reads the other tables too, in case the table of tasks cannot be scanned.
 pub(super) fn ordinals(db: &Connection) -> Outcome<Vec<i64>> {
     let mut found = std::collections::BTreeSet::new();
     for sql in [
@@ -110,7 +112,7 @@ pub(super) fn ordinals(db: &Connection) -> Outcome<Vec<i64>> {
     ] {
         let mut statement = db.prepare(sql)?;
         let mut rows = statement.query([])?;
-        // SQLite's own check has reported what cannot be read.
+        // An error ends the scan. SQLite's own check has already reported it.
         while let Ok(Some(row)) = rows.next() {
             found.extend(row.get::<_, i64>(0));
         }
@@ -118,7 +120,7 @@ pub(super) fn ordinals(db: &Connection) -> Outcome<Vec<i64>> {
     Ok(found.into_iter().collect())
 }
 
-/// Whether the log of the task began in this epoch: its writer knows where the log ends.
+/// Whether the log of the task began in this epoch. If so, its writer still knows where the log ends.
 fn began_in(db: &Connection, ordinal: i64, epoch: Option<Epoch>) -> bool {
     let Some(Epoch(epoch)) = epoch else { return false };
     let sql = "SELECT EXISTS (SELECT 1 FROM events WHERE task = ? AND seq = 1 AND epoch = ?)";
@@ -126,7 +128,8 @@ fn began_in(db: &Connection, ordinal: i64, epoch: Option<Epoch>) -> bool {
     found.unwrap_or(false)
 }
 
-/// Whether a task that has ended, or has begun in this epoch, and its owner, are certain without a check of the whole file.
+/// Whether a single task and its owner are certain without a check of the whole file. The task must have ended, or begun in this
+/// epoch.
 pub(super) fn is_whole(db: &Connection, owner: &Principal, task: &TaskId, current: Epoch) -> bool {
     let row = "SELECT ordinal, status_at FROM tasks WHERE id = ?";
     let found = db.query_row(row, [task.as_str()], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)));
@@ -142,8 +145,8 @@ pub(super) fn is_whole(db: &Connection, owner: &Principal, task: &TaskId, curren
         && of_owner.ok() == Some(ordinal)
 }
 
-/// Returns the state of the task, and sets `id` as soon as it is read. Fails if the task is damaged or a part of it is missing.
-/// `None`: retention has deleted the task.
+/// Checks a task and returns its state. Sets `id` as soon as it is read. Fails if the task is damaged or a part of it is missing.
+/// `None`: retention has removed the task.
 fn check_task(db: &Connection, ordinal: i64, id: &mut Option<TaskId>) -> Outcome<Option<TaskState>> {
     let sql = read::select_tasks(Parts::All, "tasks", "tasks.ordinal = :task");
     let mut statement = db.prepare_cached(&sql)?;
@@ -178,7 +181,7 @@ fn check_log(db: &Connection, ordinal: i64, task: &TaskId, head: i64) -> Outcome
     let (first, is_folded, summary): (i64, bool, i64) = db
         .prepare_cached("SELECT first, folded, summary_seq FROM tasks WHERE ordinal = ?")?
         .query_row([ordinal], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    // A damaged task that was ended keeps its old events before `first`. Any other log has no event before `first`.
+    // If a damaged task was ended, its old events stay in the log before `first`. Any other log has no event before `first`.
     let from = if is_folded { first } else { 0 };
     let mut statement = db.prepare_cached(concat!(
         "SELECT seq, body, epoch, kind, ",
@@ -194,7 +197,7 @@ fn check_log(db: &Connection, ordinal: i64, task: &TaskId, head: i64) -> Outcome
             newest = Some(entry.seq);
         }
     }
-    // A list without artifacts reads the log up to there.
+    // A list without artifacts reads the log only up to this number.
     if newest.is_some_and(|newest| newest != from_sql(summary)) {
         return Err(damaged(&format!("task {task}"), "the number of its newest status differs from its log"));
     }

@@ -1,4 +1,4 @@
-//! The damage that was found in the file. Reads of damaged tasks are refused, and lists leave them out.
+//! The known damage of the file. Reads of damaged tasks are refused, and lists leave these tasks out.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,24 +7,24 @@ use longshore_model::{Error, ErrorKind, TaskId};
 
 use super::fault::{Fault, Outcome, damaged};
 
-/// What the last check found, and what reads found since.
+/// The damage that the last check found, and that reads have found since.
 #[derive(Clone, Default)]
 pub(super) struct KnownDamage(Arc<Mutex<Damage>>);
 
 /// The damage of a store.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Damage {
-    /// By ordinal.
+    /// The damaged tasks by ordinal.
     pub tasks: BTreeMap<i64, DamagedTask>,
-    /// What SQLite's own check reports beside damaged tasks. Rows of any table may be missing.
+    /// The other findings of SQLite's own check. If there are any, rows of any table may be missing.
     pub structure: Vec<String>,
-    /// The id or the owner of a damaged task may be wrong: a task that is not found may be that one.
+    /// Whether the id or the owner of a damaged task may be wrong. If so, a task that is not found may be that one.
     pub hides_names: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DamagedTask {
-    /// `None`: the id cannot be read.
+    /// The id of the task. `None`: it cannot be read.
     pub id: Option<TaskId>,
     pub reason: String,
 }
@@ -51,7 +51,7 @@ impl KnownDamage {
     /// Whether the task with this id is damaged.
     pub(super) fn names(&self, task: &TaskId) -> bool {
         let known = self.lock();
-        // Nearly always empty.
+        // The first condition is the fast path: there is nearly never any damage.
         !known.tasks.is_empty() && known.tasks.values().any(|damaged| damaged.id.as_ref() == Some(task))
     }
 
@@ -63,7 +63,7 @@ impl KnownDamage {
         }
     }
 
-    /// Fails if a task that is not found may be a damaged one.
+    /// Call this for a task that was not found. Fails if it may be a damaged one.
     pub(super) fn check_not_found(&self) -> Outcome<()> {
         if self.lock().hides_names {
             return Err(maybe_lost("the id or the owner of a task"));
@@ -71,7 +71,7 @@ impl KnownDamage {
         self.check_complete()
     }
 
-    /// Fails if rows may be missing: then a list may be wrong.
+    /// Call this before a list is read. Fails if rows may be missing, because the list could then be wrong.
     pub(super) fn check_complete(&self) -> Outcome<()> {
         match self.lock().structure.first() {
             Some(first) => Err(maybe_lost(first)),
@@ -79,7 +79,7 @@ impl KnownDamage {
         }
     }
 
-    /// An index of the tasks differs from their rows, so that a query through it may miss tasks.
+    /// Whether an index of the tasks differs from their rows, so that a query through the index may miss tasks.
     pub(super) fn affects_indexes(&self) -> bool {
         self.lock().hides_names
     }
@@ -89,7 +89,7 @@ impl KnownDamage {
         self.lock().tasks.keys().copied().collect()
     }
 
-    /// A summary for `/health`, without names.
+    /// A summary for `/health`, without ids and owners.
     pub(super) fn summary(&self) -> Option<String> {
         let known = self.lock();
         let text = match (known.tasks.len(), known.structure.is_empty()) {

@@ -8,8 +8,9 @@ use super::fault::Outcome;
 use super::known_damage::{DamagedTask, KnownDamage};
 use super::read::{Parts, page_cursor, read_task, select_tasks, skip_damaged};
 
-/// A page ends after the task with which it has read this many bytes of snapshots and events, whatever its limit, and returns
-/// the cursor of the next page. So a list delays the requests behind it only for that many bytes, or for its largest task.
+/// The bytes of snapshots and events that end a page. A page ends after the task with which it has read this many bytes, even if
+/// its limit is not reached, and returns the cursor of the next page. So a list delays the requests behind it by at most these
+/// bytes and its largest task.
 pub(super) const PAGE_BYTES: usize = 4 * 1024 * 1024;
 
 pub(super) fn list(db: &Connection, known: &KnownDamage, query: &ListQuery) -> Outcome<TaskPage> {
@@ -19,7 +20,7 @@ pub(super) fn list(db: &Connection, known: &KnownDamage, query: &ListQuery) -> O
     if known.affects_indexes() {
         filter.tasks = "tasks NOT INDEXED";
     }
-    // The count visits each matching index entry: a tenth of a microsecond per task of the owner.
+    // The count visits each matching index entry, which takes a tenth of a microsecond per task of the owner.
     let total: i64 =
         db.prepare_cached(&filter.count())?.query_row(params_from_iter(&filter.values), |row| row.get(0))?;
 
@@ -53,23 +54,23 @@ pub(super) fn list(db: &Connection, known: &KnownDamage, query: &ListQuery) -> O
     }
     drop(rows);
     if damaged {
-        // Lists again without the damaged tasks, so that the total agrees with the page.
+        // Read the list again without the newly found damaged tasks, so that the total agrees with the page.
         return list(db, known, query);
     }
     Ok(TaskPage { tasks, total: total.unsigned_abs(), next: last.filter(|_| more) })
 }
 
-/// The conditions of a query and the values of their `?`.
+/// The conditions of a query, and the values of their `?` parameters.
 struct Filter {
-    /// The table with the index that has the order of the list. Named, because SQLite does not know how many tasks a context
-    /// has, and sometimes prefers the index that reads all tasks of the owner.
+    /// The table, and the index that has the order of the list. The query names the index because SQLite does not know how many
+    /// tasks a context has, and sometimes prefers the index that reads all tasks of the owner.
     tasks: &'static str,
     condition: String,
     values: Vec<Value>,
 }
 
 impl Filter {
-    /// Has only the requested conditions, so that SQLite can use a condition on one column as a range of the index.
+    /// Adds only the requested conditions. SQLite can then use a condition on one column as a range of the index.
     fn new(query: &ListQuery, left_out: &[i64]) -> Self {
         let tasks = match (&query.context, query.state) {
             (Some(_), _) => "tasks INDEXED BY tasks_by_context",
@@ -90,21 +91,21 @@ impl Filter {
         if query.roots_only {
             filter.and("tasks.root IS NULL", []);
         }
-        // The damaged tasks, hardly ever any.
+        // Leave out the damaged tasks. There are nearly never any.
         if !left_out.is_empty() {
-            // One condition: SQLite limits how deep an expression may be.
+            // Use one condition for all of them, because SQLite limits the depth of an expression.
             let left_out = serde_json::json!(left_out).to_string();
             filter.and("tasks.ordinal NOT IN (SELECT value FROM json_each(?))", [Value::Text(left_out)]);
         }
         filter
     }
 
-    /// The query of the total. Must not be called after [`Self::page`], which adds a condition.
+    /// The query for the total. Must not be called after [`Self::page`], which adds a condition.
     fn count(&self) -> String {
         format!("SELECT count(*) FROM {} WHERE {}", self.tasks, self.condition)
     }
 
-    /// The query of a page and of all pages after it. The caller stops reading at the end of the page.
+    /// The query for a page. It also finds all later tasks, so the caller stops reading at the end of the page.
     fn page(&mut self, parts: Parts, query: &ListQuery) -> String {
         if let Some(after) = &query.after {
             let cursor = [Value::Integer(after.status_at.0), text(after.task.as_str())];

@@ -1,6 +1,6 @@
-//! Configurations for push notifications, and the queue of their delivery.
+//! Configurations for push notifications, and the queue for their delivery.
 //!
-//! Secrets are sealed before they reach the write connection, and opened after it.
+//! Secrets are sealed before a configuration reaches the write connection, and opened after a read.
 
 mod configs;
 mod queue;
@@ -24,8 +24,8 @@ use super::SqliteStore;
 use super::queue::Owner;
 use super::write_connection::WriteContext;
 
-/// How long a configuration whose secrets cannot be opened waits before it is tried again, in milliseconds. The operator may put the
-/// key back.
+/// How long a configuration waits before it is due again if its secrets cannot be opened, in milliseconds. The operator may restore
+/// the missing key meanwhile.
 const UNREADABLE_PAUSE: i64 = 60_000;
 
 static UNREADABLE: RareLine = RareLine::new();

@@ -1,9 +1,9 @@
 //! The queue of a store thread, fair among owners.
 //!
-//! Each owner has its own queue, and the thread takes jobs from the owners in turn: however many jobs one owner has queued,
-//! another waits for at most one job of each owner, and for the group that is running. Jobs of one owner run in the order of
-//! their arrival, with one exception: when a job had to wait for a slot, another job may arrive between the moment when the
-//! slot is granted and the moment when it is used. That other job runs first.
+//! Each owner has its own queue, and the thread takes jobs from the owners in turn. However many jobs one owner has queued, another
+//! waits for at most one job of each owner and for the group that is running. Jobs of one owner run in the order of their arrival,
+//! with one exception: a job that had to wait for a slot is queued only some time after the slot was granted. Another job of the
+//! owner that arrives in that time runs first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -17,31 +17,31 @@ use tokio::sync::oneshot;
 /// The owner of a job.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(super) enum Owner {
-    /// The gateway's own work, for no principal in particular.
+    /// The gateway itself, for work that belongs to no principal.
     #[default]
     Gateway,
-    /// Health checks, which must not mistake a crowded store for one that is down.
+    /// Health checks. They have their own turn, so that a store with many jobs is not mistaken for one that is down.
     Health,
     Principal(Principal),
 }
 
-/// The most jobs that wait for a thread, of all owners together. At this bound, and at [`QUEUE_OF_OWNER`], callers wait for a
-/// slot without blocking a thread: the turns that write become slower, and nothing is dropped.
+/// The most jobs of all owners together that wait for a thread. At this bound, and at [`QUEUE_OF_OWNER`], callers wait for a slot
+/// without blocking a thread. Nothing is dropped; the turns that write become slower.
 pub(super) const QUEUE: usize = 1024;
 
-/// The most jobs of one owner that wait for a thread. More wait for a slot, so that other owners find room.
+/// The most jobs of one owner that wait for a thread. More jobs wait for a slot, so that other owners find room.
 pub(super) const QUEUE_OF_OWNER: usize = 256;
 
-/// The thread is gone.
+/// The error of a queue whose thread has ended.
 #[derive(Debug)]
 pub(super) struct QueueClosed;
 
-/// Clones are the same queue.
+/// A handle to a queue. Clones refer to the same queue.
 pub(super) struct Queue<J>(Arc<Shared<J>>);
 
 struct Shared<J> {
     state: Mutex<State<J>>,
-    /// Signals a new job, or that the queue is closed.
+    /// Notified when there is a new job, or when the queue is closed.
     work: Condvar,
     thread: StoreThread,
     metrics: Arc<Metrics>,
@@ -58,7 +58,7 @@ impl<J> Queue<J> {
         Self(Arc::new(Shared { state: Mutex::new(State::new()), work: Condvar::new(), thread, metrics }))
     }
 
-    /// Queues the job as soon as there is a slot for it. If the future is dropped before that, so is the job.
+    /// Queues the job as soon as there is a slot for it. Dropping the future before that drops the job.
     pub(super) async fn push(&self, owner: Owner, job: J) -> Result<(), QueueClosed> {
         let (job, slot) = {
             let mut state = self.lock();
@@ -73,7 +73,7 @@ impl<J> Queue<J> {
                 Err(job) => (job, state.wait_for_slot(&owner)),
             }
         };
-        // The sender is dropped when the thread is gone.
+        // When the thread has ended, the sender is dropped and this fails.
         let mut slot: Slot<J> = slot.await.map_err(|_| QueueClosed)?;
         slot.is_used = true;
         let mut state = self.lock();
@@ -86,8 +86,8 @@ impl<J> Queue<J> {
         Ok(())
     }
 
-    /// Takes waiting jobs up to a total weight of `most`, one of each owner in turn. Waits for the first; `false` if none will
-    /// come.
+    /// Takes waiting jobs up to a total weight of `most`, one of each owner in turn. Waits for the first job. Returns `false` if
+    /// the queue is closed and empty.
     pub(super) fn take(&self, most: usize, weigh: impl Fn(&J) -> usize, jobs: &mut Vec<J>) -> bool {
         let mut state = self.lock();
         while state.waiting == 0 {
@@ -111,7 +111,7 @@ impl<J> Queue<J> {
         true
     }
 
-    /// Waiting jobs are still done; no new ones are accepted.
+    /// Refuses new jobs. The waiting jobs are still done.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -122,7 +122,7 @@ impl<J> Queue<J> {
         self.0.work.notify_all();
     }
 
-    /// Drops the waiting jobs. Their callers learn by this that the jobs are not done.
+    /// Drops the waiting jobs, which tells their callers that the jobs are not done.
     fn abandon(&self) {
         self.close();
         let (owners, waiting) = {
@@ -134,7 +134,7 @@ impl<J> Queue<J> {
         drop(owners);
     }
 
-    /// A guard for the thread that takes the jobs: if the thread panics, no caller waits for it any more.
+    /// A guard for the thread that takes the jobs. If the thread panics, the guard makes all callers stop waiting.
     pub(super) fn abandon_on_drop(&self) -> AbandonOnDrop<J> {
         AbandonOnDrop(self.clone())
     }
@@ -150,12 +150,12 @@ impl<J> Queue<J> {
 
     fn send_slots(&self, mut granted: VecDeque<(Owner, oneshot::Sender<Slot<J>>)>) {
         while let Some((owner, waiter)) = granted.pop_front() {
-            // A slot that is dropped later goes to the next waiter by its destructor.
+            // If the waiter drops its slot later, the slot's destructor grants it to the next waiter.
             let Err(mut refused) = waiter.send(Slot { queue: self.clone(), owner, is_used: false }) else {
                 continue;
             };
-            // The waiter has just gone. Without this flag the destructor would call this function again, one level deeper for
-            // each waiter that has gone.
+            // The waiter has just gone. This flag keeps the destructor from calling this function again, one level deeper for each
+            // such waiter.
             refused.is_used = true;
             let mut state = self.lock();
             state.release_slot(&refused.owner);
@@ -180,7 +180,7 @@ impl<J> Queue<J> {
     }
 }
 
-/// See [`Queue::abandon_on_drop`].
+/// The guard of [`Queue::abandon_on_drop`].
 pub(super) struct AbandonOnDrop<J>(Queue<J>);
 
 impl<J> Drop for AbandonOnDrop<J> {
@@ -189,11 +189,11 @@ impl<J> Drop for AbandonOnDrop<J> {
     }
 }
 
-/// Room for one job, reserved for the holder of this value.
+/// Reserved room for one job. Dropping it unused frees the room.
 struct Slot<J> {
     queue: Queue<J>,
     owner: Owner,
-    /// The slot holds a job now.
+    /// Whether the slot holds a job now.
     is_used: bool,
 }
 
@@ -212,7 +212,8 @@ impl<J> Drop for Slot<J> {
 }
 
 struct State<J> {
-    /// Every owner with a job, a reserved slot or a waiter. Sorted, so that the order of the jobs does not depend on chance.
+    /// The queues of all owners that have a job, a reserved slot or a waiter. The map is sorted, so that the order of jobs is
+    /// deterministic.
     owners: BTreeMap<Owner, OwnerQueue<J>>,
     /// The owner whose job was taken last.
     last_served: Owner,
@@ -223,7 +224,7 @@ struct State<J> {
     /// The number of queued jobs and reserved slots.
     slots: usize,
     is_closed: bool,
-    /// The thread sleeps.
+    /// Whether the thread sleeps.
     is_idle: bool,
     /// The last owner queue that became empty, kept for reuse: at low load each job needs a new one.
     spare: OwnerQueue<J>,
@@ -261,7 +262,7 @@ impl<J> State<J> {
         self.owners.entry(owner.clone()).or_insert_with(|| std::mem::take(spare))
     }
 
-    /// Returns the job if there is no slot for it now, or if other callers of the owner wait already.
+    /// Queues the job if there is a slot and no other caller of the owner waits. Otherwise returns the job.
     fn try_push(&mut self, owner: &Owner, job: J) -> Result<(), J> {
         let is_full = self.slots >= QUEUE;
         let queue = self.owner_queue(owner);
@@ -278,7 +279,7 @@ impl<J> State<J> {
     fn wait_for_slot(&mut self, owner: &Owner) -> oneshot::Receiver<Slot<J>> {
         let waiters = &mut self.owner_queue(owner).waiters;
         if waiters.len() == waiters.capacity() {
-            // Removes waiters that have gone, each time before the list would have to grow.
+            // Remove waiters that have gone whenever the list would have to grow.
             waiters.retain(|waiter| !waiter.is_closed());
         }
         let (waiter, slot) = oneshot::channel();
@@ -286,7 +287,7 @@ impl<J> State<J> {
         slot
     }
 
-    /// The next job, of the owner whose turn it is.
+    /// Takes the next job, from the owner whose turn it is.
     fn next(&mut self) -> Option<J> {
         if self.waiting == 0 {
             return None;
@@ -300,7 +301,7 @@ impl<J> State<J> {
     }
 
     fn release_slot(&mut self, owner: &Owner) {
-        // The owner is missing after the queue was abandoned.
+        // If the queue was abandoned, the owner no longer exists.
         let Some(queue) = self.owners.get_mut(owner) else { return };
         queue.slots -= 1;
         self.slots -= 1;
@@ -337,7 +338,7 @@ impl<J> State<J> {
     }
 }
 
-/// The first owner after `last`, in circular order, whose queue is `wanted`.
+/// The first owner after `last`, in circular order, whose queue fulfils `wanted`.
 fn next_after<J>(
     owners: &BTreeMap<Owner, OwnerQueue<J>>,
     last: &Owner,

@@ -34,7 +34,7 @@ pub(super) fn events(
         return Err(Error::task_not_found(task.as_str()).into());
     };
     known.check(ordinal, task)?;
-    // A task that was damaged may still have events before `first`.
+    // The log of a damaged task that was ended may still have events before `first`.
     let after = to_sql(after).max(first - 1);
     let mut statement = db.prepare_cached(concat!(
         "SELECT seq, body, epoch, kind, ",
@@ -57,7 +57,7 @@ pub(super) fn events(
     Ok(entries)
 }
 
-/// Reads something small, to check that the file can be read.
+/// Reads something small, to check that the file is readable.
 pub(super) fn check_readable(db: &Connection) -> Outcome<()> {
     db.prepare_cached("SELECT EXISTS (SELECT 1 FROM tasks)")?.query_row([], |_| Ok(()))?;
     Ok(())
@@ -103,7 +103,7 @@ pub(super) fn head(
     Ok(Some(Head { context, seq, epoch, first, state, output }))
 }
 
-/// Skips damaged tasks: one of them must not keep the gateway from starting.
+/// One page of the unfinished tasks. Skips damaged ones, so that none of them keeps the gateway from starting.
 pub(super) fn unfinished(db: &Connection, cursor: u64) -> Outcome<UnfinishedPage> {
     let mut statement = db.prepare_cached(&select_unfinished())?;
     let after = i64::try_from(cursor).unwrap_or(i64::MAX);
@@ -126,7 +126,7 @@ pub(super) fn unfinished(db: &Connection, cursor: u64) -> Outcome<UnfinishedPage
     Ok(UnfinishedPage { tasks, has_damage, next: None })
 }
 
-/// Skips tasks whose turn cannot be read.
+/// The recently ended tasks with their turns. Skips tasks whose turn cannot be read.
 pub(super) fn ended_turns(db: &Connection, since: Timestamp) -> Outcome<Vec<EndedTurn>> {
     let mut statement = db.prepare_cached(&select_ended())?;
     let limit = i64::try_from(MAX_ENDED).unwrap_or(i64::MAX);
@@ -144,7 +144,7 @@ pub(super) struct Unreadable {
     pub(super) id: Option<TaskId>,
     pub(super) context: Option<ContextId>,
     pub(super) head: i64,
-    /// A sequence number, and the task as of that event.
+    /// The readable snapshot: a sequence number, and the task as of that event.
     pub(super) snapshot: Option<(i64, Task)>,
 }
 
@@ -168,7 +168,7 @@ pub(super) fn unreadable(db: &Connection) -> Outcome<Vec<Unreadable>> {
     Ok(found)
 }
 
-/// Skips damaged tasks: one of them must not keep its root from continuing.
+/// The tasks of a root's sub-agents. Skips damaged ones, so that none of them keeps the root from continuing.
 pub(super) fn children(db: &Connection, root: &TaskId) -> Outcome<Vec<StoredTask>> {
     let mut statement = db.prepare_cached(&select_children())?;
     collect_undamaged(statement.query(named_params! { ":root": root.as_str() })?, |row| stored(db, row))
@@ -182,7 +182,7 @@ fn collect_undamaged<T>(mut rows: Rows<'_>, read: impl Fn(&Row<'_>) -> Outcome<T
     Ok(tasks)
 }
 
-/// Skips a damaged task, with a line in the log. A request for that task itself reports the damage.
+/// Turns the error for a damaged task into `None`, and logs it. A request for the task itself still reports the damage.
 pub(super) fn skip_damaged<T>(read: Outcome<T>) -> Outcome<Option<T>> {
     match read {
         Ok(task) => Ok(Some(task)),
@@ -194,7 +194,7 @@ pub(super) fn skip_damaged<T>(read: Outcome<T>) -> Outcome<Option<T>> {
     }
 }
 
-/// The terminal states exactly as the index `tasks_unfinished` spells them: SQLite could not use the index otherwise.
+/// The terminal states, spelled exactly like in the index `tasks_unfinished`. Otherwise SQLite could not use the index.
 pub(super) const TERMINAL_WORDS: &str = "'completed', 'failed', 'canceled', 'rejected'";
 
 pub(super) fn select_unfinished() -> String {
@@ -203,7 +203,7 @@ pub(super) fn select_unfinished() -> String {
     select_tasks(Parts::All, "tasks INDEXED BY tasks_unfinished", &condition)
 }
 
-/// The first condition repeats that of the index `tasks_over`: SQLite could not use the index otherwise.
+/// Selects ended tasks. The first condition repeats that of the index `tasks_over`. Otherwise SQLite could not use the index.
 pub(super) fn select_ended() -> String {
     let condition = format!(
         "tasks.state IN ({TERMINAL_WORDS}) AND tasks.folded IN (0, 1) AND tasks.status_at >= :since
@@ -219,17 +219,17 @@ pub(super) fn select_children() -> String {
     select_tasks(Parts::All, "tasks INDEXED BY tasks_by_root", condition)
 }
 
-/// Which parts of a task are read.
+/// The parts of a task that are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parts {
     All,
     WithoutArtifacts,
 }
 
-/// A query whose rows [`read_task`] can read. `tasks` is the table, optionally with the index to use. Includes tasks without a
-/// snapshot, which count as damaged.
+/// A query whose rows [`read_task`] can read. `tasks`: the table, optionally with the index to use. The query also finds tasks
+/// without a snapshot, which count as damaged.
 pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String {
-    // Without the artifacts the head of the log is not needed.
+    // If the artifacts are not read, the head of the log is not needed.
     let (artifacts, head, epoch, sum) = match parts {
         Parts::All => ("snapshots.artifacts", head!(), head_epoch!(), SNAPSHOT_SUM),
         Parts::WithoutArtifacts => ("NULL", "tasks.summary_seq", "0", "NULL"),
@@ -243,14 +243,14 @@ pub(super) fn select_tasks(parts: Parts, tasks: &str, condition: &str) -> String
     )
 }
 
-/// A task, and how many bytes were read for it.
+/// A task that was read, and its size.
 pub(super) struct FoundTask {
     pub(super) task: Task,
-    /// The event that the task reflects, if all parts were read, and its epoch.
+    /// The newest event that is part of the task, and its epoch. Valid only if all parts were read.
     head: Seq,
     epoch: Epoch,
     turn: Option<TurnRecord>,
-    /// The size of the snapshot and of the events after it.
+    /// The size in bytes of the snapshot and of the events after it.
     pub(super) bytes: usize,
 }
 
@@ -266,7 +266,7 @@ fn read_resumable(db: &Connection, row: &Row<'_>) -> Outcome<StoredTask> {
 /// The whole task of a row.
 fn stored(db: &Connection, row: &Row<'_>) -> Outcome<StoredTask> {
     let FoundTask { task, head, epoch, turn, .. } = read_task(db, Parts::All, row)?;
-    // A task that is over has no open asks.
+    // A task that has ended has no open asks.
     let open_asks =
         if task.status.state.is_terminal() { Vec::new() } else { asks::open_of_task(db, row.get(0)?)? };
     let owner = Principal::new(text(&format!("task {}", task.id), row, 2)?);
@@ -297,7 +297,7 @@ fn snapshot(what: &str, row: &Row<'_>) -> Outcome<(i64, Task)> {
     let seq: Option<i64> = row.get(8)?;
     let seq = seq.ok_or_else(|| damaged(what, "it has no snapshot"))?;
     let (summary, artifacts) = (row.get_ref(9)?.as_bytes()?, row.get_ref(10)?.as_bytes_or_null()?);
-    // Without the artifacts the checksum cannot be compared.
+    // The checksum includes the artifacts, so it can be compared only if they were read.
     if let Some(artifacts) = artifacts {
         let sum: i64 = row.get(16)?;
         if sum != UNSUMMED && sum != checksum::of_snapshot(row.get(0)?, seq, summary, artifacts) {
@@ -309,7 +309,7 @@ fn snapshot(what: &str, row: &Row<'_>) -> Outcome<(i64, Task)> {
     Ok((seq, task))
 }
 
-/// The snapshot of a task, if it is whole.
+/// The snapshot of a task. `None`: it is missing or damaged.
 pub(super) fn snapshot_of(db: &Connection, ordinal: i64) -> Option<(i64, Task)> {
     let sql = format!(
         "SELECT task, NULL, NULL, NULL, NULL, NULL, NULL, NULL, seq, summary, artifacts, NULL, NULL, NULL, NULL, NULL,
@@ -320,17 +320,17 @@ pub(super) fn snapshot_of(db: &Connection, ordinal: i64) -> Option<(i64, Task)> 
     snapshot("", rows.next().ok()??).ok()
 }
 
-/// The events after a snapshot.
+/// The range of events after a snapshot.
 struct Tail {
     with_artifacts: bool,
-    /// Exclusive.
+    /// The start of the range, exclusive.
     from: Seq,
-    /// Inclusive.
+    /// The end of the range, inclusive.
     to: Seq,
 }
 
 impl Tail {
-    /// Returns the size of the events in bytes.
+    /// Applies the events to the task. Returns their size in bytes.
     fn fold_into(&self, db: &Connection, ordinal: i64, id: &TaskId, task: &mut Task) -> Outcome<usize> {
         if self.from >= self.to {
             return Ok(0);
@@ -366,12 +366,12 @@ impl Tail {
     }
 }
 
-/// Like [`event_sum`], for a snapshot.
+/// The checksum of a snapshot, with the special values of [`event_sum`].
 const SNAPSHOT_SUM: &str =
     "CASE WHEN snapshots.sum IS NULL AND (SELECT unsummed FROM epochs WHERE only = 1) >= 0
                                  THEN -1 ELSE snapshots.sum END";
 
-/// The sum of what was written before checksums existed.
+/// The checksum value of rows that were written before checksums existed.
 const UNSUMMED: i64 = -1;
 
 /// The event of a row with the columns `seq, body, epoch, kind` and [`event_sum`].
@@ -387,7 +387,7 @@ pub(super) fn entry(task: &TaskId, ordinal: i64, row: &Row<'_>) -> Outcome<Entry
     Ok(Entry { seq, epoch, event: decode(&what(), body)? })
 }
 
-/// Checks that no event is missing. Holds the number of the last event.
+/// Checks that no event is missing. The field is the number of the last event.
 pub(super) struct Sequence(pub(super) Seq);
 
 impl Sequence {
@@ -416,7 +416,7 @@ fn turn(what: &str, row: &Row<'_>) -> Outcome<Option<TurnRecord>> {
     Ok(Some(TurnRecord { session: Session { id, directory }, prompt, joined }))
 }
 
-/// The position of a row's task in a list.
+/// The position of a row's task in a list, as a cursor.
 pub(super) fn page_cursor(row: &Row<'_>) -> Outcome<PageCursor> {
     let id = text("task", row, 1)?;
     let task = TaskId::parse(id).map_err(|cause| damaged(&format!("task {id}"), cause))?;
@@ -436,7 +436,7 @@ pub(super) fn text_or_null<'row>(
     row.get_ref(column)?.as_str_or_null().map_err(|cause| damaged(what, cause))
 }
 
-/// An empty value is stored as NULL.
+/// Decodes JSON. NULL stands for an empty value.
 pub(super) fn decode_or_default<T: DeserializeOwned + Default>(
     what: &str,
     value: ValueRef<'_>,

@@ -1,14 +1,14 @@
-//! For tests: makes an open file read-only, and writable again. SQLite itself then refuses the writes.
+//! For tests: makes an open file read-only or writable again. SQLite itself then refuses writes.
 
 #[cfg(feature = "simulation")]
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::Connection;
 
-/// Clones are the same switch.
+/// A switch. Clones share the same state.
 #[derive(Clone, Default)]
 pub(super) struct ReadOnlySwitch {
-    /// The setting that the connection gets next.
+    /// The setting that is applied to the connection next. `None`: no change.
     #[cfg(feature = "simulation")]
     is_read_only: Arc<Mutex<Option<bool>>>,
 }
@@ -19,7 +19,8 @@ impl ReadOnlySwitch {
         *self.is_read_only.lock().unwrap_or_else(PoisonError::into_inner) = Some(is_read_only);
     }
 
-    /// Applies the setting to the connection. Call this outside of a transaction, because a read-only file starts none.
+    /// Applies the setting to the connection. Call this outside of a transaction, because on a read-only file none
+    /// could start.
     #[cfg(feature = "simulation")]
     pub(super) fn apply(&self, db: &Connection) {
         let next = self.is_read_only.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -20,7 +20,7 @@ impl Reader {
     pub(super) fn start(name: StoreThread, db: Connection, metrics: Arc<Metrics>) -> Result<Self> {
         let worker = Worker::start(name, metrics, move |waiting: &Queue<Job>| {
             let mut next = Vec::with_capacity(1);
-            // One at a time, so that the choice of the next job includes new arrivals.
+            // Take one job at a time, so that new arrivals are considered for the next one.
             while waiting.take(1, |_| 1, &mut next) {
                 for job in next.drain(..) {
                     job(&db);
@@ -38,7 +38,7 @@ impl Reader {
     {
         let (answer, answered) = oneshot::channel();
         let job = move |db: &Connection| {
-            // The caller may have gone while the job waited.
+            // Skip the work if the caller has gone while the job waited.
             if !answer.is_closed() {
                 drop(answer.send(in_read_transaction(db, work).map_err(Error::from)));
             }
@@ -50,7 +50,7 @@ impl Reader {
 fn in_read_transaction<T>(db: &Connection, work: impl FnOnce(&Connection) -> Outcome<T>) -> Outcome<T> {
     db.prepare_cached("BEGIN")?.execute([])?;
     let outcome = work(db);
-    // There is nothing to commit, but an open read transaction would keep the write-ahead log from being reset.
+    // There is nothing to commit, but an open read transaction would keep the write-ahead log from being restarted.
     if let Err(error) = db.prepare_cached("COMMIT").and_then(|mut end| end.execute([])) {
         tracing::error!(%error, "a store thread could not end its read transaction");
         // SQLite ends the transaction itself when it finds the file damaged.

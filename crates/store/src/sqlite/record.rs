@@ -1,4 +1,4 @@
-//! Requests encoded as text and numbers before they reach the write connection, which then only has to insert.
+//! Encodes requests as text and numbers before they reach the write connection, which then only has to insert.
 
 use longshore_engine::port::{Append, AskChange, Create, IdempotencyKey, RunningTurn, TurnRecord};
 use longshore_model::{
@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::push::NewPush;
 use crate::rules::{self, PlacementRequest};
 
-/// A `Create`, ready to insert.
+/// An encoded `Create`.
 pub(super) struct NewTask {
     pub(super) id: TaskId,
     pub(super) owner: Principal,
@@ -24,11 +24,11 @@ pub(super) struct NewTask {
     pub(super) snapshot: SnapshotText,
     pub(super) idempotency: Option<IdempotencyKey>,
     pub(super) requested: PlacementRequest,
-    /// Set for the task of a sub-agent.
+    /// The root task. `None`: the task itself is a root, not that of a sub-agent.
     pub(super) root: Option<TaskId>,
-    /// The media types that the caller accepts. `None`: any.
+    /// The media types that the caller accepts. `None`: all.
     pub(super) output: Option<String>,
-    /// The second event and the turn, if the turn runs already.
+    /// The second event and the turn. `None`: the turn does not run yet.
     pub(super) begun: Option<(EventText, TurnText)>,
     pub(super) push: Option<NewPush>,
 }
@@ -57,7 +57,7 @@ impl NewTask {
         })
     }
 
-    /// How many bytes the task adds to those that are counted: a snapshot counts from the end of the task.
+    /// How many bytes the task adds to the counted bytes. Its snapshot counts only from the end of the task on.
     pub(super) fn stored_bytes(&self) -> usize {
         self.first.body.len() + self.begun.as_ref().map_or(0, |(working, _)| working.body.len())
     }
@@ -67,19 +67,19 @@ fn encode_begun(begun: RunningTurn) -> Result<(EventText, TurnText)> {
     Ok((EventText::encode(&begun.working)?, TurnText::encode(begun.turn)?))
 }
 
-/// The largest batch, in bytes, that may be written on the calling thread.
+/// The most bytes of a batch that may be written on the calling thread.
 pub(super) const SMALL_BATCH_BYTES: usize = 8 * 1024;
 
-/// An `Append`, ready to insert.
+/// An encoded `Append`.
 pub(super) struct Batch {
     pub(super) task: TaskId,
     pub(super) expected: Seq,
     pub(super) at: Timestamp,
     pub(super) epoch: Epoch,
     pub(super) events: Vec<EventText>,
-    /// The kinds of the events, for the configurations of push notifications.
+    /// The kinds of the events, to find the push configurations that want them.
     pub(super) push_events: PushEvents,
-    /// The newest status among the events.
+    /// The newest status among the events, if there is one.
     pub(super) status: Option<(TaskState, Timestamp)>,
     /// The number of events up to the newest one that is not an artifact update. 0: all are artifact updates.
     pub(super) summarised: usize,
@@ -131,7 +131,7 @@ impl Batch {
         self.events.len() == 1 && !changes_more
     }
 
-    /// Whether writing the batch takes microseconds only: few rows and little text.
+    /// Whether writing the batch takes only microseconds, because it has few rows and little text.
     pub(super) fn is_small(&self) -> bool {
         if self.needs_owner() || self.turn.is_some() {
             return false;
@@ -141,7 +141,7 @@ impl Batch {
         events + snapshot <= SMALL_BATCH_BYTES
     }
 
-    /// How many bytes the batch adds to those that are counted: a snapshot counts from the end of the task.
+    /// How many bytes the batch adds to the counted bytes. A snapshot counts only from the end of the task on.
     pub(super) fn stored_bytes(&self) -> usize {
         let events: usize = self.events.iter().map(|event| event.body.len()).sum();
         events + self.snapshot.as_ref().filter(|_| self.is_terminal()).map_or(0, SnapshotText::len)
@@ -153,7 +153,7 @@ impl Batch {
     }
 }
 
-/// The row of an event.
+/// An encoded event.
 pub(super) struct EventText {
     pub(super) kind: &'static str,
     pub(super) body: String,
@@ -170,10 +170,10 @@ impl EventText {
     }
 }
 
-/// The prompt that runs a task, and those that joined it.
+/// An encoded turn: the prompt that runs a task, and the prompts that joined it.
 pub(super) struct TurnText {
     pub(super) record: TurnRecord,
-    /// `None`: no prompt joined.
+    /// The prompts that joined, as JSON. `None`: none joined.
     pub(super) joined: Option<String>,
 }
 
@@ -184,10 +184,10 @@ impl TurnText {
     }
 }
 
-/// The kind of the events that a list without artifacts skips.
+/// The kind of artifact updates, which a list without artifacts skips.
 pub(super) const ARTIFACT: &str = "artifact";
 
-/// A change to an ask.
+/// An encoded change to an ask.
 pub(super) enum AskText {
     Opened(OpenedText),
     Closed { request_id: RequestId, closed: Closed },
@@ -217,7 +217,7 @@ impl AskText {
     }
 }
 
-/// A task in two columns: everything except the artifacts, and the artifacts.
+/// An encoded task in two columns: everything except the artifacts, and the artifacts.
 pub(super) struct SnapshotText {
     pub(super) summary: String,
     pub(super) artifacts: String,
@@ -261,7 +261,7 @@ impl SnapshotText {
     }
 }
 
-/// Serializes like a [`Task`] without artifacts, and is read back as one; a separate type only to avoid cloning.
+/// Serializes like a [`Task`] without artifacts, and can be read back as one. The type exists only to avoid cloning the task.
 #[derive(Serialize)]
 struct Summary<'a> {
     id: &'a TaskId,
@@ -285,7 +285,7 @@ struct Summary<'a> {
     metadata: Option<&'a Metadata>,
 }
 
-/// Longer than nearly every event, so that its text needs one allocation.
+/// The initial capacity for an encoded event. Nearly every event is shorter, so its text needs one allocation.
 const TEXT_CAPACITY: usize = 448;
 
 pub(super) fn to_text(value: &impl Serialize) -> Result<String> {

@@ -1,8 +1,8 @@
-//! Copies everything that is whole from a damaged file to a new one.
+//! Copies everything that is undamaged from a damaged file to a new one.
 //!
-//! The damaged file is only read. A task that is whole is copied as it is. Of a damaged task the part that its checksums confirm is
-//! kept: if that part has the task's end, the task stays as it was and only its log is reduced to one event, as retention does;
-//! otherwise the task ends as failed, and its status says why. A task whose id or owner is in doubt is left out.
+//! The damaged file is only read. An undamaged task is copied unchanged. Of a damaged task, the repair keeps the part that the
+//! checksums confirm. If that part contains the task's end, the task stays ended and its log is reduced to one event, as by
+//! retention. Otherwise the task ends as failed, and its status gives the reason. A task whose id or owner is in doubt is left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -21,36 +21,36 @@ use super::read::{self, Unreadable};
 use super::record::{self, EventText, SnapshotText};
 use super::{Durability, backup, epoch, from_sql, inspect, salvage, schema, to_sql, write};
 
-/// What a repair kept and lost.
+/// The result of a repair: what was kept and what was lost.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Repaired {
-    /// What was damaged.
+    /// The damage of the old file.
     pub damage: Damage,
-    /// How many tasks are as they were, and how many events their logs have.
+    /// How many tasks are unchanged, and how many events their logs have.
     pub tasks: u64,
     pub events: u64,
-    /// Tasks that are as they were, without their events.
+    /// Tasks that are unchanged except that their events are lost.
     pub without_log: Vec<TaskId>,
-    /// Tasks that ended as failed, with what was left of them.
+    /// Tasks that the repair ended as failed, with the part that was left of them.
     pub ended: Vec<TaskId>,
-    /// Tasks that are gone: the id, or the task's number if the id is lost too.
+    /// Tasks that are lost: the id of each, or its ordinal if the id is lost too.
     pub lost: Vec<String>,
-    /// Rows beside the tasks (sessions, asks, keys of sends, push configurations, files) that are gone.
+    /// The number of lost rows of other tables: sessions, asks, idempotency keys, push configurations and files.
     pub rows_lost: u64,
-    /// How many answers `always` were forgotten, because nothing confirms them.
+    /// How many approvals (answers `always`) were removed, because nothing confirms them.
     pub approvals_forgotten: u64,
 }
 
 impl Repaired {
-    /// Whether anything is gone.
+    /// Whether anything was lost.
     pub fn has_losses(&self) -> bool {
         let tasks = self.without_log.len() + self.ended.len() + self.lost.len();
         tasks > 0 || self.rows_lost > 0 || self.approvals_forgotten > 0 || !self.damage.structure.is_empty()
     }
 }
 
-/// Writes what is left of the store at `from`, which nobody uses, to a new file at `to`. `end` makes the last event of a task that
-/// cannot be continued. `None`: nothing is damaged, and nothing was written. On failure nothing is left at `to`. Blocks.
+/// Copies what is left of the store at `from` to a new file at `to`. No gateway may use the store. `end` makes the last event of a
+/// task that cannot be continued. `None`: nothing is damaged, and nothing was written. On failure, nothing is left at `to`. Blocks.
 pub fn repair(from: &Path, to: &Path, at: Timestamp, end: &EndTask) -> Result<Option<Repaired>> {
     let old = schema::open_damaged(from)?;
     schema::check_current(&old)?;
@@ -66,7 +66,7 @@ pub fn repair(from: &Path, to: &Path, at: Timestamp, end: &EndTask) -> Result<Op
         for suffix in ["", "-wal", "-shm"] {
             let mut name = to.as_os_str().to_owned();
             name.push(suffix);
-            // The failure of the repair is reported.
+            // Ignore a failure here, so that the failure of the repair is reported.
             let _ = std::fs::remove_file(name);
         }
     }
@@ -90,7 +90,8 @@ fn copy(old: &Connection, to: &Path, damage: Damage, (at, end): (Timestamp, &End
     Ok(found)
 }
 
-/// The draft has no log on the disk, which would need as much space again. It is deleted if the repair fails.
+/// Opens the new file. Its journal is not on the disk, where it would need as much space again. The file is deleted if the repair
+/// fails.
 fn open_draft(to: &Path) -> Outcome<Connection> {
     let new = schema::open_writer(to, Durability::Process)?;
     new.pragma_update_and_check(None, "journal_mode", "MEMORY", |_| Ok(()))?;
@@ -100,14 +101,14 @@ fn open_draft(to: &Path) -> Outcome<Connection> {
 struct Repair<'a> {
     old: &'a Connection,
     new: &'a Connection,
-    /// The epoch of the events that the repair writes.
+    /// The epoch of the events that the repair itself writes.
     epoch: Epoch,
     found: Repaired,
 }
 
 impl Repair<'_> {
     fn run(&mut self, at: Timestamp, end: &EndTask) -> Outcome<()> {
-        // Rows are copied table by table; what refers to nothing is removed at the end.
+        // Turn off the checks, because rows are copied table by table. Rows that refer to nothing are removed at the end.
         self.new.pragma_update(None, "foreign_keys", false)?;
         self.new.execute_batch("BEGIN IMMEDIATE")?;
         self.copy_epochs()?;
@@ -127,7 +128,7 @@ impl Repair<'_> {
         let known = self.old.query_row("SELECT last, unsummed FROM epochs WHERE only = 1", [], |row| {
             Ok((row.get::<_, u32>(0)?, row.get::<_, i64>(1)?))
         });
-        // Without the row, every event must have a checksum, and the epoch must be later than all.
+        // If the row of `epochs` is lost, every event must have a checksum, and the new epoch must be later than all.
         let (last, unsummed) = known.unwrap_or((0, -1));
         let newest =
             self.old.query_row("SELECT max(epoch) FROM events", [], |row| row.get::<_, Option<u32>>(0));
@@ -161,7 +162,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Copies the rows of a task as they are. Returns the number of its events.
+    /// Copies the rows of a task unchanged. Returns the number of its events.
     fn copy_whole(&self, ordinal: i64) -> Outcome<u64> {
         let tasks = "ordinal, id, owner, context, state, status_at, summary_seq, first, session, directory, prompt, root, output,
                      joined, folded";
@@ -189,14 +190,14 @@ impl Repair<'_> {
         Ok(self.new.prepare(&format!("INSERT OR IGNORE INTO {table} ({columns}) VALUES ({places})"))?)
     }
 
-    /// The head of a damaged task's log, and the task as far as its checksums confirm it.
+    /// The head of a damaged task's log, and the part of the task that its checksums confirm.
     fn salvage(&self, ordinal: i64, id: &TaskId, context: Option<&ContextId>) -> Option<(i64, Task)> {
         let newest = "SELECT max(seq) FROM events WHERE task = ?";
         let newest = self.old.query_row(newest, [ordinal], |row| row.get::<_, Option<i64>>(0)).ok().flatten();
         let recorded = "SELECT summary_seq FROM tasks WHERE ordinal = ?";
         let recorded = self.old.query_row(recorded, [ordinal], |row| row.get::<_, i64>(0)).unwrap_or(0);
         let snapshot = read::snapshot_of(self.old, ordinal).filter(|(_, task)| task.id == *id);
-        // A number that was overwritten would leave no room for the next event.
+        // Ignore a number so large that it was probably overwritten, because it would leave no room for the next event.
         let recorded = if recorded < i64::from(u32::MAX) { recorded } else { 0 };
         let head = newest.unwrap_or(0).max(recorded).max(snapshot.as_ref().map_or(0, |(seq, _)| *seq)).max(1);
         let left = Unreadable { ordinal, id: Some(id.clone()), context: context.cloned(), head, snapshot };
@@ -242,8 +243,8 @@ impl Repair<'_> {
         write::put_snapshot(self.new, ordinal, seq, &SnapshotText::encode(&task)?)
     }
 
-    /// The rows beside the tasks have no checksums. A row is kept if its text is text, and if the task or the session that it names
-    /// has the same owner.
+    /// Copies the rows of the other tables. These rows have no checksums. A row is kept if its texts are valid and if its task or
+    /// session has the same owner as the row.
     fn copy_rows(&mut self) -> Outcome<()> {
         let is_known_context =
             "EXISTS (SELECT 1 FROM tasks WHERE tasks.owner = new.owner AND tasks.context = new.context)";
@@ -259,7 +260,7 @@ impl Repair<'_> {
         let no_other =
             "NOT EXISTS (SELECT 1 FROM tasks WHERE tasks.session = new.id AND tasks.owner <> new.owner)";
         self.copy_table("sessions", "id, owner, directory, at", no_other)?;
-        // Nobody else may get a session whose row is lost.
+        // Restore the owners of sessions whose row is lost, so that no other caller can get such a session.
         self.new.execute(
             "INSERT OR IGNORE INTO sessions (id, owner, directory, at)
              SELECT session, owner, directory, status_at FROM tasks WHERE session IS NOT NULL",
@@ -276,7 +277,7 @@ impl Repair<'_> {
         let configs = "ordinal, task, id, owner, format, events, view, trace, sealed, created, cursor, grown_at, due_at,
                        lease, replays, attempts, first_failed_at, active";
         self.copy_table("push_configs", configs, is_of_task)?;
-        // The repair may have added an event to the log, and a copied time may hide it.
+        // Make all configurations due: the repair may have added an event, and a copied time could hide it.
         self.new.execute("UPDATE push_configs SET grown_at = 0, due_at = 0", [])?;
         let letters = "number, config, event, reason, attempts, first_failed_at, at, replay";
         let of_config = "EXISTS (SELECT 1 FROM push_configs WHERE push_configs.ordinal = new.config)";
@@ -287,7 +288,7 @@ impl Repair<'_> {
         Ok(())
     }
 
-    /// Copies the rows that can be read and that meet the condition on `new`.
+    /// Copies the readable rows that fulfil the condition on `new`.
     fn copy_table(&mut self, table: &str, columns: &str, condition: &str) -> Outcome<()> {
         let places =
             columns.split(',').map(|column| format!("? AS {}", column.trim())).collect::<Vec<_>>().join(", ");
@@ -296,7 +297,7 @@ impl Repair<'_> {
         );
         let mut insert = self.new.prepare(&sql)?;
         let mut seen = BTreeSet::new();
-        // A page that cannot be read ends a scan. The other direction finds the rows behind it.
+        // An unreadable page ends a scan. A second scan in the other direction finds the rows behind that page.
         for order in ["", "ORDER BY 1 DESC"] {
             let select = format!("SELECT {columns} FROM {table} NOT INDEXED {order}");
             let Ok(mut statement) = self.old.prepare(&select) else { continue };
@@ -381,7 +382,7 @@ impl Repair<'_> {
     }
 }
 
-/// The values of a row. Fails if a text is not UTF-8.
+/// Reads the values of a row. Fails if a text is not UTF-8.
 fn values(row: &Row<'_>) -> Outcome<Vec<Value>> {
     let mut found = Vec::new();
     for column in 0..row.as_ref().column_count() {
@@ -396,11 +397,12 @@ fn values(row: &Row<'_>) -> Outcome<Vec<Value>> {
     Ok(found)
 }
 
-/// The owners and ids of the tasks, as the rows and each index have them. Two that agree are believed: each is on its own page.
+/// The owners and ids of the tasks according to the rows and to each index. A value is believed if two of these agree, because each
+/// is on its own page.
 #[derive(Default)]
 struct Names {
     votes: BTreeMap<i64, Vec<(String, TaskId)>>,
-    /// The context, if the row and the index agree.
+    /// The context of each task for which the row and the index agree.
     contexts: BTreeMap<i64, ContextId>,
 }
 

@@ -1,6 +1,6 @@
 //! Retention: folds the logs of finished tasks and removes old data, in steps.
 //!
-//! A reader thread finds the work; the writer only carries it out, and never for long.
+//! A reader thread finds the work, so that the writer only has to carry it out, and never for long.
 
 use longshore_engine::port::{Retention, RetentionStep};
 use longshore_model::{Principal, Result, Timestamp};
@@ -21,16 +21,16 @@ const STEP_TASKS: i64 = 32;
 /// The most rows that the writer removes in one step.
 const STEP_ROWS: i64 = 512;
 
-/// A step ends after the row with which it has removed so many bytes.
+/// The most bytes that a step removes. A step ends after the row with which the removed bytes reach this number.
 const STEP_BYTES: i64 = 1024 * 1024;
 
-/// SQLite holds no row of more than a billion bytes. A larger snapshot is never written.
+/// The largest snapshot that is written. SQLite holds no row of more than a billion bytes.
 const MAX_SNAPSHOT_BYTES: usize = 950_000_000;
 
-/// How many bytes were removed for each owner. A new snapshot may need more than was removed.
+/// How many bytes were removed for each owner. The number can be negative, because a new snapshot may need more than was removed.
 pub(super) type Freed = Vec<(Principal, i64)>;
 
-/// Does one step.
+/// Runs one step.
 pub(super) async fn retain(
     reader: &Reader,
     writer: &Writer,
@@ -43,14 +43,14 @@ pub(super) async fn retain(
     writer.run_large(Owner::Gateway, move |db| found.run(db)).await
 }
 
-/// The work of a step. One thread finds it and another does it later; meanwhile an ordinal may belong to another row, because
+/// The work of one step. The reader finds it, and the writer does it later. Meanwhile an ordinal may belong to another row, because
 /// SQLite reuses the ordinals of deleted rows. So the writer checks the age of each row again.
 struct Step {
     retention: Retention,
     folds: Vec<(i64, Foldable)>,
-    /// Root tasks.
+    /// The ordinals of root tasks whose trees are removed.
     drops: Vec<i64>,
-    /// Owner and digest.
+    /// Idempotency keys to remove: owner and digest.
     keys: Vec<(String, Vec<u8>)>,
     asks: Vec<i64>,
 }
@@ -59,9 +59,9 @@ struct Step {
 enum Foldable {
     /// The stored snapshot is up to date.
     AsStored,
-    /// The stored snapshot is older than the end of the task; this one is up to date.
+    /// The stored snapshot is older than the end of the task. The value is an up-to-date one.
     WithSnapshot(SnapshotText),
-    /// The task cannot be read, or no snapshot can hold it. Its log is all that is left of it, and stays.
+    /// The task cannot be read, or its snapshot would be too large. Its log is the only copy of its content, so it stays.
     Damaged,
 }
 
@@ -92,7 +92,7 @@ impl Step {
         self.folds.is_empty() && self.drops.is_empty() && self.keys.is_empty() && self.asks.is_empty()
     }
 
-    /// Does as much of the work as the budget allows. The next step finds the rest.
+    /// Does as much of the work as the budget allows. The next step does the rest.
     fn run(&self, db: &Connection) -> Outcome<(RetentionStep, Freed)> {
         let (mut budget, mut done) = (Budget::for_step(), RetentionStep::default());
         let before = db.total_changes();
@@ -125,22 +125,22 @@ impl Step {
             db.prepare_cached("DELETE FROM interrupts WHERE ordinal = :ask AND closed_at < :before")?
                 .execute(named_params! { ":ask": ask, ":before": asks_before.0 })?;
         }
-        // Set only if rows have changed: a caller that repeats the step while there is more would otherwise never stop.
+        // Request another step only if rows have changed. Otherwise a caller that repeats while there is more would never stop.
         done.more = db.total_changes() > before;
         Ok((done, budget.freed))
     }
 }
 
-/// Tasks that are to be removed are folded first, because folding works in steps.
+/// The time before which ended tasks are folded. Tasks to be removed are folded first, because folding works in steps.
 fn fold_cutoff(retention: &Retention) -> Option<Timestamp> {
     retention.fold_before.max(retention.drop_before)
 }
 
-/// What a step may still remove.
+/// The amount that a step may still remove.
 struct Budget {
     rows: i64,
     bytes: i64,
-    /// What was removed so far.
+    /// The amount that was removed so far.
     freed: Freed,
 }
 
@@ -158,13 +158,13 @@ impl Budget {
         self.bytes -= bytes;
     }
 
-    /// Everything that was taken since `bytes` were left belonged to this owner.
+    /// Records the removed bytes of an owner. `bytes`: the bytes that the budget had left before their removal.
     fn free(&mut self, owner: &str, bytes: i64) {
         self.freed.push((Principal::new(owner), bytes.saturating_sub(self.bytes)));
     }
 }
 
-// These queries use the index `tasks_over`, so they repeat its condition literally.
+// The queries below repeat the condition of the index `tasks_over` literally, because SQLite can use the index only then.
 
 macro_rules! is_foldable {
     () => {
@@ -181,7 +181,7 @@ const FOLDABLE: &str = concat!(
 const STILL_FOLDABLE: &str =
     concat!("SELECT ", head!(), " FROM tasks WHERE ordinal = :task AND ", is_foldable!());
 
-/// A root is removed only together with all tasks of its sub-agents.
+/// The condition for a root to be removed. A root is removed only together with all tasks of its sub-agents.
 macro_rules! is_droppable {
     () => {
         "state IN ('completed', 'failed', 'canceled', 'rejected') AND folded = 1 AND status_at < :before
@@ -217,7 +217,7 @@ fn expired_keys(db: &Connection, before: Timestamp) -> Outcome<Vec<(String, Vec<
     Ok(found.collect::<rusqlite::Result<_>>()?)
 }
 
-/// Finds as many tasks as one step can fold: more would be read again for the next step.
+/// Finds tasks to fold, at most as many as one step can fold. Further ones would only have to be read again in the next step.
 fn foldable(db: &Connection, before: Timestamp) -> Outcome<Vec<(i64, Foldable)>> {
     let (mut budget, mut found) = (Budget::for_step(), Vec::new());
     for task in ordinals(db, FOLDABLE, named_params! { ":before": before.0, ":limit": STEP_TASKS })? {
@@ -229,14 +229,14 @@ fn foldable(db: &Connection, before: Timestamp) -> Outcome<Vec<(i64, Foldable)>>
     Ok(found)
 }
 
-/// A task whose snapshot cannot be read is not foldable.
+/// Checks whether a task can be folded. A task whose snapshot cannot be read cannot.
 fn check_foldable(db: &Connection, task: i64, budget: &mut Budget) -> Outcome<Foldable> {
     let (rows, is_started): (i64, bool) = db
         .prepare_cached(concat!("SELECT ", head!(), " - first, first > 1 FROM tasks WHERE ordinal = ?"))?
         .query_row([task], |row| Ok((row.get(0)?, row.get(1)?)))?;
     budget.rows -= rows;
     if is_started {
-        // This task was checked before its first step.
+        // An earlier step has checked and begun to fold this task.
         return Ok(Foldable::AsStored);
     }
     let sql = read::select_tasks(Parts::All, "tasks", "tasks.ordinal = :task");
@@ -256,7 +256,7 @@ fn check_foldable(db: &Connection, task: i64, budget: &mut Budget) -> Outcome<Fo
     Ok(if is_too_large { Foldable::Damaged } else { Foldable::WithSnapshot(snapshot) })
 }
 
-/// Removes events from the front of the log, but never the last one. Returns whether the log is completely folded.
+/// Removes events from the start of the log, but never the last one. Returns whether the log is completely folded.
 fn fold(
     db: &Connection,
     (task, before): (i64, Timestamp),
@@ -280,7 +280,7 @@ fn fold(
         }
         Foldable::AsStored => {}
     }
-    // A damaged log without its last event may have no event left.
+    // If a damaged log lacks its last event, no event may be left.
     let first = remove_events(db, task, head, budget)?.unwrap_or(head);
     let owner = "SELECT owner FROM tasks WHERE ordinal = ?";
     budget.free(&db.prepare_cached(owner)?.query_row([task], |row| row.get::<_, String>(0))?, left);
@@ -347,7 +347,7 @@ fn drop_next(db: &Connection, root: i64, budget: &mut Budget) -> Outcome<bool> {
         db.prepare_cached(of_task)?.query_row([task], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let rest = snapshot_bytes(db, task)? + calls::bytes_of_task(db, task)?;
     let left = budget.bytes;
-    // A damaged task still has its log.
+    // An ended damaged task was not folded, so its log must be removed too.
     remove_events(db, task, i64::MAX, budget)?;
     while budget.is_left() && remove_chunk(db, task, budget)? {}
     if !budget.is_left() {
@@ -373,15 +373,15 @@ fn remove_chunk(db: &Connection, task: i64, budget: &mut Budget) -> Outcome<bool
         db.prepare_cached("DELETE FROM files WHERE ordinal = ?")?.execute([file])?;
         return Ok(true);
     };
-    // The file is invisible from now on.
+    // This makes the file invisible before its first chunk is removed.
     db.prepare_cached("UPDATE files SET complete = 0 WHERE ordinal = ?")?.execute([file])?;
     db.prepare_cached("DELETE FROM file_chunks WHERE rowid = ?")?.execute([chunk])?;
     budget.take(bytes);
     Ok(true)
 }
 
-/// Removes the directory and the binding of a context without tasks. The owner of the session stays recorded: no other caller
-/// may get it.
+/// Removes the directory and the binding of a context that has no tasks. Keeps the owner of the session, so that no other caller
+/// can get the session.
 fn forget_context(db: &Connection, owner: &str, context: &str) -> Outcome<()> {
     let left = "SELECT EXISTS (SELECT 1 FROM tasks WHERE owner = :owner AND context = :context)";
     let key = named_params! { ":owner": owner, ":context": context };

@@ -1,8 +1,8 @@
-//! The free space of the disk that holds the file.
+//! Watches the free space of the disk that holds the file.
 //!
-//! The write-ahead log must never take the space that its own copy needs: then nothing could be written any more, and a restart
-//! would not help. So the log may take only a share of the space. A reserve file is deleted when the disk is full nevertheless,
-//! because of other programs: the log can then be copied, and the gateway can start.
+//! The write-ahead log must never take the space that its own copy needs: nothing could then be written any more, and a restart
+//! would not help. So the log may take only a share of the space. If other programs fill the disk nevertheless, the store deletes a
+//! reserve file. Then the log can be copied and the gateway can start.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -17,36 +17,36 @@ use longshore_model::{Error, ErrorKind, Result};
 
 use super::schema::PRIVATE;
 
-/// How old the known free space may be. Asking the system takes a microsecond.
+/// How long a measured free space is used. Measuring it again takes a microsecond.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// How often a missing reserve is made again, if there is room for it.
+/// How often the store tries to make a missing reserve again.
 const RESTORE_EVERY: Duration = Duration::from_mins(1);
 
-/// The size of the reserve: a share of the free space, but not more than the log usually needs.
+/// The size of the reserve: this share of the free space, but not more than the log usually needs.
 const RESERVE_SHARE: u64 = 8;
 const MAX_RESERVE: u64 = 16 * MIB;
-/// A smaller reserve would not help.
+/// The least useful size of the reserve.
 const MIN_RESERVE: u64 = 128 * 1024;
 
-/// With less than this, and the size of the log, a start gives up the reserve.
+/// If the free space is less than this plus the size of the log, a start deletes the reserve.
 pub(super) const START_ROOM: u64 = MIB / 2;
 
-/// With more than this the disk is not watched closely.
+/// With more free space than this, the disk is not watched closely.
 const PLENTY: u64 = 512 * MIB;
 
-/// When a refused caller should try again.
+/// The wait before the next attempt that a refused caller is told.
 const RETRY_AFTER: Duration = Duration::from_mins(1);
 
 const MIB: u64 = 1024 * 1024;
 
-/// How the store learns about its disk.
+/// The settings for watching the disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskRules {
-    /// The free bytes of the disk that holds the path. `None`: the system does not say. Without this function, the store does
-    /// not watch its disk.
+    /// A function that returns the free bytes of the disk that holds a path, or `None` if the system does not report them. Without
+    /// this function, the store does not watch its disk.
     pub free_space: Option<fn(&Path) -> Option<u64>>,
-    /// With less free space than this, no new task is created. 0: no limit.
+    /// The least free space, in bytes, with which new tasks are accepted. 0: no limit.
     pub floor: u64,
 }
 
@@ -59,11 +59,11 @@ pub(super) struct Room {
 
 struct State {
     looked: Option<(Instant, Space)>,
-    /// When the reserve was last made, or could not be made.
+    /// When the store last made the reserve, or tried to.
     restored: Option<Instant>,
 }
 
-/// The space of the disk at some moment.
+/// A measurement of the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Space {
     pub(super) free: u64,
@@ -74,7 +74,7 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// The space for the log and its copy.
+    /// The space that the log and its copy may share.
     pub(super) fn for_log(self) -> u64 {
         self.free.saturating_add(self.log)
     }
@@ -85,14 +85,14 @@ impl Space {
 }
 
 impl Room {
-    /// `None`: the store does not watch its disk.
+    /// Starts to watch the disk. `None`: the rules have no function for the free space.
     pub(super) fn new(path: &Path, rules: DiskRules) -> Option<Arc<Self>> {
         let state = Mutex::new(State { looked: None, restored: None });
         let free_space = rules.free_space?;
         Some(Arc::new(Self { path: path.to_owned(), free_space, floor: rules.floor, state }))
     }
 
-    /// The space now, or a moment ago. `None`: unknown.
+    /// The space now or up to [`FRESH`] ago. `None`: unknown.
     pub(super) fn space(&self) -> Option<Space> {
         let now = Instant::now();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,7 +102,7 @@ impl Room {
             return Some(space);
         }
         let size = |suffix| fs::metadata(self.beside(suffix)).map_or(0, |file| file.len());
-        // The file may not exist yet.
+        // Ask for the directory, because the file may not exist yet.
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let free = (self.free_space)(directory.unwrap_or(Path::new(".")))?;
         let space = Space { free, log: size("-wal"), file: size("") };
@@ -110,7 +110,7 @@ impl Room {
         Some(space)
     }
 
-    /// The space now.
+    /// Measures the space now.
     pub(super) fn space_now(&self) -> Option<Space> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).looked = None;
         self.space()
@@ -130,7 +130,7 @@ impl Room {
             .after(RETRY_AFTER))
     }
 
-    /// Before the file is opened: gives up the reserve if there is too little space to open it and to copy its log.
+    /// Call this before the file is opened. Deletes the reserve if there is too little space to open the file and to copy its log.
     pub(super) fn prepare_start(&self) {
         if let Some(space) = self.space_now()
             && space.free < space.log.saturating_add(START_ROOM)
@@ -139,7 +139,7 @@ impl Room {
         }
     }
 
-    /// Returns whether there was a reserve.
+    /// Deletes the reserve. Returns whether there was one.
     pub(super) fn give_up_reserve(&self) -> bool {
         let removed = ["-reserve", "-reserve-new"].map(|suffix| fs::remove_file(self.beside(suffix)).is_ok());
         if removed == [false, false] {
@@ -151,7 +151,7 @@ impl Room {
         true
     }
 
-    /// Makes the reserve if it is missing and there is room, from time to time.
+    /// Makes the reserve again if it is missing and there is room. Tries this at most every [`RESTORE_EVERY`].
     pub(super) fn restore_reserve(&self) {
         let Some(space) = self.space() else { return };
         {
@@ -166,11 +166,11 @@ impl Room {
         if size < MIN_RESERVE || is_low || path.exists() {
             return;
         }
-        // A part of a reserve, after a crash, must not count as one.
+        // Write a draft and rename it, so that a partial file after a crash does not count as a reserve.
         let draft = self.beside("-reserve-new");
         if let Err(error) = write_zeros(&draft, size).and_then(|()| fs::rename(&draft, &path)) {
             tracing::warn!(%error, "the store has no reserve for a full disk");
-            // It would only take space.
+            // Remove the partial draft, which only takes space.
             let _ = fs::remove_file(&draft);
         }
     }
@@ -182,7 +182,7 @@ impl Room {
     }
 }
 
-/// Written and not only sized: a file with holes reserves nothing.
+/// Writes zeros. Setting only the length would make a file with holes, which reserves nothing.
 fn write_zeros(path: &Path, size: u64) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(PRIVATE).open(path)?;
     let piece = vec![0; 256 * 1024];

@@ -1,4 +1,4 @@
-//! A cache of the rows of tasks that were appended to, which spares the write connection a read of the file.
+//! A cache of the rows of tasks that were appended to. It saves the write connection a read of the file.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ struct CachedRow {
 }
 
 impl RowCache {
-    /// Caches the row and the log's head of a task that is not over. A caller whose transaction is not committed must call
+    /// Caches the row and the log's head of an unfinished task. If the caller's transaction is rolled back, the caller must call
     /// [`note_change`](Self::note_change).
     pub(super) fn remember(&mut self, task: &TaskId, ordinal: i64, head: Seq) {
         let row = CachedRow { ordinal, head, changes: self.changes };
@@ -38,23 +38,24 @@ impl RowCache {
         self.known.insert(task.clone(), row);
     }
 
-    /// Removes a task that is over.
+    /// Removes a task that has ended.
     pub(super) fn forget(&mut self, task: &TaskId) {
         self.known.remove(task);
     }
 
-    /// Call this when something other than an append was done, or an append was undone. The cached ordinals stay usable;
-    /// the cached heads do not.
+    /// Call this after any operation other than an append, and after an append was undone. The cached ordinals stay usable; the
+    /// cached heads do not.
     pub(super) fn note_change(&mut self) {
         self.changes += 1;
     }
 
-    /// The ordinal of the task's row. The task may be gone and the ordinal reused, so a caller must compare the id in the row.
+    /// The ordinal of the task's row. The task may have been removed and the ordinal reused, so the caller must compare the id in
+    /// the row.
     pub(super) fn ordinal(&self, task: &TaskId) -> Option<i64> {
         self.known.get(task).map(|row| row.ordinal)
     }
 
-    /// The ordinal of the batch's task, if the cache proves that the task exists, is not over, and has the head that the batch
+    /// The ordinal of the batch's task, if the cache proves that the task exists, has not ended, and has the head that the batch
     /// expects.
     pub(super) fn ordinal_if_current(&self, batch: &Batch) -> Option<i64> {
         let row = self.known.get(&batch.task)?;

@@ -1,4 +1,4 @@
-//! Ends unfinished tasks that are damaged and cannot be resumed, with the content that is left.
+//! Ends unfinished tasks that cannot be resumed because they are damaged. Keeps their readable content.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) async fn end_damaged(
     end: EndTask,
 ) -> Result<Vec<TaskId>> {
     let (end, mut ended) = (Arc::new(end), Vec::new());
-    // Nearly always there are none, and then nothing is written.
+    // There are nearly never any, and then nothing is written.
     for damaged in reader.run(Owner::Gateway, read::unreadable).await? {
         let (id, end) = (damaged.id.clone(), end.clone());
         match writer.run(Owner::Gateway, move |db| end_one(db, &damaged, (epoch, at), &end)).await {
@@ -35,7 +35,7 @@ pub(super) async fn end_damaged(
     Ok(ended)
 }
 
-/// Returns whether this call ended the task.
+/// Ends one damaged task. Returns whether this call ended it.
 fn end_one(
     db: &Connection,
     damaged: &Unreadable,
@@ -45,7 +45,7 @@ fn end_one(
     asks::close(db, damaged.ordinal, None, &rules::dropped(at))?;
     match salvage_task(db, damaged)? {
         Some(task) if task.status.state.is_terminal() => {
-            // The task had ended; only its row was wrong.
+            // The task had already ended; only its row was wrong.
             set_row(db, damaged, Some(&task), task.status.state, task.status.at)?;
             Ok(false)
         }
@@ -53,7 +53,7 @@ fn end_one(
             write_end(db, damaged, task, (epoch, at), end)?;
             Ok(true)
         }
-        // The id is unreadable, so no caller can request the task. It is enough that it no longer counts as unfinished.
+        // The id is unreadable, so no caller can request the task. It is enough to end the task in its row.
         None => {
             set_row(db, damaged, None, TaskState::Failed, at)?;
             Ok(true)
@@ -61,7 +61,7 @@ fn end_one(
     }
 }
 
-/// The task up to the damage. `None`: not even the id is readable.
+/// The task up to the damage. `None`: the id is unreadable too.
 pub(super) fn salvage_task(db: &Connection, damaged: &Unreadable) -> Outcome<Option<Task>> {
     let Some(id) = &damaged.id else { return Ok(None) };
     if let Some((seq, mut task)) = damaged.snapshot.clone() {
@@ -76,7 +76,7 @@ pub(super) fn salvage_task(db: &Connection, damaged: &Unreadable) -> Outcome<Opt
     Ok(task.or_else(|| Some(placeholder_task(id.clone(), damaged.context.clone()?))))
 }
 
-/// Folds the events after `from`, up to the first unreadable one: folding events after a gap would give a wrong task.
+/// Applies the events after `from` up to the first unreadable one. Events after a gap would give a wrong task.
 fn fold_readable(
     db: &Connection,
     damaged: &Unreadable,
@@ -103,7 +103,7 @@ fn fold_readable(
     Ok(())
 }
 
-/// A task whose content is lost.
+/// A task without content, for one whose content is lost.
 fn placeholder_task(id: TaskId, context_id: ContextId) -> Task {
     Task {
         id,
@@ -121,8 +121,9 @@ fn placeholder_task(id: TaskId, context_id: ContextId) -> Task {
     }
 }
 
-/// Appends the end after the damage, with a snapshot so that reads of the task need not read the damaged log. Readers with a
-/// cursor in the log get a gap and the whole task. The old events stay in the file for a manual inspection.
+/// Appends the end after the damage, with a snapshot, so that reads of the task need not read the damaged log. Readers with a
+/// cursor in the log are told that events are missing, and get the whole task. The old events stay in the file for a manual
+/// inspection.
 fn write_end(
     db: &Connection,
     damaged: &Unreadable,
@@ -132,7 +133,7 @@ fn write_end(
 ) -> Outcome<()> {
     let event = end(&task);
     task.apply(&event);
-    // The recorded head may be damaged itself.
+    // Read the head from the log too, because the recorded head may be damaged.
     let newest: Option<i64> = db
         .prepare_cached("SELECT max(seq) FROM events WHERE task = ?")?
         .query_row([damaged.ordinal], |row| row.get(0))?;
@@ -144,7 +145,7 @@ fn write_end(
     set_row(db, damaged, Some(&task), TaskState::Failed, at)
 }
 
-/// Sets the state of the task's row, and clears its turn, which may be damaged.
+/// Sets the state in the task's row. Clears the turn, because it may be damaged.
 fn set_row(
     db: &Connection,
     damaged: &Unreadable,

@@ -15,7 +15,7 @@ use super::Durability;
 use super::fault::{Fault, Outcome};
 use super::files;
 
-/// Applied in order, each once. The file's `user_version` is the number of applied migrations.
+/// The migrations, applied in order, each once. The file's `user_version` is the number of applied ones.
 const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0001_log.sql"),
     include_str!("migrations/0002_interrupts.sql"),
@@ -33,19 +33,19 @@ const MIGRATIONS: &[&str] = &[
 /// How long a statement waits for a lock of another program, such as a backup, before it fails.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Prepared statements cached per connection: enough for all in this crate except the rarest list filters.
+/// How many prepared statements a connection caches: enough for all in this crate except the rarest list filters.
 const STATEMENTS: usize = 96;
 
-/// How long a checkpoint waits for readers of the log, while nothing can be written, before it gives up.
+/// How long a checkpoint that holds the writer waits for readers of the log. Then it gives up.
 const CHECKPOINT_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// The writer's page cache in KiB. The pages that it has written are in the system's cache of the write-ahead log anyway,
-/// so a miss costs one read without the disk.
+/// The writer's page cache in KiB. A small one is enough: the system's cache of the write-ahead log also holds the pages that the
+/// writer has written, so a miss costs one read without the disk.
 const WRITER_CACHE: i64 = 1024;
 
-/// The write-ahead log is truncated to this many bytes after a checkpoint, so that one busy hour does not take the disk space
-/// for ever. Larger than the log gets before its usual restart: truncating takes the writer some 40 ms, and growing again
-/// takes longer.
+/// SQLite truncates the write-ahead log to this many bytes after a checkpoint. The limit exists so that one busy hour does not take
+/// the disk space for ever. It is higher than the usual size of the log at its restart, because truncating takes the writer some 40
+/// ms, and growing again takes longer.
 const WAL_LIMIT: i64 = 128 * 1024 * 1024;
 
 /// Opens the file for writing; creates and migrates it if necessary.
@@ -59,7 +59,7 @@ pub(super) fn open_reader(path: &Path) -> Outcome<Connection> {
     connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
 }
 
-/// Opens a file for reading that SQLite may find too short for its header.
+/// Opens a file for reading that may be shorter than its header says.
 pub(super) fn open_damaged(path: &Path) -> Outcome<Connection> {
     let db = open_reader(path)?;
     db.pragma_update(None, "writable_schema", true)?;
@@ -81,7 +81,7 @@ pub(super) fn open_file(path: &Path) -> Result<File> {
     File::open(path).map_err(Error::internal)
 }
 
-/// Checks that this program knows the file's schema, and that the file is not empty.
+/// Checks that this program knows the file's schema and that the file has a schema.
 pub(super) fn check_not_empty(db: &Connection) -> Result<()> {
     if check_schema(db, MIGRATIONS.len())? == 0 {
         return Err(Error::new(ErrorKind::Unavailable, "The store is empty: no gateway has used it yet."));
@@ -103,8 +103,8 @@ pub(super) fn check_current(db: &Connection) -> Result<()> {
 
 fn prepare_writer(path: &Path, durability: Durability) -> Outcome<Connection> {
     let mut db = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-    // Checked before anything is written: a refused file stays unchanged.
-    // In a transaction, because another program may be creating the tables.
+    // Check before anything is written, so that a refused file stays unchanged. Use a transaction, because another program may be
+    // creating the tables.
     check_schema(&*db.transaction()?, MIGRATIONS.len())?;
     restrict_access(path).map_err(not_private)?;
     let mode: String = db.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0))?;
@@ -118,7 +118,7 @@ fn prepare_writer(path: &Path, durability: Durability) -> Outcome<Connection> {
     db.pragma_update(None, "synchronous", durability.synchronous())?;
     db.pragma_update(None, "foreign_keys", true)?;
     db.pragma_update(None, "journal_size_limit", WAL_LIMIT)?;
-    // Negative, because a positive number would count pages.
+    // The number is negative because a positive one would count pages.
     db.pragma_update(None, "cache_size", -WRITER_CACHE)?;
     migrate(&mut db, MIGRATIONS)?;
     files::remove_incomplete(&db)?;
@@ -126,22 +126,22 @@ fn prepare_writer(path: &Path, durability: Durability) -> Outcome<Connection> {
 }
 
 fn connect(path: &Path, access: OpenFlags) -> Outcome<Connection> {
-    // Only one thread at a time uses a connection, so it needs no mutex. No URI flag: a path is a path.
+    // No mutex is needed, because only one thread at a time uses a connection. Without the URI flag, SQLite takes a path literally.
     let db = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
     db.busy_timeout(BUSY_TIMEOUT)?;
-    // A query plan that depends on bound values would be made again for each new value, which costs more than most of the
-    // statements here.
+    // Keep query plans independent of bound values. Otherwise SQLite would make a plan for each new value, which costs more than
+    // most of the statements here.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     db.set_prepared_statement_cache_capacity(STATEMENTS);
     Ok(db)
 }
 
-/// Access for the owner only: the files hold what people wrote.
+/// File mode with access for the owner only, because the files hold what people wrote.
 pub(super) const PRIVATE: u32 = 0o600;
 
-/// Creates the file, if it does not exist, for its owner only. SQLite gives `-wal` and `-shm` the mode of the file.
+/// Creates the file for its owner only, if it does not exist. SQLite gives `-wal` and `-shm` the mode of the file.
 fn create_private(path: &Path) -> Result<()> {
-    // An existing file is not opened: closing it again would drop the locks that this process has on it.
+    // Do not open an existing file, because closing it again would drop the locks that this process has on it.
     match OpenOptions::new().write(true).create_new(true).mode(PRIVATE).open(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(Error::new(
             ErrorKind::Unavailable,
@@ -153,10 +153,10 @@ fn create_private(path: &Path) -> Result<()> {
     }
 }
 
-/// Removes the access of others from an existing file and its `-wal` and `-shm`: the file may come from a backup or a copy.
-/// Never adds a permission. Works by name, for the same reason as [`create_private`].
+/// Removes the access of others from an existing file and its `-wal` and `-shm`, because the file may come from a backup or a copy.
+/// Never adds a permission. Changes the files by name: opening and closing a file would drop locks (see [`create_private`]).
 fn restrict_access(path: &Path) -> io::Result<()> {
-    // SQLite puts its files next to the target of a link.
+    // Follow a link, because SQLite puts its files next to the link's target.
     let path = path.canonicalize()?;
     for suffix in ["", "-wal", "-shm"] {
         let mut name = OsString::from(&path);
@@ -182,9 +182,9 @@ fn not_private(cause: io::Error) -> Fault {
     Fault(error.caused_by(cause))
 }
 
-/// Applies the missing migrations, all or none.
+/// Applies the missing migrations, either all or none.
 fn migrate(db: &mut Connection, migrations: &[&str]) -> Outcome<()> {
-    // Immediate, so that of two programs that start at once the second sees the migrations of the first.
+    // Use an immediate transaction, so that of two programs that start at once, the second sees the migrations of the first.
     let transaction = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let applied = check_schema(&transaction, migrations.len())?;
     for migration in &migrations[applied..] {
@@ -199,7 +199,7 @@ fn migrate(db: &mut Connection, migrations: &[&str]) -> Outcome<()> {
 
 fn applied(db: &Connection) -> Outcome<usize> {
     let version: i64 = db.pragma_query_value(None, "user_version", |row| row.get(0))?;
-    // A negative number is as unknown as one that is too large.
+    // Treat a negative version like one that is too large: this program knows neither.
     Ok(usize::try_from(version).unwrap_or(usize::MAX))
 }
 
@@ -226,7 +226,7 @@ fn check_version(applied: usize, known: usize) -> Outcome<()> {
     )))
 }
 
-/// A database that has tables but no version number belongs to another program.
+/// Refuses a database without a version number that has tables, because it belongs to another program.
 fn check_empty(db: &Connection) -> Outcome<()> {
     let tables: i64 = db.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if tables == 0 {

@@ -1,6 +1,6 @@
-//! The check of the whole file after the start, on a thread of its own. Then the same thread counts the stored bytes.
+//! Checks the whole file after the start, on a separate thread. The same thread then counts the stored bytes.
 //!
-//! Lists wait until the check is done, and so do reads of single tasks, with two exceptions: a task that has ended, and a task that
+//! Lists wait until the check is done. Reads of single tasks wait too, with two exceptions: a task that has ended, and a task that
 //! was created since the start. Such a task is checked alone, and its read waits only if that check finds damage.
 
 use std::path::{Path, PathBuf};
@@ -26,11 +26,11 @@ pub fn find_damage(path: &Path) -> Result<Damage> {
 /// Checks the file in the background. Dropping this value ends the check.
 pub(super) struct StartupCheck {
     path: PathBuf,
-    /// The tasks of this epoch have been written since the start.
+    /// The epoch of this start. Tasks of this epoch were created since the start.
     epoch: Epoch,
     damage: KnownDamage,
     bytes: StoredBytesCount,
-    /// Whether no check runs.
+    /// Whether no check is running.
     is_done: watch::Sender<bool>,
     running: Mutex<Option<(InterruptHandle, JoinHandle<()>)>>,
 }
@@ -41,7 +41,7 @@ impl StartupCheck {
         Self { path: path.to_owned(), epoch, damage, bytes, is_done: watch::Sender::new(true), running }
     }
 
-    /// Starts the check. From now on, lists and some reads wait until it is done: see the comment of the module.
+    /// Starts the check. From now on, lists and some reads wait until it is done (see the module).
     pub(super) fn begin(&self) {
         let started = schema::open_reader(&self.path).and_then(|db| {
             let (interrupt, damage, is_done) =
@@ -74,7 +74,7 @@ impl StartupCheck {
         }
     }
 
-    /// As if a check ran for ever.
+    /// Behaves as if a check ran for ever. For tests.
     #[cfg(test)]
     pub(super) fn hold(&self) {
         self.is_done.send_replace(false);
@@ -84,18 +84,18 @@ impl StartupCheck {
         *self.is_done.borrow()
     }
 
-    /// Waits for the end of the check. The check takes as long as reading the file once.
+    /// Waits until the check is done, which takes as long as reading the file once.
     pub(super) async fn wait(&self) {
-        // The check is nearly always done. Returning here uses up none of the task's budget in the runtime.
+        // Fast path for a check that is done: unlike the await below, it uses up nothing of the task's budget in the runtime.
         if self.is_done() {
             return;
         }
-        // The sender lives as long as this value.
+        // The error cannot happen: the sender lives as long as this value.
         let _ = self.is_done.subscribe().wait_for(|is_done| *is_done).await;
     }
 }
 
-/// The damage to assume for a store that could not be checked: any task may be damaged.
+/// The damage to assume if the store could not be checked: any task may be damaged.
 fn not_checked(fault: &Fault) -> Damage {
     let structure = vec![format!("the store could not be checked: {:?}", fault.0)];
     Damage { structure, hides_names: true, ..Damage::default() }
@@ -116,7 +116,7 @@ impl Drop for StartupCheck {
     fn drop(&mut self) {
         let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some((interrupt, thread)) = running {
-            // An interrupt ends only the statement that runs, so it is sent until the thread has ended.
+            // An interrupt ends only the running statement, so repeat it until the thread has ended.
             while !thread.is_finished() {
                 interrupt.interrupt();
                 std::thread::yield_now();

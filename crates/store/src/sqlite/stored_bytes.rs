@@ -1,6 +1,6 @@
-//! How many bytes are stored for each owner: counted once after the start, and kept up to date with every write.
+//! The number of stored bytes of each owner: counted once after the start, and updated with every write.
 //!
-//! Approximate: indexes, free pages and the snapshots of unfinished tasks, which are replaced again and again, are not counted.
+//! The numbers are approximate: they leave out indexes, free pages, and the snapshots of unfinished tasks, which change often.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use rusqlite::Connection;
 
 use super::fault::Outcome;
 
-/// How many tasks one query counts, so that no read keeps the write-ahead log from being reset for long.
+/// How many tasks one query counts. It is limited, so that no read keeps the write-ahead log from being restarted for long.
 const PAGE: i64 = 1000;
 
 pub(super) const BYTES_OF_TASKS: &str = "SELECT tasks.ordinal, tasks.owner,
@@ -28,7 +28,7 @@ pub(super) struct StoredBytesCount {
     counts: Arc<Mutex<Counts>>,
 }
 
-/// The counts may be negative before the file is counted: bytes that retention has removed until then were never added.
+/// The numbers of bytes. They may be negative until the file is counted: retention may have removed bytes that were never added.
 #[derive(Clone, Default)]
 struct Counts {
     of_owner: HashMap<Principal, i64>,
@@ -47,7 +47,7 @@ impl StoredBytesCount {
         self.lock().add(owner, bytes);
     }
 
-    /// Counts what the file holds. What is written or removed meanwhile may count twice.
+    /// Counts the content of the file. Bytes that are written or removed meanwhile may count twice.
     pub(super) fn count(&self, db: &Connection) -> Outcome<()> {
         let before = self.lock().clone();
         let found = Counts::read(db)?;
@@ -55,7 +55,7 @@ impl StoredBytesCount {
         Ok(())
     }
 
-    /// Sets the counts to those that were found, and what was written and removed since `before`.
+    /// Sets the counts to those of the file, and adds the changes since `before`.
     fn set(&self, mut found: Counts, before: &Counts) {
         let mut counts = self.lock();
         for (owner, now) in std::mem::take(&mut counts.of_owner) {
@@ -79,7 +79,7 @@ impl Counts {
             let mut rows = statement.query([after, PAGE])?;
             while let Some(row) = rows.next()? {
                 last = Some(row.get(0)?);
-                // A damaged row belongs to nobody.
+                // The bytes of a row with an unreadable owner count for nobody.
                 let owner = row.get_ref(1)?.as_str().map(Principal::new);
                 found.add(&owner.unwrap_or_else(|_| Principal::new("")), row.get(2)?);
             }

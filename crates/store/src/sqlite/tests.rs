@@ -40,7 +40,7 @@ impl Bench {
         Self { directory, store }
     }
 
-    /// Another program with the same file.
+    /// A connection of another program to the same file.
     fn intruder(&self) -> Connection {
         Connection::open(self.directory.path().join(FILE)).unwrap()
     }
@@ -50,7 +50,7 @@ impl Bench {
         self.store.writer.run(Owner::Gateway, move |db| Ok(db.execute_batch(sql)?)).await.unwrap();
     }
 
-    /// The error text is safe for a caller, and the log has the cause.
+    /// Checks that the error text is safe for a caller and that the log has the cause.
     fn check_public(&self, error: &Error, kind: ErrorKind, words: &str) {
         assert_eq!(error.kind(), kind, "{error:?}");
         assert!(error.message().contains(words), "{error}");
@@ -89,7 +89,7 @@ async fn the_connections_have_the_expected_settings() {
         };
         assert_eq!(number("synchronous").await, synchronous);
         assert_eq!(number("foreign_keys").await, 1);
-        // A separate thread does what SQLite would do inside a commit.
+        // A separate thread does the checkpoints, which SQLite would do inside a commit.
         assert_eq!(number("wal_autocheckpoint").await, 0);
         let mode: String = Connection::open(directory.path().join(FILE))
             .unwrap()
@@ -102,7 +102,7 @@ async fn the_connections_have_the_expected_settings() {
 #[tokio::test]
 async fn answered_writes_survive_a_killed_process() {
     let bench = Bench::new().await;
-    // The files as a killed process leaves them: the database and its write-ahead log, never closed.
+    // Copy the files in the state in which a killed process leaves them: the database and its write-ahead log, never closed.
     let left = tempfile::tempdir().unwrap();
     for name in [FILE, "store.db-wal"] {
         std::fs::copy(bench.directory.path().join(name), left.path().join(name)).unwrap();
@@ -141,7 +141,7 @@ async fn a_read_only_file_is_unavailable() {
 #[tokio::test]
 async fn a_full_disk_is_unavailable_until_there_is_space() {
     let bench = Bench::new().await;
-    // SQLite raises the limit to the file's size if it is lower: not one more page.
+    // Allow no further page: SQLite raises a lower limit to the size of the file.
     bench.pragma("PRAGMA max_page_count = 1").await;
     let big = chunk(&"x".repeat(100_000));
     let refused = bench.store.append(append("t", 3, vec![chunk("y"), big.clone()])).await.unwrap_err();
@@ -189,13 +189,13 @@ async fn a_list_continues_after_damaged_tasks() {
             "UPDATE snapshots SET summary = '[]' WHERE task IN (SELECT ordinal FROM tasks WHERE id GLOB 'bad*')",
             false,
         ),
-        // An invalid id, so that no page could start after it.
+        // An invalid id, so that no page could start after this task.
         ("UPDATE tasks SET id = 'bad/' || ordinal WHERE id GLOB 'bad*'", true),
     ];
     for (damage, is_nameless) in damages {
         let directory = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
-        // Newest first.
+        // The names of the tasks, newest first.
         let names = ["bad-1", "bad-2", "a", "bad-3", "b", "c", "bad-4", "bad-5", "bad-6"];
         for (age, name) in (0..).zip(names) {
             store.create(create_in(name, "c", 100 - age)).await.unwrap();
@@ -214,7 +214,7 @@ async fn a_list_continues_after_damaged_tasks() {
                 }
             }
             assert_eq!(seen, "abc", "{limit} {damage}");
-            // Paging ends with the tasks.
+            // Paging reaches the end of the list.
             let listed = if is_nameless { 3_usize } else { names.len() };
             assert!(
                 pages <= listed.div_ceil(limit) + usize::from(is_nameless),
@@ -273,7 +273,7 @@ async fn a_damaged_binding_is_reported() {
 #[tokio::test]
 async fn an_unknown_state_is_reported() {
     let bench = Bench::new().await;
-    // Through the write connection, which does not read its own writes again.
+    // Change the row through the write connection itself, which does not read its own writes again.
     bench.pragma("UPDATE tasks SET state = 'dreaming'").await;
     let refused = bench.store.head(&ada(), &task_id("t")).await.unwrap_err();
     bench.check_public(&refused, ErrorKind::Internal, "damaged");
@@ -301,7 +301,7 @@ async fn a_read_of_large_events_is_bounded_and_can_continue() {
 async fn a_page_of_large_tasks_is_bounded_and_can_continue() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
-    // The size of each task in sixths of the bound, newest first; half of it in the snapshot, half in the tail.
+    // The size of each task in sixths of the bound, newest first. Half of it is in the snapshot, half in the tail.
     for (age, (name, sixths)) in (0..).zip([("a", 4), ("b", 4), ("c", 1), ("d", 13), ("e", 1), ("f", 1)]) {
         store.create(create_in(name, "c", 100 - age)).await.unwrap();
         let half = "x".repeat(list::PAGE_BYTES * sixths / 12);
@@ -327,7 +327,7 @@ async fn a_page_of_large_tasks_is_bounded_and_can_continue() {
     };
     assert_eq!(pages(100, true).await, ["ab", "cd", "ef"]);
     assert_eq!(pages(1, true).await, ["a", "b", "c", "d", "e", "f"]);
-    // Unread parts do not count.
+    // Parts that are not read do not count towards the bound.
     assert_eq!(pages(100, false).await, ["abcdef"]);
 }
 
@@ -353,7 +353,7 @@ async fn only_lists_wait_for_lists() {
     assert!(bench.store.get(&ada(), &task_id("t")).await.unwrap().is_some());
     assert!(bench.store.head(&ada(), &task_id("t")).await.unwrap().is_some());
     assert_eq!(bench.store.unfinished().await.unwrap().len(), 1);
-    // The threads that have answered meanwhile do not have the list in their queues.
+    // The other threads have answered meanwhile, so the list is in none of their queues.
     assert!((&mut list).now_or_never().is_none());
     drop(release);
     long.await.unwrap();
@@ -379,7 +379,7 @@ async fn expired_keys_are_removed_a_few_at_a_time() {
         let idempotency = Some(IdempotencyKey { valid_since: Timestamp(valid_since), ..key });
         Create { idempotency, ..create }
     };
-    // A repeated send makes no task and removes no keys.
+    // A repeated send creates no task and removes no keys.
     assert_eq!(
         store.create(Create { at: Timestamp(100), ..late("t20", 20) }).await.unwrap(),
         existing("t20")

@@ -6,7 +6,7 @@ use rusqlite::{Connection, Row, named_params};
 use super::fault::{Outcome, damaged};
 use super::read;
 
-/// The task of a prompt that started or joined its turn.
+/// The task whose turn a prompt started or joined.
 pub(super) struct TurnTask {
     ordinal: i64,
     pub(super) task: TaskId,
@@ -17,12 +17,12 @@ pub(super) struct TurnTask {
 pub(super) const BY_PROMPT: &str = "SELECT ordinal, id, owner, context FROM tasks INDEXED BY tasks_by_prompt
      WHERE session = :session AND prompt = :prompt ORDER BY ordinal DESC LIMIT 1";
 
-/// Messages join few turns, so there are few rows to decode.
+/// Selects the tasks of a session with joined messages. Messages join few turns, so there are few rows to decode.
 pub(super) const JOINED: &str =
     "SELECT ordinal, id, owner, context, joined FROM tasks INDEXED BY tasks_joined
      WHERE session = :session AND joined IS NOT NULL ORDER BY ordinal DESC";
 
-/// The task whose turn the prompt started or joined; the newest one, if there are several.
+/// The task whose turn the prompt started or joined. If there are several, the newest one.
 pub(super) fn find(db: &Connection, session: &SessionId, prompt: &PromptId) -> Outcome<Option<TurnTask>> {
     let started = find_started(db, session, prompt)?;
     let joined = find_joined(db, session, prompt)?;
@@ -36,7 +36,7 @@ fn find_started(db: &Connection, session: &SessionId, prompt: &PromptId) -> Outc
     rows.next()?.map(turn_task).transpose()
 }
 
-/// Skips damaged rows: a request for the task itself reports the damage.
+/// Finds the task that the prompt joined. Skips damaged rows, because a request for the task itself reports the damage.
 fn find_joined(db: &Connection, session: &SessionId, prompt: &PromptId) -> Outcome<Option<TurnTask>> {
     let mut statement = db.prepare_cached(JOINED)?;
     let mut rows = statement.query(named_params! { ":session": session.as_str() })?;

@@ -1,7 +1,7 @@
 //! A thread with a queue of requests, shared by the writer and the readers.
 //!
-//! A point read takes a few microseconds, and handing it to an existing thread costs a third of what the runtime's pool for
-//! blocking work costs.
+//! The store uses its own threads because a point read takes only a few microseconds. Handing a request to
+//! such a thread costs a third of handing it to the runtime's pool for blocking work.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -51,7 +51,7 @@ impl<J: Send + 'static> Worker<J> {
 }
 
 impl<J> Drop for Worker<J> {
-    /// Waits until all requests are done.
+    /// Waits until all queued requests are done.
     fn drop(&mut self) {
         self.queue.close();
         if let Some(thread) = self.thread.take() {

@@ -1,4 +1,4 @@
-//! The writes of each kind of request: first the checks, then the rows.
+//! The writes for each kind of request: first the checks, then the rows.
 
 use longshore_engine::port::{Created, IdempotencyKey, PushPut, RecordedSends, TurnRecord};
 use longshore_model::{ContextId, Epoch, Error, Principal, Seq, TaskId, TaskState, Timestamp};
@@ -10,7 +10,7 @@ use super::write_connection::WriteContext;
 use super::{checksum, contexts, from_sql, push, to_sql, turns};
 use crate::rules::{self, Root};
 
-/// A probe is longer than one SQLite page, so that it needs free space as large events do.
+/// The size of a probe. It is longer than one SQLite page, so that it needs free space like large events do.
 const PROBE_BYTES: i64 = 8 * 1024;
 
 pub(super) fn create(db: &mut WriteContext<'_>, new: &NewTask) -> Outcome<Created> {
@@ -125,7 +125,7 @@ pub(super) fn earlier_send(
     Ok(Some(Created::Existing { task, context }))
 }
 
-/// The task that already exists for this turn, or that has the id of the new one.
+/// The existing task for this turn, or the existing task with the id of the new one.
 fn earlier_turn(db: &Connection, new: &NewTask, turn: &TurnRecord) -> Outcome<Option<Created>> {
     if let Some(known) = turns::find(db, &turn.session.id, &turn.prompt)? {
         let existing = Created::Existing { task: known.task, context: known.context };
@@ -135,7 +135,7 @@ fn earlier_turn(db: &Connection, new: &NewTask, turn: &TurnRecord) -> Outcome<Op
     Ok(known.map(|known| Created::Existing { task: new.id.clone(), context: known.context }))
 }
 
-/// Stores the key of this send, and deletes some expired ones.
+/// Stores the idempotency key of this send, and deletes some expired keys.
 pub(super) fn put_key(
     db: &Connection,
     owner: &Principal,
@@ -156,8 +156,8 @@ pub(super) fn put_key(
     Ok(())
 }
 
-/// Deletes some expired keys. There are hardly ever any, and the DELETE builds a temporary table even if it finds nothing; a
-/// check first is cheaper.
+/// Deletes some expired keys. Checks first whether there are any, because there hardly ever are, and the DELETE would build a
+/// temporary table even if it finds nothing.
 fn delete_expired(db: &Connection, owner: &Principal, key: &IdempotencyKey) -> Outcome<()> {
     if db.prepare_cached(HAS_EXPIRED)?.exists((owner.as_str(), key.valid_since.0))? {
         db.prepare_cached(DELETE_EXPIRED)?.execute(named_params! {
@@ -174,7 +174,7 @@ pub(super) const HAS_EXPIRED: &str = "SELECT 1 FROM idempotency WHERE owner = ?1
 pub(super) const DELETE_EXPIRED: &str = "DELETE FROM idempotency WHERE owner = :owner AND digest IN (
      SELECT digest FROM idempotency WHERE owner = :owner AND at < :valid_since ORDER BY at LIMIT :limit)";
 
-/// The facts about its root that a sub-agent's task is checked against.
+/// The facts about a root against which a sub-agent's task is checked.
 fn root(db: &Connection, id: &TaskId) -> Outcome<Option<Root>> {
     let mut statement =
         db.prepare_cached("SELECT owner, context, root IS NOT NULL FROM tasks WHERE id = :id")?;
@@ -186,7 +186,7 @@ fn root(db: &Connection, id: &TaskId) -> Outcome<Option<Root>> {
     Ok(Some(Root { owner, context, is_child: row.get(2)? }))
 }
 
-/// The row of a task, as an append needs it.
+/// The columns of a task's row that an append needs.
 pub(super) struct TaskRow {
     pub(super) ordinal: i64,
     pub(super) owner: Principal,

@@ -1,9 +1,9 @@
-//! The one connection that writes, and its state. A mutex shares it between the writer thread and the callers that append;
-//! the holder of the lock is the only writer.
+//! The only connection that writes, and its state. The writer thread and the callers that append share it through a mutex, so the
+//! holder of the lock is the only writer.
 //!
-//! If a request fails after it has written something, its group is rolled back and run again with a savepoint around each
-//! request, so that one failure does not affect the other requests. Such failures are rare, and a group without one does not
-//! pay for savepoints.
+//! If a request fails after it has written something, its group is rolled back and run again. This time each request has its own
+//! savepoint, so that the failure does not affect the other requests. Such failures are rare, and a group without one does not pay
+//! for savepoints.
 
 use std::fs::File;
 use std::ops::Deref;
@@ -29,24 +29,24 @@ use super::row_cache::RowCache;
 use super::schema::BUSY_TIMEOUT;
 use super::writer::{Job, JobKind};
 
-/// Inline appends, those on the calling thread, may take at most 1 / `INLINE_SHARE` of the elapsed time, because that thread has
-/// other work. Under more load the writer thread does the appends, and many of them share a commit.
+/// Inline appends (those on the calling thread) may take at most 1 / `INLINE_SHARE` of the elapsed time, because the calling
+/// threads have other work. Under more load the writer thread does the appends, and many of them share a commit.
 const INLINE_SHARE: u32 = 20;
 
 /// How far `inline_paid_until` may lie in the future, so that a burst of a few inline appends is possible: half a millisecond
 /// of writing, times `INLINE_SHARE`.
 const MAX_INLINE_DEBT: Duration = Duration::from_millis(10);
 
-/// How long emptying the log waits for a checkpoint that runs, and for readers, before it gives up. Nothing is written meanwhile.
+/// How long emptying the log waits for a running checkpoint and for readers. Nothing can be written meanwhile.
 const EMPTY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// SQLite's page, and its own limit of their number.
+/// The size of SQLite's pages, and SQLite's own limit for their number.
 const PAGE_BYTES: u64 = 4096;
 const MAX_PAGES: u64 = 4_294_967_294;
 
 pub(super) struct WriteConnection {
-    // Dropped in this order: the checkpoints end before the connection that cleans up is closed, and the connection is closed
-    // before the file.
+    // The fields are dropped in this order: the checkpoints end before the connection is closed, which cleans up, and the
+    // connection is closed before the file.
     checkpoints: Checkpoints,
     db: Connection,
     _file: Arc<File>,
@@ -56,20 +56,21 @@ pub(super) struct WriteConnection {
     busy_timeout: Duration,
     rows: RowCache,
     push: PushTasks,
-    /// The time at which the inline appends so far are within their share of the time.
+    /// When the share of time for inline appends has made up for the appends so far. Until then, no further inline append is
+    /// allowed.
     inline_paid_until: Instant,
     pub(super) switch: ReadOnlySwitch,
     metrics: Arc<Metrics>,
-    /// `None`: the disk is not watched.
+    /// Watches the disk space. `None`: the disk is not watched.
     room: Option<Arc<Room>>,
-    /// The last group failed because the disk is full, or may be.
+    /// Whether the last group failed because the disk is or may be full.
     was_full: bool,
-    /// The number of pages is limited to what the disk can hold.
+    /// Whether the number of pages is limited to what the disk can hold.
     is_limited: bool,
 }
 
 impl WriteConnection {
-    /// `file`: the database file, which must be closed after this connection, the last one.
+    /// `file`: the database file. It must be closed after this connection, which is closed last.
     pub(super) fn new(
         db: Connection,
         file: Arc<File>,
@@ -96,19 +97,19 @@ impl WriteConnection {
         }
     }
 
-    /// Watches the disk from now on. The log that the last run left is copied if the disk has too little space for it to grow.
+    /// Watches the disk from now on. If the disk has too little space for the log to grow, copies the log that the last run left.
     pub(super) fn watch_disk(&mut self, room: Option<Arc<Room>>) {
         let Some(room) = room else { return };
         self.was_full = room.space_now().is_some_and(|space| space.log > space.free);
         self.room = Some(room.clone());
-        // The store opens even so: it can be read.
+        // A store that cannot be written can still be opened and read.
         if let Err(fault) = self.make_room() {
             tracing::warn!(error = ?fault.0, "the store cannot be written now");
         }
         room.restore_reserve();
     }
 
-    /// Runs and commits all requests. An error here means that none of them is written.
+    /// Runs and commits all requests of a group. An error means that none of them was written.
     pub(super) fn write(&mut self, group: &mut [Box<dyn Job>]) -> Result<()> {
         self.switch.apply(&self.db);
         self.make_room()?;
@@ -120,8 +121,8 @@ impl WriteConnection {
         Ok(result?)
     }
 
-    /// Appends on the calling thread, if that is likely to take microseconds only: it does not wait for another program, for a
-    /// checkpoint or for the disk. `None`: not possible now; nothing is written.
+    /// Appends on the calling thread, if that probably takes only microseconds, without waiting for another program, a checkpoint
+    /// or the disk. `None`: that is not possible now, and nothing was written.
     pub(super) fn append_inline(&mut self, batch: &Batch) -> Option<Result<Appended>> {
         let may_wait = !batch.is_small() || self.durability == Durability::Power || !self.claim.is_on_disk;
         let begin = Instant::now();
@@ -135,7 +136,7 @@ impl WriteConnection {
         let done = self.commit_append(batch);
         let _ = self.db.busy_timeout(self.busy_timeout);
         self.checkpoints.end_group();
-        // If the disk was slow after all, the writer thread does the appends for a long time.
+        // If the disk was slow after all, this keeps appends on the writer thread for a long time.
         self.inline_paid_until = self.inline_paid_until.max(begin) + begin.elapsed() * INLINE_SHARE;
         match done {
             Err(fault) if fault.is_busy() => None,
@@ -146,19 +147,19 @@ impl WriteConnection {
         }
     }
 
-    /// Whether something must be done about the disk before the next group.
+    /// Whether the disk may lack space, so that [`Self::make_room`] must run before the next group.
     fn needs_room(&self) -> bool {
         let Some(room) = &self.room else { return false };
         self.was_full || room.space().is_some_and(|space| !space.is_plenty())
     }
 
-    /// Ensures that the free disk space suffices to copy the write-ahead log into the database: limits the growth of both files. If the
-    /// log is already too long, copies it at once, and fails if it is still too long after that.
+    /// Ensures that the free disk space suffices to copy the write-ahead log into the database, by limiting the growth of both
+    /// files. If the log is already too long, copies it at once, and fails if it is still too long after that.
     fn make_room(&mut self) -> Outcome<()> {
         let Some(room) = self.room.clone() else { return Ok(()) };
         let Some(space) = room.space() else { return Ok(()) };
         self.checkpoints.fit(space.for_log());
-        // Emptying a short log would free next to nothing, and the reserve has room to copy it.
+        // A short log is not too long: emptying it would free next to nothing, and the reserve has room for its copy.
         let is_too_long =
             |space: Space, log: u64| log >= START_ROOM && log.saturating_mul(2) > space.for_log();
         let is_worth_it = self.was_full && space.log >= START_ROOM;
@@ -187,8 +188,8 @@ impl WriteConnection {
         emptied
     }
 
-    /// One group may write much. SQLite then refuses pages for which the disk has no room, once in the log and once in the
-    /// file.
+    /// Limits the pages of the database to those for which the disk has room, once in the log and once in the file. This also stops
+    /// a single large group: SQLite refuses further pages.
     fn limit_pages(&mut self, room: &Room) -> Outcome<()> {
         let Some(space) = room.space() else { return Ok(()) };
         if space.is_plenty() && !self.is_limited {
@@ -202,12 +203,12 @@ impl WriteConnection {
             limit = pages + space.free.saturating_sub(uncopied) / (PAGE_BYTES + FRAME_BYTES);
         }
         self.is_limited = !space.is_plenty();
-        // A pragma takes no bound parameter.
+        // A pragma takes no bound parameter, so the limit is formatted into the text.
         self.db.query_row(&format!("PRAGMA max_page_count = {limit}"), [], |_| Ok(()))?;
         Ok(())
     }
 
-    /// Sets the time spent on inline appends: none, or far more than their share.
+    /// Pretends that inline appends have used no time, or far more than their share. For tests.
     #[cfg(test)]
     pub(super) fn set_inline_allowed(&mut self, is_allowed: bool) {
         let debt = if is_allowed { Duration::ZERO } else { Duration::from_mins(1) };
@@ -224,7 +225,7 @@ impl WriteConnection {
         self.claim.persist(&self.db)?;
         let mut db = WriteContext::new(&self.db, &mut self.rows, &mut self.push)?;
         let is_written = in_transaction(&mut db, |db| run_together(db, group))?.is_some();
-        // A request that was alone in its group has affected no other.
+        // If the group had only this request, no other request was affected.
         if !is_written && group.len() > 1 {
             in_transaction(&mut db, |db| run_in_savepoints(db, group))?;
         }
@@ -232,7 +233,7 @@ impl WriteConnection {
     }
 
     fn commit_append(&mut self, batch: &Batch) -> Outcome<Appended> {
-        // A single statement is its own transaction only if none is open.
+        // The single statement is its own transaction only if no transaction is open.
         if batch.is_single_output()
             && self.db.is_autocommit()
             && let Some(ordinal) = self.rows.ordinal_if_current(batch)
@@ -242,7 +243,7 @@ impl WriteConnection {
             let appended = append::append_output(&self.db, &mut self.rows, ordinal, batch);
             fail_point::hit("commit.after");
             match appended {
-                // The cached row is outdated: another program has written. The code below reads the file again.
+                // The cached row was outdated because another program has written. The code below reads the file again.
                 Err(fault) if fault.is_constraint_violation() => self.rows.note_change(),
                 done => return done,
             }
@@ -253,7 +254,7 @@ impl WriteConnection {
     }
 }
 
-/// The write connection with the statements that nearly every group needs, looked up once for the whole group.
+/// The write connection with the statements that nearly every group needs. They are looked up once for the whole group.
 pub(super) struct WriteContext<'db> {
     db: &'db Connection,
     begin: CachedStatement<'db>,
@@ -284,7 +285,7 @@ impl Deref for WriteContext<'_> {
     }
 }
 
-/// Commits the work if `work` returns `Some`, and rolls it back otherwise. Returns the same value.
+/// Commits if `work` returns `Some`, and rolls back otherwise. Returns the result of `work`.
 fn in_transaction<T>(
     db: &mut WriteContext<'_>,
     work: impl FnOnce(&mut WriteContext<'_>) -> Outcome<Option<T>>,
@@ -302,7 +303,7 @@ fn in_transaction<T>(
         return done;
     }
     db.appends.rows.note_change();
-    // Some failures end the transaction; the next group must find none open.
+    // Some failures end the transaction themselves. Roll back otherwise, because the next group must find no open transaction.
     if !db.is_autocommit()
         && let Err(fault) = command(db, "ROLLBACK")
     {
@@ -313,7 +314,7 @@ fn in_transaction<T>(
     done
 }
 
-/// Runs all requests. Stops with `None` at one that fails after it has written something.
+/// Runs all requests. `None`: a request failed after it had written something, and the rest was not run.
 fn run_together(db: &mut WriteContext<'_>, group: &mut [Box<dyn Job>]) -> Outcome<Option<()>> {
     for job in group {
         if !run(db, job)? {

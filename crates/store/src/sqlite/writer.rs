@@ -1,9 +1,10 @@
-//! Writes: on a thread with group commit, and, as long as that takes only a small share of the time, on the calling threads.
+//! Writes. Calling threads write small appends themselves, as long as these take only a small share of their time. A thread with
+//! group commit does all other writes.
 //!
-//! The thread takes all waiting requests, runs them in one transaction, commits, and only then answers. At low load a request
-//! runs at once; under load many requests share one commit.
+//! The thread takes all waiting requests, runs them in one transaction, commits, and only then answers. At low load a request runs
+//! at once; under load many requests share one commit.
 //!
-//! Waking the writer thread for a small append, and being woken by it, costs more than the write itself. So a small append is
+//! For a small append, waking the writer thread and being woken by it costs more than the write itself. So a small append is
 //! written on the calling thread if the writer thread is not writing at that moment.
 
 use std::sync::{Arc, Mutex};
@@ -23,14 +24,14 @@ use super::record::Batch;
 use super::worker::Worker;
 use super::write_connection::{WriteConnection, WriteContext};
 
-/// The most requests in one transaction. Others wait for the next one, so that no answer waits for a long group.
+/// The most requests in one transaction. Further requests wait for the next one, so that no answer waits for a long group.
 pub(super) const GROUP: usize = 256;
 
-/// The weight of a request that takes milliseconds: at most eight of them share a transaction.
+/// The weight of a request that takes milliseconds. With it, at most eight of them share a transaction.
 const LARGE_WEIGHT: usize = GROUP / 8;
 
 pub(super) struct Writer {
-    // Dropped in this order: the thread finishes its requests before the connection closes the file.
+    // The fields are dropped in this order: the thread finishes its requests before the connection closes the file.
     pub(super) worker: Worker<Box<dyn Job>>,
     pub(super) connection: Arc<Mutex<WriteConnection>>,
     #[cfg(feature = "simulation")]
@@ -52,11 +53,11 @@ impl Writer {
         })
     }
 
-    /// Runs `work` and returns when its writes are durable. The writes are undone if `work` fails, and before `work` is called
-    /// again.
+    /// Runs `work`, and returns when its writes are durable. If `work` fails, its writes are undone. `work` may be called more than
+    /// once; its earlier writes are undone before.
     ///
-    /// If the future is dropped before the work enters the queue, nothing happens; after that the work is done although the
-    /// caller is gone.
+    /// Dropping the future before the work is in the queue cancels the work. After that, the work is done although the caller has
+    /// gone.
     pub(super) async fn run<T, F>(&self, owner: Owner, work: F) -> Result<T>
     where
         T: Send + 'static,
@@ -74,9 +75,9 @@ impl Writer {
         self.ask(owner, (JobKind::Other, LARGE_WEIGHT), work).await
     }
 
-    /// Appends to the log of a task and returns when the events are durable. A small append, which is likely to take only
+    /// Appends to the log of a task, and returns when the events are durable. A small append, which probably takes only
     /// microseconds, is written on the calling thread, unless the writer thread is writing at that moment. Such an append may
-    /// overtake requests in the queue. That is safe: a caller appends to a task again only after the previous append has
+    /// overtake requests in the queue. That is safe, because a caller appends to a task again only after the previous append has
     /// returned.
     pub(super) async fn append(&self, owner: Owner, batch: Batch) -> Result<Appended> {
         if let Some(appended) = self.append_inline(&batch) {
@@ -85,7 +86,7 @@ impl Writer {
         self.ask(owner, (JobKind::Append, 1), move |db| append::append(db, &batch)).await
     }
 
-    /// `None`: nothing is written, for example because the thread is writing.
+    /// Appends on the calling thread. `None`: nothing was written, for example because the writer thread is writing.
     fn append_inline(&self, batch: &Batch) -> Option<Result<Appended>> {
         self.connection.try_lock().ok()?.append_inline(batch)
     }
@@ -104,7 +105,7 @@ impl Writer {
 fn serve(connection: &Mutex<WriteConnection>, waiting: &Queue<Box<dyn Job>>) {
     let mut group = Vec::with_capacity(GROUP);
     while waiting.take(GROUP, |job| job.weight(), &mut group) {
-        // A previous holder panicked: the connection may be inside a transaction, so nothing uses it any more.
+        // If a previous holder panicked, the connection may be inside a transaction, so nothing may use it any more.
         let Ok(mut connection) = connection.lock() else { return };
         let result = connection.write(&mut group);
         drop(connection);
@@ -116,23 +117,23 @@ fn serve(connection: &Mutex<WriteConnection>, waiting: &Queue<Box<dyn Job>>) {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum JobKind {
-    /// Appends to a task, and updates the row cache itself.
+    /// An append to a task. It updates the row cache itself.
     Append,
-    /// Anything else. May change any task.
+    /// Any other request. It may change any task.
     Other,
 }
 
 pub(super) trait Job: Send {
     fn kind(&self) -> JobKind;
 
-    /// The number of ordinary requests that this one counts as.
+    /// The weight of this request. An ordinary request has the weight 1.
     fn weight(&self) -> usize;
 
-    /// Does the work and keeps its outcome. Returns whether its writes may stay: the work succeeded, or wrote nothing. An
+    /// Does the work and keeps its outcome. Returns whether its writes may stay: `true` if the work succeeded or wrote nothing. An
     /// error means that the whole group is lost.
     fn run(&mut self, db: &mut WriteContext<'_>) -> Outcome<bool>;
 
-    /// Sends the outcome to the caller. `lost`: why the group was not committed.
+    /// Sends the outcome to the caller. `lost`: the reason if the group was not committed.
     fn answer(self: Box<Self>, lost: Option<&Error>);
 }
 
@@ -161,7 +162,7 @@ where
         let before = db.total_changes();
         let outcome = (self.work)(db);
         if outcome.is_err() && db.is_autocommit() {
-            // SQLite has rolled back the whole group.
+            // SQLite itself has rolled back the whole group.
             return outcome.map(|_| false);
         }
         let may_stay = outcome.is_ok() || db.total_changes() == before;
@@ -174,7 +175,7 @@ where
             Some(error) => Err(error.clone()),
             None => self.outcome.unwrap_or_else(|| Err(fault::stopped())),
         };
-        // The caller may be gone; the work is done anyway.
+        // The caller may have gone; the work is done anyway.
         drop(self.answer.send(outcome));
     }
 }

@@ -7,16 +7,16 @@ use super::Table;
 /// How much an agent may use, and how long it may take.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentLimits {
-    /// `None`: the agent runs as long as the gateway.
+    /// How long an unused process stays. `None`: the agent runs as long as the gateway.
     pub idle_stop: Option<Duration>,
-    /// How many sessions may be open in a process. 0: any number.
+    /// The most open sessions of a process. 0: no limit.
     pub open_sessions: usize,
-    /// The memory of the agent and of everything that it started. `None`: no limit.
+    /// The most memory of the agent and all processes that it started. `None`: no limit.
     pub memory_bytes: Option<u64>,
-    /// How long the agent may take to start, and to open a session. On a busy machine some take half a minute for each.
+    /// How long the agent may take to start, and to open a session. On a busy machine, some agents take half a minute for each.
     pub start_timeout: Duration,
-    /// How long the agent may take to end a canceled turn. Then its process may be ended, so this is much longer than agents were
-    /// seen to take.
+    /// How long the agent may take to end a canceled turn. After that, its process may be ended, so this is much longer than any
+    /// tested agent takes.
     pub cancel_timeout: Duration,
 }
 
@@ -54,7 +54,7 @@ impl Table<'_, '_> {
     }
 
     fn count(&mut self, name: &str, reason: &str) -> Option<usize> {
-        /// More than any machine has, and still a number of bytes if it counts MiB.
+        /// More memory in MiB than any machine has. It is low enough that the bytes do not overflow.
         const MOST: u64 = 1 << 40;
         let count = self.fields.get(name)?.as_u64().filter(|count| *count <= MOST);
         let count = count.and_then(|count| usize::try_from(count).ok());

@@ -30,7 +30,7 @@ fn a_preset_or_a_command_line_names_the_agent() {
     let cases: [(&str, &str, &str, &[&str]); 5] = [
         ("qwen", "qwen", "qwen", &["--acp"]),
         ("opencode-acp", "opencode-acp", "opencode", &["acp"]),
-        // A command line that begins with the command of a preset is that preset.
+        // A command line that begins with the command of a preset counts as that preset.
         ("/opt/agents/qwen --acp --debug", "qwen", "/opt/agents/qwen", &["--acp", "--debug"]),
         ("sh -c 'exec \"my agent\"'", "sh", "sh", &["-c", "exec \"my agent\""]),
         ("/bin/sh", "sh", "/bin/sh", &[]),
@@ -83,7 +83,7 @@ fn an_agent_gets_a_clean_environment_with_the_variables_of_its_preset() {
     assert_eq!(names, ["HOME", "OPENAI_API_KEY", "PATH", "TERM"]);
     let plan = Sources { flags: &[("agents", "opencode-acp")], variables, ..Sources::default() }.plan();
     assert_eq!(variable(agent(&plan), "OPENCODE_AUTH_PASSWORD"), None);
-    // Another agent gets no credential.
+    // Another agent does not get the credential.
     let plan = Sources { flags: &[("agents", "sh")], variables, ..Sources::default() }.plan();
     assert_eq!(variable(agent(&plan), "OPENAI_API_KEY"), None);
 }
@@ -266,7 +266,7 @@ fn settings_of_opencode_over_http_have_no_effect_on_another_agent() {
         ("LONGSHORE_MODEL", "a/b"),
         ("LONGSHORE_TURN_MAX_STEPS", "5"),
         ("LONGSHORE_WRITTEN_FILES", "true"),
-        // This has an effect.
+        // This variable has an effect on another agent, so it causes no warning.
         ("LONGSHORE_TURN_SILENCE", "60"),
     ];
     let checked = Sources { flags: &[("agents", "qwen")], variables, ..Sources::default() }.load().unwrap();
@@ -344,11 +344,11 @@ fn the_homes_of_the_agent_are_protected_wherever_its_environment_puts_them() {
             assert!(protected.deny(&root.join(secret)), "{name}: {secret}");
         }
         assert!(!protected.deny(&root.join("work/README.md")), "{name}");
-        // Without the variable, the same place is nothing of the agent.
+        // Without the variable, the same path does not belong to the agent.
         let plain = Sources { flags, variables: &[PATH], ..Sources::default() }.plan();
         assert!(!plain.protected_paths().deny(&root.join(secrets[0])), "{name}");
     }
-    // A workspace below a home of the agent is for callers.
+    // A workspace below a home of the agent is not protected.
     let variables: &[_] = &[PATH, ("VIBE_HOME", root.to_str().unwrap())];
     let flags: &[_] = &[("agents", "vibe"), ("opencode.workspace_root", &path("work"))];
     let protected = Sources { flags, variables, ..Sources::default() }.plan().protected_paths();

@@ -1,4 +1,4 @@
-//! Variables of other gateways and of OpenCode.
+//! Variables of other gateways and of OpenCode that Longshore accepts too.
 
 use super::*;
 use crate::config::credentials::Login;
@@ -41,7 +41,7 @@ fn the_password_of_opencodes_own_server_is_used_when_attached() {
         let found = password.as_ref().map(ExposeSecret::expose_secret);
         assert_eq!((username.as_str(), found), (expected_name, expected_password));
     }
-    // A managed OpenCode has a password of its own, and the variable may be there for another server.
+    // A managed OpenCode gets its own password. The variable may be set for another server, so it causes no warning.
     let managed = Sources { variables: &[name, password], ..Sources::default() }.load().unwrap();
     assert_eq!(managed.warnings, Vec::<String>::new());
 }

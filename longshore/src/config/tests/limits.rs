@@ -6,7 +6,7 @@ use super::*;
 use crate::config::limits::Counts;
 use crate::config::setting::{Fallback, Kind, Setting};
 
-/// A setting, a value other than its default, how to read it from the plan, and the result.
+/// A setting, a value other than its default, a function that reads it from the plan, and the expected result.
 type Row = (&'static Setting, &'static str, fn(&Plan) -> String, &'static str);
 
 const ROWS: &[Row] = &[
@@ -238,7 +238,7 @@ fn a_bad_value_is_refused_with_the_allowed_values() {
             "A2A_STREAM_MAX_BYTES (limits.stream_bytes): \"1MB\" is not allowed; it takes a whole number of bytes (0: no limit)",
         ),
         (
-            // SQLite could not hold it.
+            // More than SQLite could hold.
             ("LONGSHORE_MAX_TASK_BYTES", "134217729"),
             "LONGSHORE_MAX_TASK_BYTES (limits.task_bytes): \"134217729\" is not allowed; it takes a whole number of bytes from 1 to 134217728",
         ),
@@ -293,7 +293,7 @@ fn the_example_file_shows_every_limit() {
     }
 }
 
-/// A client that knows only A2A would be locked out if an extension for OpenCode were required.
+/// If an extension for OpenCode were required, clients that know only A2A would be locked out.
 #[test]
 fn only_extensions_of_the_public_card_can_be_required() {
     for known in Extension::PUBLIC {

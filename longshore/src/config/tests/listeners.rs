@@ -48,7 +48,7 @@ fn the_path_of_mcp_is_read() {
     assert_eq!(listen_on("").mcp.as_deref(), Some("/mcp"));
     assert_eq!(listen_on("[serve]\nmcp_path = \"/tools\"\n").mcp.as_deref(), Some("/tools"));
     assert_eq!(listen_on("[serve]\nmcp_path = \"off\"\n").mcp, None);
-    // A configuration from before there was MCP.
+    // A configuration from before MCP existed.
     let listen = listen_on("[serve]\nwebsocket_path = \"/mcp\"\n");
     assert_eq!((listen.websocket.as_deref(), listen.mcp), (Some("/mcp"), None));
 }

@@ -6,7 +6,7 @@ use longshore_outbound::{Guard, Rules};
 
 use super::*;
 
-/// A setting, a value other than its default, and what the plan then says.
+/// A setting, a value other than its default, and the text that the plan then contains.
 const ROWS: &[(&str, &str, &str)] = &[
     ("push.enabled", "false", "enabled: false"),
     ("push.events", "failed,artifact", r#"events: {"failed", "artifact"}"#),

@@ -8,7 +8,7 @@ use longshore_testkit::store_suite::make::{
 use super::super::MemoryStore;
 use super::*;
 
-/// Nothing is old.
+/// A retention that considers nothing old.
 const NOTHING: Retention = Retention {
     now: Timestamp(i64::MIN),
     fold_before: None,
@@ -16,7 +16,7 @@ const NOTHING: Retention = Retention {
     keys_before: Timestamp(i64::MIN),
 };
 
-/// The future of a memory store is ready at once.
+/// Runs one step. The future of a memory store is ready at once.
 fn step(store: &MemoryStore, retention: Retention) -> RetentionStep {
     store.retain(retention).now_or_never().unwrap().unwrap()
 }
@@ -64,7 +64,7 @@ fn a_step_stays_within_its_limit() {
     }
 }
 
-/// [`EndedTasks`] has exactly the tasks that a scan of all tasks finds.
+/// Checks that [`EndedTasks`] has exactly the tasks that a scan of all tasks finds.
 fn check(store: &MemoryStore) {
     let state = store.state();
     let ended = || state.tasks.values().filter(|row| row.state().is_terminal());
@@ -97,7 +97,7 @@ fn the_index_of_ended_tasks_matches_a_full_scan() {
         &|| make(&store, child("a-1", "a", "a")),
         &|| end(&store, "b", 5),
         &|| end(&store, "a", 6),
-        // A tree that grows after its root has ended.
+        // The tree of `a` grows after its root has ended.
         &|| make(&store, child("a-2", "a", "a")),
         &|| end(&store, "a-1", 9),
         &|| end(&store, "a-2", 7),
@@ -115,7 +115,7 @@ fn the_index_of_ended_tasks_matches_a_full_scan() {
     for (index, change) in changes.iter().enumerate() {
         change();
         check(&store);
-        // Meanwhile no task with an unfinished descendant is removed.
+        // As long as a descendant is unfinished, the root is not removed.
         assert!(store.state().tasks.contains_key(&task_id("a")), "after {index}");
     }
     let all = Retention { drop_before: Some(Timestamp(9)), ..NOTHING };

@@ -7,10 +7,10 @@ use tempfile::TempDir;
 use super::super::{Durability, SqliteStore, schema};
 use super::*;
 
-/// The header of SQLite's write-ahead log.
+/// The bytes of the header of SQLite's write-ahead log.
 const LOG_HEADER: usize = 32;
 
-/// A frame of that log: a header with the page number, and the page.
+/// The bytes of a frame of that log: a header with the page number, and the page.
 const FRAME: usize = 24 + 4096;
 
 struct Bench {
@@ -37,7 +37,7 @@ impl Bench {
         assert_eq!(self.store.append(append).await.unwrap(), Appended::Head(head));
     }
 
-    /// The pages written since the last call, each as often as it was written: once per commit that changed it.
+    /// The pages that were written since the last call. A page occurs once for each commit that changed it.
     fn pages_since(&self, before: &mut usize) -> Vec<u32> {
         let log = fs::read(self.directory.path().join("store.db-wal")).unwrap();
         let numbers = log[LOG_HEADER..].chunks_exact(FRAME).map(|frame| {
@@ -49,7 +49,7 @@ impl Bench {
         pages
     }
 
-    /// The only page of a small table.
+    /// The page of a table that has only one page.
     fn page_of(&self, table: &str) -> u32 {
         let db = Connection::open(self.directory.path().join("store.db")).unwrap();
         let root = "SELECT rootpage FROM sqlite_schema WHERE name = ?";
@@ -57,7 +57,7 @@ impl Bench {
     }
 }
 
-/// So a piece of output costs one write of one page, until that page is full.
+/// A piece of output costs only one write of one page, until that page is full.
 #[tokio::test]
 async fn output_writes_the_page_of_the_log_and_no_other() {
     let bench = Bench::new(1).await;
@@ -87,7 +87,7 @@ async fn the_output_of_many_tasks_leaves_their_rows_alone() {
     }
     let pages = bench.pages_since(&mut seen);
     assert!(!pages.contains(&tasks), "{pages:?}");
-    // Also where full pages of the log are split, which is most of the rest.
+    // This includes the pages that are written when a full page of the log is split, which are most of the rest.
     let appends = usize::try_from(20 * TASKS).unwrap();
     assert!(pages.len() < 3 * appends, "{} pages for {appends} pieces of output", pages.len());
 }

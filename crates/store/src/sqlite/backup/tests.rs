@@ -20,7 +20,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A store with the task `t`, which works, has an open ask, and has a file.
+    /// A store with the task `t`, which works and has an open ask and a file.
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap();
@@ -41,7 +41,7 @@ impl Bench {
     }
 }
 
-/// The whole log of the task `t`. Asserts that its numbers have no gap.
+/// The whole log of the task `t`. Asserts that its sequence numbers have no gap.
 async fn log(store: &Arc<dyn Store>) -> Vec<TaskEvent> {
     let mut events = Vec::new();
     loop {
@@ -86,11 +86,11 @@ async fn a_backup_has_all_earlier_writes_and_no_partial_append() {
     let bench = Bench::new().await;
     let store = bench.store.clone();
     let (acknowledge, mut acknowledged) = tokio::sync::watch::channel(4_u64);
-    // A bounded number of writes per backup: otherwise a slow backup makes the next one slower, without end.
+    // Allow a bounded number of writes per backup. Otherwise a slow backup would make the next one slower, without end.
     let (allowed, room) = (Arc::new(Semaphore::new(0)), 200);
     let permits = allowed.clone();
     let writing = Tasks::new().spawn("writing", async move {
-        // In pairs: one event without the other would be a partial append.
+        // Write events in pairs: one event of a pair without the other would show a partial append.
         for number in 0.. {
             let Ok(permit) = permits.acquire().await else { return };
             permit.forget();
@@ -103,7 +103,7 @@ async fn a_backup_has_all_earlier_writes_and_no_partial_append() {
     });
     let mut heads = Vec::new();
     for number in 0..12 {
-        // Something is written between two backups and during each.
+        // Write something between two backups and during each of them.
         allowed.add_permits(room);
         acknowledged.changed().await.unwrap();
         let before = *acknowledged.borrow_and_update();
@@ -138,7 +138,7 @@ async fn a_backup_never_overwrites_a_file() {
     std::fs::write(bench.to("copy.db"), "precious").unwrap();
     backup(&bench.from(), &bench.to("copy.db")).unwrap_err();
     assert_eq!(std::fs::read_to_string(bench.to("copy.db")).unwrap(), "precious");
-    // Not even the store itself.
+    // A backup does not overwrite an existing file, not even the store itself.
     backup(&bench.from(), &bench.from()).unwrap_err();
     assert!(bench.store.get(&ada(), &task_id("t")).await.unwrap().is_some());
 }

@@ -1,27 +1,27 @@
-//! The checkpoint thread's own access to the file of the write-ahead log, so that no other thread has to wait for the disk.
+//! Reads and syncs the file of the write-ahead log on the checkpoint thread, so that no other thread has to wait for the disk.
 //!
-//! A restarted log is overwritten. Its frames are not multiples of a memory page, so each starts and ends inside of one. To
-//! change part of a page that the system has evicted from its cache, the system first reads that page from the disk, while the
-//! writer waits: for up to 8 ms, on a disk that others write to. So this thread reads these pages in advance.
+//! A restarted log is overwritten from its start. Its frames are no multiples of a memory page, so each starts and ends inside of
+//! one. To change a part of a memory page that the system has evicted from its cache, the system first reads the page from the disk
+//! while the writer waits: up to 8 ms on a busy disk. So this thread reads these pages in advance.
 //!
-//! Also, SQLite syncs the log before it copies any of it. Syncing all of it at once delayed the others by some milliseconds
-//! each time; syncing it in parts hardly delays them.
+//! SQLite also syncs the log before it copies any of it. Syncing the whole log at once delayed the other threads by some
+//! milliseconds each time; syncing it in parts hardly delays them.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use rusqlite::Connection;
 
-/// SQLite's sizes: the header of the log, the header of each page in it, and the page.
+/// Sizes in SQLite's log: its header, the header of each page, and the page.
 const LOG_HEADER: u64 = 32;
 const FRAME_HEADER: u64 = 24;
 const PAGE: u64 = 4096;
 
-/// The smallest possible memory page. One byte of each is read.
+/// The smallest possible memory page. Prefetching reads one byte of each.
 const STRIDE: u64 = 4096;
 
-/// `None`: the log could not be opened, and other threads may have to wait. Closing this file is harmless at any time: SQLite
-/// locks other files.
+/// The file of the write-ahead log. `None`: it could not be opened, and other threads may have to wait. Unlike the database file,
+/// it may be closed at any time, because SQLite holds no locks on it.
 pub(super) struct LogFile(Option<File>);
 
 impl LogFile {
@@ -30,14 +30,14 @@ impl LogFile {
         Self(db.path().and_then(|path| File::open(format!("{path}-wal")).ok()))
     }
 
-    /// Reads `pages` pages of the log after the first `written` ones, or fewer at its end, into the system's cache.
+    /// Reads the `pages` pages after the first `written` ones into the system's cache, or fewer at the end of the log.
     pub(super) fn prefetch(&self, written: i64, pages: i64) {
         if let Some(log) = &self.0 {
             touch(written, pages, |offset| log.read_at(&mut [0], offset).is_ok_and(|read| read > 0));
         }
     }
 
-    /// Syncs the log. Ignores failures: the system reports them on each descriptor, and SQLite syncs on its own.
+    /// Syncs the log. Ignores failures, because the system reports them on every descriptor, and SQLite syncs on its own.
     pub(super) fn sync(&self) {
         if let Some(log) = &self.0 {
             let _ = log.sync_data();
@@ -45,7 +45,7 @@ impl LogFile {
     }
 }
 
-/// Calls `exists` with the offset of each memory page, until it returns `false`.
+/// Calls `exists` with the offset of each memory page of the range, until it returns `false`.
 fn touch(written: i64, pages: i64, mut exists: impl FnMut(u64) -> bool) {
     let first = end_of(written) / STRIDE;
     let end = end_of(written.saturating_add(pages)).div_ceil(STRIDE);
@@ -56,7 +56,7 @@ fn touch(written: i64, pages: i64, mut exists: impl FnMut(u64) -> bool) {
     }
 }
 
-/// The end of a log with so many pages.
+/// The size in bytes of a log with this many pages.
 fn end_of(pages: i64) -> u64 {
     let pages = u64::try_from(pages).unwrap_or_default();
     LOG_HEADER.saturating_add(pages.saturating_mul(FRAME_HEADER + PAGE))
@@ -96,7 +96,7 @@ mod tests {
         assert_eq!(log.metadata().unwrap().len(), end_of_log(&checkpointer));
     }
 
-    /// The end according to SQLite.
+    /// The end of the log according to SQLite.
     fn end_of_log(db: &Connection) -> u64 {
         let pages = db.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1)).unwrap();
         end_of(pages)

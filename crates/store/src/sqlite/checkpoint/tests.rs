@@ -8,14 +8,14 @@ use super::*;
 
 const SHORT: Thresholds = Thresholds { sync_every: 3, copy_every: 10, restart_at: 40 };
 
-/// A test gives up after so many writes.
+/// The most writes of a test.
 const MANY: usize = 100_000;
 
 struct Bench {
     directory: TempDir,
     db: Connection,
     checkpoints: Checkpoints,
-    // Closed last.
+    // The last field, so that the file is closed last.
     file: Arc<File>,
 }
 
@@ -33,7 +33,7 @@ impl Bench {
         Self { directory, db, checkpoints, file }
     }
 
-    /// Ends the thread: the test takes over its work.
+    /// Ends the checkpoint thread, so that the test can do its work.
     fn end_thread(&mut self) {
         self.checkpoints.shared.lock().action = NextAction::Stop;
         self.checkpoints.shared.changed.notify_all();
@@ -77,7 +77,7 @@ fn a_copy_is_due_after_enough_growth_or_a_restart() {
     let mut copies = CopySchedule::default();
     let steps = [1000, 2000, 3000, 4010, 5000, 8000, 8010, 1000, 3000, 4000, 7000, 4000, 8000];
     let due: Vec<i64> = steps.into_iter().filter(|pages| copies.is_due(*pages, 4000)).collect();
-    // 8 000 is not far enough from 4 010; before 1 000 and before the last 4 000 the log was restarted.
+    // At 8 000, the log has grown by less than 4 000 since 4 010. Before 1 000 and before the last 4 000, the log was restarted.
     assert_eq!(due, [4010, 8010, 4000, 8000]);
 }
 
@@ -91,7 +91,7 @@ fn a_log_under_constant_writes_is_restarted() {
 
 #[test]
 fn pages_written_before_the_writer_is_held_are_copied_too() {
-    // The thread is gone; the test does its work.
+    // The thread has ended; the test does its work.
     let thresholds = Thresholds { sync_every: i64::MAX, copy_every: i64::MAX, restart_at: 0 };
     let open = |path: &std::path::Path| schema::open_checkpointer(path, Durability::Process).unwrap();
     let bench = Bench::with(thresholds, open);
@@ -108,7 +108,7 @@ fn pages_written_before_the_writer_is_held_are_copied_too() {
         while !shared.lock().is_held {
             std::thread::yield_now();
         }
-        // Everything except this is copied by now.
+        // The only page that is not copied yet.
         bench.insert();
         bench.db.execute_batch("COMMIT").unwrap();
         bench.checkpoints.end_group();
@@ -150,10 +150,10 @@ fn all_rows_survive_a_restart_of_the_log() {
     let bench = Bench::new();
     bench.write_until_restart();
     let written: i64 = bench.db.query_row("SELECT count(*) FROM probes", [], |row| row.get(0)).unwrap();
-    // The files as a killed process leaves them.
+    // Copy the files in the state in which a killed process leaves them.
     let left = tempfile::tempdir().unwrap();
     for name in ["store.db", "store.db-wal"] {
-        // The log keeps the pages that are copied meanwhile, until the next write.
+        // The log keeps the copied pages until the next write.
         std::fs::copy(bench.directory.path().join(name), left.path().join(name)).unwrap();
     }
     let found = Connection::open(left.path().join("store.db")).unwrap();
@@ -183,7 +183,7 @@ fn the_writer_is_held_only_between_groups() {
         assert_eq!(reports.recv(), Ok("held"));
         let begins = scope.spawn(move || {
             checkpoints.begin_group();
-            // Not earlier.
+            // The writer was held until here.
             assert_eq!(reports.try_recv(), Ok("released"));
             checkpoints.end_group();
         });
@@ -206,7 +206,7 @@ fn no_write_runs_beside_a_checkpoint_that_holds_the_writer() {
 
 #[test]
 fn inline_appends_avoid_a_busy_disk_and_the_restarting_commit() {
-    // Either everything is copied and the writer restarts the log on its own, or it is made to.
+    // First case: everything is copied and the writer restarts the log on its own. Second case: the thread forces the restart.
     for long in [i64::MAX, 0] {
         let thresholds = Thresholds { sync_every: i64::MAX, copy_every: i64::MAX, restart_at: long };
         let open = |path: &std::path::Path| schema::open_checkpointer(path, Durability::Process).unwrap();
@@ -234,7 +234,7 @@ fn inline_appends_avoid_a_busy_disk_and_the_restarting_commit() {
 
         shared.checkpoint(&checkpointer, &bench.file, &LogFile::open(&checkpointer)).unwrap();
         assert!(!may_write());
-        // A group that may wait, but writes nothing, leaves the restart to the next.
+        // A group that may wait but writes nothing leaves the restart to the next group.
         bench.checkpoints.begin_group();
         bench.checkpoints.end_group();
         assert!(!may_write());

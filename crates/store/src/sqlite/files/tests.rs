@@ -36,9 +36,9 @@ impl Bench {
         self.intruder().query_row(count, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap()
     }
 
-    /// Writes the first step of a file, and no more until the future is polled again.
+    /// Writes the first step of a file. The next step is written only when the future is polled again.
     async fn begin(&self, file: NewFile) -> BoxFuture<'_, Result<()>> {
-        // The thread is kept busy until the step waits in the queue, so that the step cannot finish while it is polled.
+        // Keep the thread busy until the step is in the queue, so that the step cannot finish during the poll.
         let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
         let wait = move |_: &mut WriteContext<'_>| Ok(released.recv().unwrap_err());
         let mut busy = self.store.writer.run(Owner::Gateway, wait).boxed();
@@ -47,7 +47,7 @@ impl Bench {
         assert!((&mut put).now_or_never().is_none());
         drop(release);
         busy.await.unwrap();
-        // A request made after the step is answered after it.
+        // The thread answers this request after the step.
         self.store.writer.run(Owner::Gateway, |_| Ok(())).await.unwrap();
         put
     }
@@ -114,7 +114,7 @@ async fn removing_a_task_removes_its_files_and_sub_agents() {
     assert_eq!(bench.rows(), (1, 2));
     assert_eq!(bench.store.get(&ada(), &task_id("below")).await.unwrap(), None);
     assert!(bench.store.file(&ada(), &file_id("h")).await.unwrap().is_some());
-    // The second half does not end up in another file that has the same ordinal.
+    // The second half must not be written to another file that got the same ordinal.
     bench.store.put_file(file("other", "i", &content(1))).await.unwrap();
     assert_eq!(half.await.unwrap_err().kind(), ErrorKind::TaskNotFound);
     assert_eq!(bench.rows(), (2, 3));
@@ -122,7 +122,7 @@ async fn removing_a_task_removes_its_files_and_sub_agents() {
 
 #[tokio::test]
 async fn a_damaged_file_is_reported() {
-    // The damage, and whether the range after it can be read.
+    // Each case: the damage, and whether the range after it can be read.
     let damages = [
         ("DELETE FROM file_chunks WHERE place = 1", true),
         ("UPDATE file_chunks SET bytes = x'00' WHERE place = 1", true),

@@ -40,7 +40,7 @@ fn named(found: &Damage) -> Vec<Option<TaskId>> {
 async fn a_whole_store_has_no_damage() {
     let directory = made().await;
     assert_eq!(find_damage(&directory.path().join(FILE)).unwrap(), Damage::default());
-    // Events from before checksums existed count as whole.
+    // Events from before checksums existed count as undamaged.
     damage(&directory, "UPDATE epochs SET unsummed = 4294967295");
     damage(&directory, "UPDATE events SET sum = NULL");
     damage(&directory, "UPDATE snapshots SET sum = NULL");
@@ -50,14 +50,14 @@ async fn a_whole_store_has_no_damage() {
 #[tokio::test]
 async fn a_damaged_task_is_named_and_refused_and_lists_leave_it_out() {
     let damages = [
-        // Text that is still JSON: before the snapshot, after it, and in it.
+        // Changed text that is still JSON: before the snapshot, after it, and in it.
         "UPDATE events SET body = replace(body, 'first', 'fisrt') WHERE task = 1 AND seq = 3",
         "UPDATE events SET body = replace(body, 'third', 'thirt') WHERE task = 1 AND seq = 5",
         "UPDATE snapshots SET artifacts = replace(artifacts, 'second', 'secund') WHERE task = 1",
         "UPDATE snapshots SET summary = replace(summary, 'working', 'completed') WHERE task = 1",
         "UPDATE events SET kind = 'artifact' WHERE task = 1 AND seq = 6",
         "UPDATE events SET epoch = epoch + 1 WHERE task = 1 AND seq = 4",
-        // Without a checksum, although the store began with them.
+        // A missing checksum, although the store had checksums from its beginning.
         "UPDATE events SET sum = NULL WHERE task = 1 AND seq = 2",
         "UPDATE snapshots SET sum = NULL WHERE task = 1",
         // Missing events.
@@ -111,7 +111,7 @@ async fn a_task_that_has_ended_is_read_before_the_check_of_the_others_is_done() 
     let directory = made().await;
     damage(&directory, "UPDATE events SET body = '' WHERE task = 2 AND seq = 3");
     let store = SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
-    // The check of the others takes for ever.
+    // The check of the other tasks does not end in this test.
     store.check.hold();
     store.get(&ada(), &task_id("t")).await.unwrap().unwrap();
     store.read(&ada(), &task_id("t"), Seq::START, 9).await.unwrap();
@@ -128,7 +128,7 @@ async fn a_task_of_this_run_is_read_and_continued_beside_damage_and_an_older_one
     let directory = made().await;
     let open = || SqliteStore::open(&directory.path().join(FILE), Durability::Process).unwrap();
     open().create(create("old")).await.unwrap();
-    // The name of a task is gone, so any event may be.
+    // The id of a task is lost, so an unknown id may be that of the damaged task.
     damage(&directory, "DELETE FROM tasks WHERE ordinal = 1");
     let store = open();
     store.create(create("new")).await.unwrap();

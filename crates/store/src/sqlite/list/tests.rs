@@ -30,7 +30,7 @@ fn every_list_walks_an_index_in_its_order() {
             ..everything()
         };
         let mut filter = Filter::new(&query, &[]);
-        // The total is counted in the index alone, except for the tasks of a context with a state filter: those are few.
+        // The index alone gives the total, except for the tasks of a context with a state filter, which are few.
         let count = query_plan(&db, &filter.count());
         assert_eq!(count.contains("COVERING INDEX"), !(has(0) && has(1)), "{query:?}\n{count}");
         let parts = if query.with_artifacts { Parts::All } else { Parts::WithoutArtifacts };

@@ -1,4 +1,4 @@
-//! The configurations of callers.
+//! Stores the push configurations of callers.
 
 use longshore_engine::port::{MAX_PUSH_PAGE, PushCounts, PushLimit, PushPut};
 use longshore_model::{Principal, PushConfigId, TaskId};
@@ -23,7 +23,7 @@ pub(in crate::sqlite) fn put(db: &mut WriteContext<'_>, new: &NewPush) -> Outcom
     {
         return Ok(PushPut::Full(limit));
     }
-    // A replaced configuration may have events that its lease was about to send.
+    // A replaced configuration is due at once: events that its lease was about to send may still be unsent.
     let waits = replaced.is_some() || new.after < task.head;
     db.prepare_cached(
         "INSERT INTO push_configs (task, id, owner, format, events, view, trace, sealed, created, cursor, grown_at, due_at, active)
@@ -54,7 +54,7 @@ pub(in crate::sqlite) fn put(db: &mut WriteContext<'_>, new: &NewPush) -> Outcom
     Ok(PushPut::Stored)
 }
 
-/// The limit that one more configuration would break. `task`: `None` for a task that is about to be created.
+/// The limit that one more configuration would exceed. `task`: `None` for a task that is about to be created.
 pub(in crate::sqlite) fn reached(
     db: &Connection,
     task: Option<i64>,

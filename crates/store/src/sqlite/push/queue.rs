@@ -1,4 +1,4 @@
-//! The queue of the delivery: leases, cursors and dead letters.
+//! The queue for the delivery: leases, cursors and dead letters.
 
 use longshore_engine::port::{Burial, LeasedPush, MAX_DEAD_LETTERS, MAX_PUSH_PAGE, PushLease, PushRetry};
 use longshore_model::{
@@ -12,7 +12,7 @@ use super::super::write_connection::WriteContext;
 use super::super::{from_sql, to_i64, to_sql};
 use super::record::{COLUMNS, StoredPush};
 
-/// A lease whose configuration is still sealed.
+/// A lease whose configuration still has sealed secrets.
 pub(super) struct Leased {
     pub(super) lease: PushLease,
     pub(super) config: Option<PushConfig>,
@@ -25,7 +25,7 @@ pub(super) struct Leased {
 }
 
 impl Leased {
-    /// `None`: the configuration has not been opened.
+    /// Turns this into a lease with an opened configuration. `None`: the configuration could not be opened.
     pub(super) fn complete(self) -> Option<LeasedPush> {
         let Self { lease, config, owner, cursor, attempts, first_failed_at, trace, replays } = self;
         let config = config?;
@@ -33,7 +33,7 @@ impl Leased {
     }
 }
 
-/// Notes that the log of a task has news for its configurations. Runs in the transaction of the append.
+/// Marks the configurations of a task as due because the log has grown. Runs in the transaction of the append.
 pub(in crate::sqlite) fn note_growth(db: &mut WriteContext<'_>, task: i64, at: Timestamp) -> Outcome<()> {
     let changed = db
         .prepare_cached(
@@ -42,13 +42,13 @@ pub(in crate::sqlite) fn note_growth(db: &mut WriteContext<'_>, task: i64, at: T
         )?
         .execute(named_params! { ":at": at.0, ":task": task })?;
     if changed > 0 {
-        // The delivery asks the write connection, which answers after this transaction.
+        // The woken delivery reads through the write connection, so it sees this transaction committed.
         db.with_push().1.has_grown();
     }
     Ok(())
 }
 
-/// The holders of all leases have ended with the process that made them.
+/// Ends all leases of the last run. Their holders ended with that process.
 pub(in crate::sqlite) fn void_leases(db: &Connection) -> Outcome<()> {
     db.execute_batch(
         "UPDATE push_configs SET lease = NULL, replays = NULL, grown_at = coalesce(grown_at, 0), due_at = 0
@@ -110,7 +110,7 @@ pub(super) fn due(
         })?;
     }
     for ordinal in damaged_rows {
-        // Not at once again: others would never be served.
+        // Make it due only later. Otherwise damaged rows would always be first, and other configurations would never be served.
         db.prepare_cached("UPDATE push_configs SET due_at = ?2 WHERE ordinal = ?1")?
             .execute((ordinal, now.0.saturating_add(super::UNREADABLE_PAUSE)))?;
     }
@@ -123,7 +123,7 @@ pub(super) fn next_due(db: &Connection) -> Outcome<Option<Timestamp>> {
     Ok(next.map(Timestamp))
 }
 
-/// The row of a lease that is not void, and the event that it replays.
+/// The row of a lease that is still valid, and the event that the lease replays, if it is a replay. `None`: the lease is not valid.
 fn held(db: &Connection, lease: &PushLease) -> Outcome<Option<(i64, Option<i64>)>> {
     Ok(db
         .prepare_cached(
@@ -169,7 +169,7 @@ fn move_cursor(db: &Connection, config: i64, cursor: Seq) -> Outcome<()> {
     Ok(())
 }
 
-/// Renews or ends a lease.
+/// Renews a lease until `keep`, or ends it if `keep` is `None`.
 fn end(db: &Connection, config: i64, keep: Option<Timestamp>) -> Outcome<()> {
     if let Some(until) = keep {
         db.prepare_cached("UPDATE push_configs SET due_at = ?2 WHERE ordinal = ?1")?
@@ -268,7 +268,7 @@ pub(super) fn replay(db: &Connection, number: u64) -> Outcome<bool> {
     let marked = db
         .prepare_cached("UPDATE push_dead SET replay = 1 WHERE number = ?")?
         .execute([number.cast_signed()])?;
-    // A lease that is held finds the letter at its end.
+    // A configuration with a valid lease finds the dead letter when the lease ends.
     db.prepare_cached(
         "UPDATE push_configs SET due_at = 0, active = 1
          WHERE lease IS NULL AND ordinal = (SELECT config FROM push_dead WHERE number = ?)",

@@ -1,4 +1,4 @@
-//! A configuration as text and sealed bytes.
+//! A push configuration as text and sealed bytes.
 
 use longshore_engine::port::{NewPushConfig, PushLimits, caller_trace};
 use longshore_model::{
@@ -14,7 +14,7 @@ use super::super::fault::{Outcome, damaged};
 use super::super::read::{decode, text, text_or_null};
 use super::super::record::to_text;
 
-/// The columns that [`StoredPush::read`] expects first.
+/// The columns with which a row for [`StoredPush::read`] must begin.
 pub(super) const COLUMNS: &str =
     "tasks.id, push_configs.id, push_configs.owner, format, events, view, trace, sealed, created";
 
@@ -34,7 +34,7 @@ pub(in crate::sqlite) struct NewPush {
     pub(super) limits: PushLimits,
 }
 
-/// A configuration whose secrets are sealed.
+/// A stored configuration whose secrets are sealed.
 pub(super) struct StoredPush {
     pub(super) owner: Principal,
     pub(super) trace: Option<TraceContext>,
@@ -49,7 +49,8 @@ struct ViewText {
     tool_trace: bool,
 }
 
-/// The sealed part. The URL is a secret too: many receivers know their callers by it.
+/// The part of a configuration that is sealed. The URL is part of it because many receivers authenticate their callers by a secret
+/// URL.
 #[derive(Serialize, Deserialize)]
 struct SecretText {
     url: String,
@@ -135,7 +136,7 @@ impl StoredPush {
     }
 }
 
-/// A sealed value opens only in its own row.
+/// The context with which a configuration's secrets are sealed. With it, a sealed value opens only in its own row.
 pub(super) fn context(task: &str, id: &str) -> Vec<u8> {
     format!("push/{task}/{id}").into_bytes()
 }

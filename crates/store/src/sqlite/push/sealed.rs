@@ -1,4 +1,4 @@
-//! All sealed values of a store, for the rotation of their keys.
+//! Finds and replaces all sealed values of a store when the keys are rotated.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use super::super::fault::Outcome;
 use super::super::schema;
 use super::record;
 
-/// The secrets of a store that no gateway uses.
+/// The sealed secrets of a store that no gateway has open.
 #[derive(Debug)]
 pub struct StoredSecrets(Connection);
 
 impl StoredSecrets {
     pub fn open(path: &Path) -> Result<Self> {
-        // The keys that are no longer needed are removed afterwards, so the new values must survive a loss of power.
+        // Use `Power`, because the rotation then removes old keys, so the new values must survive a loss of power.
         schema::open_writer(path, Durability::Power).map(Self)
     }
 

@@ -1,4 +1,4 @@
-//! Which appends are news for a configuration, so that those of other tasks cost nothing more.
+//! A table in memory of the tasks that have push configurations, so that appends to all other tasks need no query for them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,19 +12,20 @@ use super::super::read::TERMINAL_WORDS;
 use super::super::record::Batch;
 use super::record::read_events;
 
-/// The table is read again when it has this many entries, and each time it has doubled since: tasks that have ended are then left out.
+/// The table is read from the file again when it has this many entries, and each time it has doubled since. That removes ended
+/// tasks.
 const FIRST_READ: usize = 1024;
 
-/// The tasks with configurations, and the events that any of these wants. May name a task or an event too many, which costs one
-/// update that changes nothing, but never one too few.
+/// The tasks that have configurations, and for each task the events that its configurations want. The table may contain a task or
+/// an event too many, which costs one update that changes nothing. It never contains one too few.
 ///
-/// An append of another task pays for one look into this table, and for nothing at all while it is empty.
+/// An append to any other task costs one lookup in this table, and nothing while the table is empty.
 pub(in crate::sqlite) struct PushTasks {
     wanted: HashMap<i64, PushEvents>,
     read_again_at: usize,
-    /// The table was read in a transaction that has not been committed yet.
+    /// Whether the table was read in a transaction that is not committed yet.
     is_uncommitted: bool,
-    /// The table could not be read, so all appends count as news.
+    /// Whether reading the table failed. If so, every append counts as wanted.
     is_unknown: bool,
     leases: u32,
     grown: Arc<Notify>,
@@ -44,7 +45,7 @@ impl PushTasks {
         Ok(tasks)
     }
 
-    /// Whether the batch has an event that a configuration of its task wants, or that ends the task.
+    /// Whether a configuration of the task wants an event of the batch, or the batch ends the task.
     pub(in crate::sqlite) fn wants(&self, task: i64, batch: &Batch) -> bool {
         if self.wanted.is_empty() {
             return self.is_unknown;
@@ -70,7 +71,8 @@ impl PushTasks {
         self.is_uncommitted = false;
     }
 
-    /// Reads the table again if it was read in the transaction: it may lack a task whose end was rolled back.
+    /// Call this after a rollback. If the table was read in that transaction, reads it again: the read may have left out a task
+    /// whose end was then rolled back.
     pub(in crate::sqlite) fn rolled_back(&mut self, db: &Connection) {
         if self.is_uncommitted || self.is_unknown {
             self.is_unknown = self.read_again(db).is_err();
@@ -83,7 +85,7 @@ impl PushTasks {
         self.read_again_at = 0;
     }
 
-    /// No other lease has this number: each start has another epoch.
+    /// A lease number that no other lease has. It contains the epoch, which differs for each start.
     pub(super) fn next_lease(&mut self, epoch: Epoch) -> u64 {
         self.leases = self.leases.wrapping_add(1);
         u64::from(epoch.0) << 32 | u64::from(self.leases)
@@ -101,7 +103,7 @@ impl PushTasks {
         let mut statement = db.prepare(&sql)?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
-            // Words that cannot be read cost a wake-up too many.
+            // Unreadable kinds of events count as all, which costs at most some unneeded wake-ups.
             let events = read_events(row.get_ref(1)?.as_str().unwrap_or_default()).unwrap_or(PushEvents::ALL);
             let wanted = self.wanted.entry(row.get(0)?).or_insert(PushEvents::NONE);
             *wanted = wanted.and_also(events);

@@ -11,7 +11,7 @@ fn owner(name: &str) -> Owner {
     Owner::Principal(Principal::new(name))
 }
 
-/// Pushes jobs, named after their owner and number, for which there must be room.
+/// Queues jobs that are named after their owner and number. There must be room for them.
 fn fill(queue: &Queue<String>, name: &str, jobs: usize) {
     for number in 0..jobs {
         let push = queue.push(owner(name), format!("{name}{number}"));
@@ -33,7 +33,7 @@ fn owners_are_served_in_turn_and_each_in_its_order() {
     fill(&queue, "c", 2);
     queue.push(Owner::Gateway, "own".to_owned()).now_or_never().unwrap().unwrap();
     assert_eq!(take(&queue, 3), ["a0", "b0", "c0"]);
-    // An owner that arrives meanwhile takes part.
+    // An owner that arrives later takes its turn too.
     fill(&queue, "bb", 1);
     assert_eq!(take(&queue, 9), ["own", "a1", "bb0", "c1", "a2", "a3"]);
     assert_eq!(queue.waiting(), 0);
@@ -89,7 +89,7 @@ fn waiters_get_slots_in_turn() {
     // No new job overtakes the waiters.
     assert!(queue.push(owner("e"), "e5".to_owned()).now_or_never().is_none());
     assert_eq!(take(&queue, 2).len(), 2);
-    // One slot for each owner.
+    // The two free slots went to one waiter of each owner.
     assert!((&mut many).now_or_never().is_none());
     one.now_or_never().expect("there is room").unwrap();
     assert_eq!(queue.waiting(), QUEUE);
@@ -156,7 +156,7 @@ fn an_owner_without_jobs_or_waiters_is_removed() {
     for name in ["a", "b", "c", "d"] {
         fill(&queue, name, QUEUE_OF_OWNER);
     }
-    // The owner has no queued job, so nothing of it is ever taken.
+    // The owner has no queued job, so the thread never takes one of it.
     assert!(queue.push(owner("e"), String::new()).now_or_never().is_none());
     assert_eq!(take(&queue, QUEUE).len(), QUEUE);
     let state = queue.lock();
@@ -200,7 +200,7 @@ fn a_sleeping_thread_is_woken() {
             all
         });
         for round in 0..100 {
-            // The thread would not sleep again if it had not been woken for the last jobs.
+            // The thread sleeps again only if it was woken for the last jobs.
             while !queue.lock().is_idle {
                 std::thread::yield_now();
             }

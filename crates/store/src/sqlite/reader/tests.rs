@@ -53,13 +53,13 @@ async fn a_thousand_lists_of_one_owner_do_not_delay_another() {
     drop(release);
     busy.await.unwrap();
     let (flood, mine) = tokio::join!(flood, mine);
-    // One job of the other owner before mine.
+    // Only one job of the other owner ran before mine.
     assert_eq!(mine.unwrap(), (1, 0));
     let positions: BTreeSet<_> = flood.into_iter().map(|one| one.unwrap().0).collect();
     assert_eq!(positions.len(), 1_000);
 }
 
-/// Bob asks once after Ada has asked a thousand times, and gets his answer before her third.
+/// Bob makes one request after Ada has made a thousand. He must get his answer before her third.
 async fn check_fair(reader: &Reader, ask: impl Fn(Principal) -> BoxFuture<'static, ()>) {
     let (release, has_begun, busy) = hold(reader, Owner::Gateway);
     has_begun.await.expect("it begins");
@@ -115,7 +115,7 @@ async fn a_health_check_does_not_wait_for_the_gateways_own_work() {
     assert!((&mut flood).now_or_never().is_none());
     let mut check = store.check();
     assert!((&mut check).now_or_never().is_none());
-    // Behind the health check, and before most of the flood.
+    // Hold the thread again in a job that runs behind the health check and before most of the flood.
     let (release_again, has_begun, busy_again) = hold(&store.quick, Owner::Health);
     drop(release);
     busy.await.unwrap();

@@ -13,7 +13,7 @@ fn path(directory: &TempDir, name: &str) -> std::path::PathBuf {
     directory.path().join(name)
 }
 
-/// The tasks `t` and `whole` have ended, `asks` has an open ask, and `whole` has a file.
+/// A store in which `t` and `whole` have ended, `asks` has an open ask, and `whole` has a file.
 async fn made() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&path(&directory, "old.db"), Durability::Process).unwrap();
@@ -57,7 +57,7 @@ async fn a_whole_store_is_not_repaired() {
 
 #[tokio::test]
 async fn a_repair_keeps_what_is_whole_and_names_the_rest() {
-    // The damage, and whether the end of `t` is still there.
+    // Each case: the damage, and whether the end of `t` is still there.
     let damages = [
         ("UPDATE events SET body = replace(body, 'one', 'eno') WHERE task = 1 AND seq = 3", false),
         ("UPDATE events SET body = '' WHERE task = 1 AND seq = 6", false),
@@ -108,13 +108,13 @@ async fn a_repair_keeps_what_is_whole_and_names_the_rest() {
 async fn the_end_of_a_repaired_task_is_due_for_its_configurations() {
     let directory = made().await;
     let old = SqliteStore::open(&path(&directory, "old.db"), Durability::Process).unwrap();
-    // After the whole log: nothing is due.
+    // The cursor is at the end of the log, so nothing is due.
     let head = old.head(&ada(), &task_id("asks")).await.unwrap().unwrap().seq;
     port::PushConfigs::put(&old, push::new("asks", "c", head.0)).await.unwrap();
     drop(old);
     damage(&directory, "UPDATE events SET body = '' WHERE task = 3 AND seq = 3");
     assert_eq!(repaired(&directory).expect("it is damaged").ended, [task_id("asks")]);
-    // As by a gateway that has the same keys.
+    // Open the store like a gateway that has the same keys.
     let new = SqliteStore::open(&path(&directory, "new.db"), Durability::Process).unwrap();
     assert_eq!(new.next_due().await.unwrap(), Some(Timestamp(0)));
 }
@@ -126,7 +126,7 @@ async fn a_file_whose_content_changed_and_a_task_without_a_certain_owner_are_lef
     damage(&directory, "DELETE FROM tasks WHERE ordinal = 1");
     let found = repaired(&directory).expect("it is damaged");
     assert_eq!((found.lost.as_slice(), found.rows_lost), (&["number 1".to_owned()][..], 3), "{found:?}");
-    // The file, the key of the lost task, and the ask of the ended one.
+    // The lost rows are the file, the key of the lost task, and the ask of the ended task.
     assert_eq!(found.ended, [task_id("asks")], "{found:?}");
     let new = SqliteStore::open(&path(&directory, "new.db"), Durability::Process).unwrap();
     assert_eq!(new.list(everything()).await.unwrap().total, 2);

@@ -26,7 +26,7 @@ impl Bench {
         self.directory.path().join("store.db")
     }
 
-    /// A task that produced `texts` and ended at 2.
+    /// Makes a task that has produced `texts` and has ended at time 2.
     async fn ended(&self, name: &str, texts: Vec<String>) {
         self.store.create(create(name)).await.unwrap();
         let head = texts.len() as u64 + 1;
@@ -99,7 +99,7 @@ async fn a_file_is_removed_in_steps_and_invisible_from_the_first() {
     }
 }
 
-/// Nothing is old.
+/// A retention that considers nothing old.
 const NOTHING: Retention = Retention {
     now: Timestamp(i64::MIN),
     fold_before: None,
@@ -162,7 +162,7 @@ async fn a_new_task_with_the_ordinal_of_an_old_one_stays() {
 
 #[tokio::test]
 async fn a_step_reads_no_more_tasks_than_it_can_fold() {
-    // The number of tasks with these texts, and how many of them are read.
+    // Each case: the number of tasks with these texts, and how many of the tasks are read.
     let cases = [(40, vec!["x".to_owned(); 100], 6), (9, vec!["x".repeat(300_000)], 4)];
     for (tasks, texts, expected) in cases {
         let bench = Bench::new();

@@ -8,7 +8,7 @@ use super::*;
 
 const FILE: &str = "store.db";
 
-/// The free space is the number in a file beside the store.
+/// Reads the free space from a file beside the store, which the test writes.
 fn free_space(directory: &Path) -> Option<u64> {
     fs::read_to_string(directory.join("free")).ok()?.parse().ok()
 }
@@ -33,7 +33,7 @@ fn size(directory: &TempDir, suffix: &str) -> u64 {
     fs::metadata(directory.path().join(format!("{FILE}{suffix}"))).map_or(0, |file| file.len())
 }
 
-/// The store sees a change of the disk after [`FRESH`].
+/// Makes the store measure the disk again now, instead of after [`FRESH`].
 fn forget(store: &SqliteStore) {
     store.room.as_ref().unwrap().space_now().unwrap();
 }
@@ -73,7 +73,7 @@ async fn the_log_takes_only_a_share_of_a_small_disk() {
         store.append(append("t", 2 + number, vec![chunk("x")])).await.unwrap();
         longest = longest.max(size(&directory, "-wal"));
     }
-    // Without a bound, the log has more than 3,000 pages. The disk of the test always has the same free space.
+    // Without the bound, the log would have more than 3,000 pages: the test's disk always reports the same free space.
     assert!(longest < 5 * MIB, "{longest}");
 }
 
@@ -85,7 +85,7 @@ async fn a_full_disk_takes_the_reserve_and_the_log_is_copied() {
     store.create(create("t")).await.unwrap();
     store.append(append("t", 1, vec![status(TaskState::Working, 2)])).await.unwrap();
     drop(store);
-    // A restart with little space gives the reserve up, and one with more makes it again.
+    // A start with little space deletes the reserve, and one with more space makes it again.
     set_free(&directory, 1000);
     drop(open(&directory, 0));
     assert_eq!(size(&directory, "-reserve"), 0);

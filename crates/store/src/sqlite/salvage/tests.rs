@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::super::{Durability, SqliteStore};
 use super::*;
 
-/// A column whose type is text and whose bytes are not.
+/// A value of type text whose bytes are no valid text.
 const NO_TEXT: &str = "CAST(x'ff' AS TEXT)";
 
 struct Bench {
@@ -18,7 +18,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// The task `t` works, has written `one` before its snapshot and `two` after it, and has an open ask. The task `sound` works too.
+    /// A store with two working tasks. `t` has written `one` before its snapshot and `two` after it, and has an open ask. The other
+    /// task is `sound`.
     async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(&directory.path().join("store.db"), Durability::Process).unwrap();
@@ -48,7 +49,7 @@ impl Bench {
         db.query_row(sql, [], |row| row.get(0)).unwrap()
     }
 
-    /// Ends tasks the way the engine does.
+    /// Ends damaged tasks like the engine does.
     async fn end_damaged(&self) -> Vec<TaskId> {
         let end = |_: &Task| {
             let status = TaskStatus { state: TaskState::Failed, at: Timestamp(9), message: None };
@@ -70,17 +71,17 @@ fn said(task: &Task) -> String {
 #[tokio::test]
 async fn a_damaged_task_ends_with_its_readable_content() {
     let of_t = "task = (SELECT ordinal FROM tasks WHERE id = 't')";
-    // The damage, and the readable rest of the output.
+    // Each case: the damage, and the readable rest of the output.
     let damages = [
         (format!("UPDATE events SET body = '{{' WHERE seq = 5 AND {of_t}"), "onetwo"),
         (format!("UPDATE events SET body = '{{\"unknown\":{{}}}}' WHERE seq = 5 AND {of_t}"), "onetwo"),
-        // The log has the text that the snapshot lacks.
+        // The snapshot is damaged, but the log has the text too.
         (format!("UPDATE snapshots SET summary = '[]' WHERE {of_t}"), "onetwothreex"),
         (format!("UPDATE snapshots SET artifacts = '{{}}' WHERE {of_t}"), "onetwothreex"),
         ("UPDATE tasks SET session = 'a/b' WHERE id = 't'".to_owned(), "onetwothreex"),
         (format!("UPDATE interrupts SET details = 'x' WHERE {of_t}"), "onetwothreex"),
         (format!("DELETE FROM snapshots WHERE {of_t}"), "onetwothreex"),
-        // A flipped bit: invalid text.
+        // Invalid text, as after a flipped bit.
         (format!("UPDATE events SET body = {NO_TEXT} WHERE seq = 5 AND {of_t}"), "onetwo"),
         (format!("UPDATE snapshots SET summary = {NO_TEXT} WHERE {of_t}"), "onetwothreex"),
         (format!("UPDATE snapshots SET artifacts = {NO_TEXT} WHERE {of_t}"), "onetwothreex"),
@@ -105,7 +106,7 @@ async fn a_damaged_task_ends_with_its_readable_content() {
         assert_eq!((ended.turn, ended.open_asks), (None, vec![]), "{damage}");
         let head = bench.store.head(&ada(), &task_id("t")).await.unwrap().unwrap();
         assert_eq!((head.seq.0, head.state), (7, TaskState::Failed), "{damage}");
-        // Lists show the task, a start does not resume it, and no event follows.
+        // Lists show the task, a start does not resume it, and no event can follow.
         let page = bench.store.list(everything()).await.unwrap();
         assert_eq!((page.tasks.len(), page.total), (2, 2), "{damage}");
         let unfinished = bench.store.unfinished().await.unwrap();
@@ -114,7 +115,7 @@ async fn a_damaged_task_ends_with_its_readable_content() {
         assert_eq!(late, Appended::Terminal, "{damage}");
         assert!(bench.end_damaged().await.is_empty(), "{damage}");
 
-        // A reader with a cursor is told about the gap. The old events stay.
+        // A reader with a cursor is told that events are missing. The old events stay.
         assert_eq!(head.first.0, 7, "{damage}");
         for after in [0, 3, 6] {
             let entries = bench.store.read(&ada(), &task_id("t"), Seq(after), 9).await.unwrap();
@@ -133,7 +134,7 @@ async fn a_damaged_task_ends_with_its_readable_content() {
 
 #[tokio::test]
 async fn damage_in_the_task_row_alone_ends_the_task() {
-    // Whether ada can still request the task.
+    // Each case: the damaged column, and whether ada can still request the task.
     let cases = [("owner", false), ("state", true), ("context", true)];
     for (column, is_adas) in cases {
         let bench = Bench::new().await;
@@ -178,7 +179,7 @@ async fn a_task_that_cannot_be_ended_does_not_affect_the_others() {
     .unwrap();
     assert_eq!(bench.end_damaged().await, [task_id("sound")]);
     assert_eq!(bench.number("SELECT count(*) FROM tasks WHERE state = 'failed'"), 1);
-    // Nothing was written for the other task, which ends later, when it can.
+    // Nothing was written for the second task. It ends later, when the store accepts writes.
     let ask = bench.store.interrupt(&ada(), &request_id("r")).await.unwrap().unwrap();
     assert_eq!(ask.closed, None);
     db.execute_batch("DROP TRIGGER stubborn").unwrap();
@@ -225,7 +226,7 @@ async fn ending_closes_the_asks_and_keeps_the_sub_agents() {
 #[tokio::test]
 async fn nothing_is_written_if_nothing_is_damaged() {
     let bench = Bench::new().await;
-    // A store that cannot be written can still be opened.
+    // A store that accepts no writes can still be opened.
     bench
         .store
         .writer

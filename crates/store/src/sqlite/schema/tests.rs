@@ -46,7 +46,7 @@ fn each_migration_is_applied_once() {
     assert_eq!(rows, 1);
 }
 
-/// By default, SQLite plans a statement with a limit again for each bound value, and some other statements too.
+/// By default, SQLite plans some statements, such as those with a limit, again for each bound value.
 #[test]
 fn a_statement_is_planned_once_whatever_is_bound_to_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -111,7 +111,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn the_access_of_others_is_removed() {
-    // The mode of the files before and after.
+    // Each case: the mode of the files before and after.
     for (before, after) in [(0o644, 0o600), (0o666, 0o600), (0o700, 0o600), (0o640, 0o600), (0o600, 0o600)] {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("store.db");
@@ -122,7 +122,7 @@ fn the_access_of_others_is_removed() {
         for file in &files {
             fs::set_permissions(file, Permissions::from_mode(before)).unwrap();
         }
-        // Through a link too.
+        // The same through a link.
         let link = directory.path().join("link.db");
         std::os::unix::fs::symlink(&path, &link).unwrap();
         let _db = open_writer(&link, Durability::Process).unwrap();
@@ -173,8 +173,8 @@ fn a_path_that_looks_like_a_uri_is_a_path() {
     assert!(path.metadata().unwrap().len() > 0);
 }
 
-/// Rows of a program that knew the first migration only: a task with output before and after its snapshot, a completed task,
-/// and a damaged one.
+/// Rows of a program that knew only the first migration: a task with output before and after its snapshot, a completed task, and a
+/// damaged one.
 const FIRST_SCHEMA_ROWS: &str = r#"
     INSERT INTO sessions (id, owner, directory, at) VALUES ('ses', 'ada', '/projects/ses', 1);
     INSERT INTO bindings (owner, context, session, directory, named, at) VALUES ('ada', 'c', 'ses', '/projects/ses', 0, 1);
@@ -239,7 +239,7 @@ async fn a_file_of_the_first_schema_keeps_its_content() {
     assert_eq!(seen, expected);
     assert_eq!((works.seq, works.turn, works.open_asks), (Seq(7), Some(turn("ses", "msg")), vec![]));
 
-    // The log gives the same.
+    // Reading the log gives the same output.
     let entries = store.read(&ada(), &task_id("works"), Seq::START, 100).await.unwrap();
     let events: Vec<_> = entries.into_iter().map(|entry| entry.event).collect();
     assert_eq!(folded(&task_id("works"), &events), works.task);
@@ -249,7 +249,7 @@ async fn a_file_of_the_first_schema_keeps_its_content() {
     let damaged = store.get(&ada(), &task_id("bad")).await.unwrap_err();
     assert_eq!(damaged.kind(), ErrorKind::Internal);
 
-    // The store works, with the new features.
+    // The store works with the new features.
     let outcome = store.append(asking("works", 7, vec![opens(&interrupt("works", "r"))])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(8)));
     let unfinished = store.unfinished().await.unwrap();
@@ -257,7 +257,7 @@ async fn a_file_of_the_first_schema_keeps_its_content() {
     assert_eq!(open, [(task_id("works"), vec![interrupt("works", "r")])]);
 }
 
-/// The context of both files works in its session's directory, and is not moved.
+/// Checks that the context of both files works in its session's directory and has not moved.
 async fn check_place(store: &SqliteStore) {
     let bound = Some(Bound { session: session("ses"), named: false });
     let expected = ContextLocation { directory: Some("/projects/ses".to_owned()), bound };
@@ -305,7 +305,7 @@ async fn a_file_of_the_second_schema_keeps_its_content() {
     let [works, waits] = unfinished.as_slice() else { panic!("{unfinished:?}") };
     assert_eq!((&works.turn, works.task.status.state), (&Some(turn("ses", "msg")), TaskState::InputRequired));
     assert_eq!((&works.task.options, &works.task.parent), (&Box::default(), &None));
-    // Later programs store more of an ask.
+    // Remove the parts of an ask that only later programs store.
     let mut open = interrupt("works", "open");
     (open.ask.call, open.ask.permission, open.ask.options) = (None, None, AskOptions::default());
     assert_eq!(works.open_asks, [open]);
@@ -321,7 +321,7 @@ async fn a_file_of_the_second_schema_keeps_its_content() {
     assert_eq!(store.create(there).await.unwrap(), Created::New);
     assert_eq!(place().await.directory.as_deref(), Some("/a"));
 
-    // The store works, with the new features.
+    // The store works with the new features.
     let closed = Closed { resolution: Resolution::Replied, at: Timestamp(9), by: None, how: None };
     let outcome = store.append(asking("works", 2, vec![closes("open", closed)])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(3)));
@@ -389,7 +389,7 @@ async fn check_file_after_the_third(known: usize) {
     let bytes = async |id: &str| store.read_file(&ada(), &file("works", id, b"").id, 0, 9).await.unwrap();
     assert_eq!((bytes("kept").await.as_deref(), bytes("half").await), (Some(&b"hello"[..]), None));
 
-    // The store works, with the new features.
+    // The store works with the new features.
     store.check().await.unwrap();
     let outcome = store.append(asking("works", 2, vec![opens(&interrupt("works", "r"))])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(3)));

@@ -21,7 +21,7 @@ const DROP_ALL: Retention = Retention {
     keys_before: Timestamp(i64::MIN),
 };
 
-/// Waits until the store has counted what is there.
+/// Waits until the store has counted the content of its file.
 async fn counted(store: &SqliteStore) -> StoredBytes {
     store.begin_check();
     loop {
@@ -58,7 +58,7 @@ async fn bytes_are_counted_with_each_write_and_again_after_a_start_and_freed_by_
     assert_eq!(bytes.in_all - bytes.of_owner, before.in_all - before.of_owner, "bob has as much as before");
     drop(store);
 
-    // The log of a task and the files of a task count once, and no task is lost between pages.
+    // The log and the files of a task count once each, and no task is lost between pages.
     let store = open(directory.path());
     let again = counted(&store).await;
     assert!((80_000..85_000).contains(&again.of_owner), "{again:?}");
@@ -76,7 +76,7 @@ async fn a_task_leaves_no_counted_bytes_behind_without_a_restart() {
         let id = format!("t{number}");
         store.create(create(&id)).await.unwrap();
         store.append(append(&id, 1, vec![status(TaskState::Working, 2), chunk("text")])).await.unwrap();
-        // The second one finds the file complete.
+        // The second write finds the file complete and adds nothing.
         for _ in 0..2 {
             store.put_file(file(&id, &format!("f{number}"), &vec![7; 30_000])).await.unwrap();
         }
@@ -93,7 +93,7 @@ async fn a_task_leaves_no_counted_bytes_behind_without_a_restart() {
 #[test]
 fn bytes_that_are_removed_while_the_file_is_counted_do_not_stay_counted() {
     let bytes = StoredBytesCount::default();
-    // Removed before: the file has it no more.
+    // Removed before the count: the file no longer has these bytes.
     bytes.add(&ada(), -100);
     let before = bytes.lock().clone();
     let mut found = Counts::default();

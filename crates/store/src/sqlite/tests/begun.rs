@@ -1,11 +1,11 @@
-//! Tasks of turns that run already.
+//! Tasks whose turn already runs when they are created.
 
 use longshore_engine::port::RunningTurn;
 use longshore_testkit::store_suite::make::{prompt_id, session_id, turn};
 
 use super::*;
 
-/// If the submission alone could be stored, the next start would prompt a turn that runs already.
+/// If only the first event were stored, the next start would prompt a turn that already runs.
 #[tokio::test]
 async fn a_task_whose_turn_cannot_be_written_is_not_created() {
     let bench = Bench::new().await;

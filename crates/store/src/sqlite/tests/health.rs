@@ -1,4 +1,4 @@
-//! Health checks: whether the store can be read and written now.
+//! Health checks: whether the store can be read and written at the moment.
 
 use super::super::write_connection::WriteContext;
 use super::*;
@@ -26,7 +26,7 @@ async fn a_full_disk_and_a_read_only_file_are_unhealthy() {
     let bench = Bench::new().await;
     bench.store.check().await.unwrap();
     bench.pragma("PRAGMA max_page_count = 1").await;
-    // The free space inside the file is used up first.
+    // First use up the free space inside the file.
     let mut head = 3;
     while let Ok(Appended::Head(seq)) = bench.store.append(append("t", head, vec![chunk("y")])).await {
         head = seq.0;

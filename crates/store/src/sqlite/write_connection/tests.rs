@@ -17,7 +17,7 @@ use super::*;
 
 struct Bench {
     store: SqliteStore,
-    /// Dropped after the store.
+    /// The last field, so that it is dropped after the store.
     directory: TempDir,
 }
 
@@ -34,14 +34,14 @@ impl Bench {
         Self { store, directory }
     }
 
-    /// The write connection, as if no inline append had been made for long.
+    /// The write connection, in a state as if there had been no inline append for long.
     fn connection(&self) -> MutexGuard<'_, WriteConnection> {
         let mut connection = self.store.writer.connection.lock().unwrap();
         connection.set_inline_allowed(true);
         connection
     }
 
-    /// Uses the connection directly, without the thread.
+    /// Appends with the connection directly, without the thread.
     fn append_inline(&self, append: Append) -> Option<Appended> {
         let batch = Batch::prepare(append, self.store.epoch).unwrap();
         self.connection().append_inline(&batch).map(Result::unwrap)
@@ -65,7 +65,7 @@ impl Bench {
         self.connection().rows.ordinal_if_current(&batch).is_some()
     }
 
-    /// Uses the thread only: no inline append is allowed.
+    /// Appends with the thread only, because no inline append is allowed.
     async fn append_by_thread(&self, append: Append) -> Result<Appended> {
         self.connection().set_inline_allowed(false);
         self.store.append(append).await
@@ -123,7 +123,7 @@ async fn appends_that_would_wait_are_left_to_the_thread() {
     // A large append.
     let large = batch(vec![chunk(&"x".repeat(super::super::record::SMALL_BATCH_BYTES))]);
     assert!(bench.connection().append_inline(&large).is_none());
-    // An append that changes more than the log.
+    // Appends that change more than the log.
     let mut more = [(); 3].map(|()| append("a", 2, vec![chunk("1")]));
     more[0].turn = Some(turn("s", "p"));
     more[1].asks = vec![opens(&interrupt("a", "r"))];
@@ -136,7 +136,7 @@ async fn appends_that_would_wait_are_left_to_the_thread() {
     bench.connection().checkpoints.hold(true);
     assert!(bench.connection().append_inline(&small).is_none());
     bench.connection().checkpoints.hold(false);
-    // Another program writes. Waiting for it would take a day.
+    // Another program writes. The busy timeout is a day, so an append that waited would not return.
     bench.connection().set_busy_timeout(Duration::from_hours(24));
     let intruder = bench.intruder();
     intruder.execute_batch("BEGIN IMMEDIATE").unwrap();
@@ -149,7 +149,7 @@ async fn appends_that_would_wait_are_left_to_the_thread() {
     assert_eq!(bench.append_inline(append("a", 3, vec![chunk("2")])), head(4));
     assert_eq!(bench.busy_timeout(), DAY);
 
-    // Each commit waits for the disk.
+    // With this durability, each commit waits for the disk.
     let bench = Bench::new(Durability::Power).await;
     assert_eq!(bench.append_inline(append("a", 2, vec![chunk("1")])), None);
     assert_eq!(bench.store.append(append("a", 2, vec![chunk("1")])).await.unwrap(), Appended::Head(Seq(3)));
@@ -160,7 +160,7 @@ async fn the_time_of_inline_appends_is_added_up() {
     let bench = Bench::new(Durability::Process).await;
     let batch = Batch::prepare(append("a", 2, vec![chunk("x")]), bench.store.epoch).unwrap();
     let mut connection = bench.connection();
-    // Exactly at the limit.
+    // At exactly the limit, an inline append is still allowed.
     let before = Instant::now() + MAX_INLINE_DEBT;
     connection.inline_paid_until = before;
     assert!(connection.append_inline(&batch).is_some());
@@ -183,12 +183,12 @@ async fn a_slow_inline_append_is_the_last_for_long() {
     let connection = || bench.store.writer.connection.lock().unwrap();
     let until = connection().inline_paid_until;
     assert!(until - begin > MAX_INLINE_DEBT, "{:?}", until - begin);
-    // From now on the thread appends. Its time does not count.
+    // From now on the thread appends. The time of its appends does not count.
     let one = Batch::prepare(append("a", 3, vec![chunk("1")]), bench.store.epoch).unwrap();
     assert!(connection().append_inline(&one).is_none());
     assert_eq!(bench.store.append(append("a", 3, vec![chunk("1")])).await.unwrap(), Appended::Head(Seq(4)));
     assert_eq!(connection().inline_paid_until, until);
-    // Until the debt is paid.
+    // Once the debt is paid, inline appends are allowed again.
     assert_eq!(bench.append_inline(append("a", 4, vec![chunk("2")])), head(5));
 }
 
@@ -207,11 +207,11 @@ async fn the_first_write_of_an_opening_is_left_to_the_thread() {
 #[tokio::test]
 async fn the_cached_head_is_used_until_something_may_have_changed_it() {
     let bench = Bench::new(Durability::Process).await;
-    // The last operation was an append to `b`; before it `b` was created.
+    // The last operation was an append to `b`. Before it, `b` was created.
     assert!(bench.is_cached("b", 2) && !bench.is_cached("b", 1) && !bench.is_cached("a", 2));
     assert_eq!(bench.append_inline(append("a", 2, vec![chunk("1")])), head(3));
     assert!(bench.is_cached("a", 3) && bench.is_cached("b", 2));
-    // Cached or not, inline or by the thread: each append builds on the one before.
+    // Each append builds on the one before, whether cached or not, inline or by the thread.
     assert_eq!(bench.append_inline(append("a", 3, vec![chunk("2")])), head(4));
     let by_the_thread = bench.append_by_thread(append("a", 4, vec![chunk("3")]));
     assert_eq!(by_the_thread.await.unwrap(), Appended::Head(Seq(5)));
@@ -233,7 +233,7 @@ async fn the_cached_head_is_used_until_something_may_have_changed_it() {
 #[tokio::test]
 async fn undone_writes_are_not_cached() {
     let bench = Bench::new(Durability::Process).await;
-    // A constraint that SQLite checks at the commit: after everything that would be cached.
+    // SQLite checks this constraint only at the commit, after everything that would be cached.
     bench
         .run(
             "CREATE TABLE promises (task INTEGER REFERENCES tasks (ordinal) DEFERRABLE INITIALLY DEFERRED);
@@ -242,7 +242,7 @@ async fn undone_writes_are_not_cached() {
         )
         .await;
     assert_eq!(bench.append_inline(append("a", 2, vec![chunk("1")])), head(3));
-    // In a single statement, in an inline transaction, and in one of the thread.
+    // The failure comes in a single statement, in an inline transaction, and in a transaction of the thread.
     bench.fail_inline(append("a", 3, vec![chunk("broken")]));
     assert!(!bench.is_cached("a", 4));
     bench.fail_inline(append("a", 3, vec![chunk("2"), chunk("broken")]));
@@ -251,7 +251,7 @@ async fn undone_writes_are_not_cached() {
         bench.append_by_thread(append("a", 3, vec![chunk("2"), chunk("broken")])).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     assert!(!bench.is_cached("a", 5));
-    // No transaction stays open, and none of the writes stays.
+    // No transaction is left open, and none of the failed writes is left.
     assert_eq!(bench.append_inline(append("a", 3, vec![chunk("3")])), head(4));
     assert_eq!(bench.log("a").await, [chunk("1"), chunk("3")]);
 }

@@ -15,7 +15,7 @@ use super::*;
 
 struct Bench {
     store: SqliteStore,
-    /// Dropped after the store.
+    /// The last field, so that it is dropped after the store.
     _directory: TempDir,
 }
 
@@ -44,7 +44,7 @@ impl Bench {
         assert!(requests.len() <= GROUP);
         let (busy, release) = self.keep_busy().await;
         let mut all = join_all(requests);
-        // The first poll puts each request into the queue.
+        // The first poll of each future puts its request into the queue.
         assert!((&mut all).now_or_never().is_none());
         drop(release);
         let answers = all.await;
@@ -93,7 +93,7 @@ fn head(outcome: &Result<Appended>) -> u64 {
 async fn a_group_runs_in_the_order_of_its_requests() {
     let bench = Bench::new().await;
     let events: Vec<_> = (0..20).map(|n| chunk(&n.to_string())).collect();
-    // Each request expects the write of the one before it, in the same transaction.
+    // Each request expects the write of the one before it. All are in one transaction.
     let requests =
         events.iter().zip(1..).map(|(e, at)| bench.append(append("a", at, vec![e.clone()]))).collect();
     let heads: Vec<_> = bench.in_one_group(requests).await.iter().map(head).collect();
@@ -134,7 +134,7 @@ async fn only_the_request_that_fails_half_way_is_undone() {
     assert_eq!(bench.log("a").await, [chunk("1")]);
     assert_eq!(bench.log("b").await, []);
     assert_eq!(bench.log("c").await, [chunk("3")]);
-    // None of its rows is left.
+    // No row of the failed request is left.
     assert_eq!(head(&bench.append(append("b", 1, vec![chunk("again")])).await), 2);
 }
 
@@ -210,9 +210,9 @@ async fn a_thousand_writes_of_one_owner_do_not_delay_another() {
     busy.await.unwrap();
     let (flood, mine) = tokio::join!(flood, mine);
     let before_mine: Vec<_> = mine.into_iter().map(Result::unwrap).collect();
-    // One of the other owner before each of mine.
+    // Before each of my writes, one write of the other owner ran.
     assert_eq!(before_mine, [1, 3, 5]);
-    // None is lost, and none is done twice.
+    // No write is lost, and none is done twice.
     let all: BTreeSet<_> = flood.into_iter().map(Result::unwrap).collect();
     assert_eq!((all.len(), done.load(Ordering::SeqCst)), (1_000, 1_003));
 }
@@ -225,7 +225,7 @@ async fn groups_and_jobs_are_counted() {
     let requests =
         ["a", "b", "c"].iter().map(|task| bench.append(append(task, 1, vec![chunk("1")]))).collect();
     bench.in_one_group(requests).await;
-    // One is the request that kept the thread busy.
+    // One of the two groups is the request that kept the thread busy.
     assert_eq!(metrics.store_group.count() - groups, 2);
     assert_eq!(metrics.store_append.count() - appends, 3);
     assert_eq!(metrics.store_queue_depth.of(StoreThread::Writer).get(), 0);
@@ -244,7 +244,7 @@ async fn a_lost_transaction_is_lost_for_its_whole_group() {
     for answer in bench.in_one_group(requests).await {
         assert_eq!(answer.unwrap_err().kind(), ErrorKind::Unavailable);
     }
-    // The cache does not claim that the events exist.
+    // The row cache must not claim that the lost events exist.
     bench.store.writer.connection.lock().unwrap().set_inline_allowed(true);
     let late = bench.append(append("a", 2, vec![chunk("2")])).await;
     assert_eq!(late.unwrap(), Appended::Conflict { head: Seq(1) });
@@ -286,7 +286,7 @@ async fn a_queued_write_is_done_although_its_caller_is_gone() {
     drop(forgotten);
     drop(release);
     busy.await.unwrap();
-    // Queued after it.
+    // This request was queued after the broken one.
     bench.store.writer.run(Owner::Principal(ada()), |_| Ok(())).await.unwrap();
     assert_eq!(head(&bench.append(append("a", 2, vec![chunk("2")])).await), 3);
     assert_eq!(bench.log("a").await, [chunk("1"), chunk("2")]);

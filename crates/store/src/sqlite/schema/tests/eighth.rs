@@ -10,7 +10,7 @@ use super::seventh::SEVENTH_SCHEMA_ROWS;
 use super::sixth::SIXTH_SCHEMA_ROWS;
 use super::*;
 
-/// What the eighth schema added: the ask has the options of its agent.
+/// Additional rows of the eighth schema: the ask has the options of its agent.
 const EIGHTH_SCHEMA_ROWS: &str = r#"
     UPDATE interrupts SET options = '[{"id":"proceed_once","name":"Allow","kind":"allow_once"}]';
 "#;
@@ -31,7 +31,7 @@ async fn a_task_of_the_eighth_schema_gets_push_notifications() {
     let works = Store::get(&store, &ada(), &task_id("works")).await.unwrap().unwrap();
     assert_eq!(works.open_asks, [interrupt("works", "open")]);
 
-    // The store works, with the new features.
+    // The store works with the new features.
     assert_eq!(store.put(push::new("works", "c", 2)).await.unwrap(), PushPut::Stored);
     let outcome = store.append(append("works", 2, vec![status(TaskState::Completed, 9)])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(3)));

@@ -8,8 +8,8 @@ use longshore_testkit::store_suite::make::{
 
 use super::*;
 
-/// Rows of a program that knew five migrations: three sessions of two owners, of which one was bound long ago and prompted
-/// since, and a task whose list of joined messages is damaged.
+/// Rows of a program that knew five migrations: three sessions of two owners, one of which was bound long ago and prompted since,
+/// and a task whose list of joined messages is damaged.
 const FIFTH_SCHEMA_ROWS: &str = r#"
     UPDATE epochs SET last = 7;
     INSERT INTO sessions (id, owner, directory, at) VALUES
@@ -40,14 +40,14 @@ async fn a_file_of_the_fifth_schema_keeps_its_content() {
     drop(db);
 
     let store = SqliteStore::open(&path, Durability::Process).unwrap();
-    // The head and its epoch.
+    // Reads the head of the log and its epoch.
     let head = async || store.head(&ada(), &task_id("works")).await.unwrap().unwrap();
     let before = head().await;
     assert_eq!((before.seq, before.epoch, before.state), (Seq(3), Epoch(7), TaskState::Working));
     let works = store.get(&ada(), &task_id("works")).await.unwrap().unwrap();
     assert_eq!((works.seq, works.epoch, works.task.artifacts.len()), (Seq(3), Epoch(7), 1));
 
-    // By the time of the last use, not of the first binding.
+    // Sessions are ordered by the time of the last use, not of the first binding.
     let recent = async |since: i64| -> Vec<SessionId> {
         let sessions = store.recent_sessions(Timestamp(since), 9).await.unwrap();
         sessions.into_iter().map(|session| session.id).collect()
@@ -64,7 +64,7 @@ async fn a_file_of_the_fifth_schema_keeps_its_content() {
     let owned = store.owner_of(None, &session_id("bobs")).await.unwrap();
     assert_eq!(owned, Some(OwnedSession { owner: owner("bob"), session: session("bobs") }));
 
-    // The store works, with the new features.
+    // The store works with the new features.
     let outcome = store.append(append("works", 3, vec![chunk("y")])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(4)));
     assert_eq!((head().await.seq, head().await.epoch), (Seq(4), store.epoch()));

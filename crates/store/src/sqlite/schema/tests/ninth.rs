@@ -6,7 +6,7 @@ use longshore_testkit::store_suite::make::{ada, context_id, request_id, session_
 
 use super::*;
 
-/// An approval of a program that did not keep the action which was approved.
+/// An approval of a program that did not store the approved action.
 const NINTH_SCHEMA_ROWS: &str = r#"
     INSERT INTO approvals (owner, request, session, context, permission, patterns, at)
     VALUES ('ada', 'old', 'ses', 'c', 'bash', '["ls *"]', 3);

@@ -8,7 +8,7 @@ use super::super::super::{Damage, find_damage};
 use super::sixth::SIXTH_SCHEMA_ROWS;
 use super::*;
 
-/// What the seventh schema added: no event of epoch 7 needs a checksum, and the ask has its call and its permission.
+/// Additional rows of the seventh schema: no event of epoch 7 needs a checksum, and the ask has its call and its permission.
 pub(super) const SEVENTH_SCHEMA_ROWS: &str = r#"
     UPDATE epochs SET unsummed = 7;
     UPDATE interrupts SET call = 'call_1', permission = '{"permission":"bash","patterns":["ls -l"],"always":["ls *"]}';
@@ -32,7 +32,7 @@ async fn an_ask_of_the_seventh_schema_takes_the_three_words() {
     assert!(open.ask.options.are_words());
     assert_eq!(works.open_asks, [open]);
 
-    // The store works, with the new features.
+    // The store works with the new features.
     let next = interrupt("works", "next");
     assert!(!next.ask.options.are_words());
     let outcome = store.append(asking("works", 2, vec![opens(&next)])).await.unwrap();

@@ -9,7 +9,7 @@ use longshore_testkit::store_suite::make::{
 use super::super::super::{Damage, find_damage};
 use super::*;
 
-/// Rows of a program that knew six migrations: a task that waits for the answer to an ask, and nothing has a checksum.
+/// Rows of a program that knew six migrations: a task that waits for the answer to an ask. No row has a checksum.
 pub(super) const SIXTH_SCHEMA_ROWS: &str = r#"
     UPDATE epochs SET last = 7;
     INSERT INTO sessions (id, owner, directory, at) VALUES ('ses', 'ada', '/projects/ses', 1);
@@ -43,7 +43,7 @@ async fn a_file_of_the_sixth_schema_keeps_its_content_and_counts_as_whole() {
     (open.ask.call, open.ask.permission, open.ask.options) = (None, None, AskOptions::default());
     assert_eq!(works.open_asks, [open]);
 
-    // The store works, with the new features.
+    // The store works with the new features.
     let next = interrupt("works", "next");
     let outcome = store.append(asking("works", 2, vec![opens(&next)])).await.unwrap();
     assert_eq!(outcome, Appended::Head(Seq(3)));

@@ -10,7 +10,7 @@ use super::seventh::SEVENTH_SCHEMA_ROWS;
 use super::sixth::SIXTH_SCHEMA_ROWS;
 use super::*;
 
-/// What the ninth schema added: the task has push notifications.
+/// Additional rows of the ninth schema: the task has push notifications.
 const NINTH_SCHEMA_ROWS: &str = r"
     INSERT INTO push_configs (task, id, owner, format, events, view, sealed, created, cursor, active)
     VALUES ((SELECT ordinal FROM tasks WHERE id = 'works'), 'c', 'ada', 'v1', '', '{}', x'00', 5, 2, 1);
