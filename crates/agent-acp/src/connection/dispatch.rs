@@ -18,7 +18,7 @@ use super::backlog::{Loss, TurnEvents};
 use super::{CallError, Connection, OpenedSession, Pending, Phase, Route, SessionFacts, State, TurnEvent};
 use crate::frame::{self, AgentRequestId, Head, Incoming, RpcError};
 use crate::permission::Choice;
-use crate::schema::{self, PermissionRequest, SessionAnswer, Update};
+use crate::schema::{self, COMMANDS, PermissionRequest, SessionAnswer, Update};
 use crate::translate::{Replay, SessionTotals, TurnEnd};
 
 /// How many updates, and how many bytes of them, wait for the answer that names their session, and for how long. Further and older
@@ -69,6 +69,7 @@ impl Connection {
     pub(super) async fn take_overlong(&self, head: &[u8], bytes: u64) -> Result<(), Fatal> {
         let most = self.0.limits.line_bytes;
         self.lock().count(WhyIgnored::TooMuch, "line that is too long");
+        let names_commands = head.windows(COMMANDS.len()).any(|word| word == COMMANDS.as_bytes());
         let head = Head::read(head);
         if let Some(id) = head.answers() {
             self.take_answer(Some(id), Err(CallError::TooLong { bytes, most }), 0);
@@ -79,7 +80,13 @@ impl Connection {
         }
         match (head.method.as_deref(), head.session) {
             (Some("session/update"), Some(session)) => {
-                let events = self.lock().turn_of(&session);
+                let events = {
+                    let mut state = self.lock();
+                    if names_commands && let Some(route) = state.sessions.get_mut(&session) {
+                        route.facts.commands.iter_mut().for_each(|commands| commands.is_whole = false);
+                    }
+                    state.turn_of(&session)
+                };
                 if let Some(events) = events
                     && self.has_room(&session, &events, 0).await
                 {
