@@ -1,7 +1,6 @@
 //! One turn: sends the prompt, translates its events, and answers its asks.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use longshore_engine::queue;
@@ -15,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use crate::connection::{CallError, Connection, Queued, Role, Room, TurnEvent};
 use crate::frame::AgentRequestId;
 use crate::permission::{self, Choice};
-use crate::translate::{Settings, Translator, TurnEnd};
+use crate::translate::{FilePaths, Settings, Translator, TurnEnd};
 
 /// A turn that runs. Dropping it does not stop the agent.
 #[derive(Debug)]
@@ -87,8 +86,8 @@ impl Turn {
         &self.translator
     }
 
-    /// The paths from which a reported file may come.
-    pub fn take_file_paths(&mut self, file: &ArtifactId) -> Vec<PathBuf> {
+    /// The paths from which a reported file may come. `None`: not all are known.
+    pub fn take_file_paths(&mut self, file: &ArtifactId) -> Option<FilePaths> {
         self.translator.take_paths(file)
     }
 

@@ -428,6 +428,13 @@ async fn a_file_of_the_gateway_that_the_agent_shows_is_withheld() {
             call(json!({"path": format!("{root}/own.txt")}), resource(format!("file://{root}/data/token"))),
             true,
         ),
+        // Only the agent knows where these lead.
+        (said(resource("~/own.txt".to_owned())), true),
+        (said(resource("file://host/own.txt".to_owned())), true),
+        (call(json!({"file_path": "~/own.txt"}), image(None)), true),
+        (call(json!({"path": (0..65).map(|at| format!("{at}")).collect::<Vec<_>>()}), image(None)), true),
+        (call(json!({"uri": format!("file://{root}/data/token")}), image(None)), true),
+        (call(json!({"path": (0..64).map(|at| format!("{at}")).collect::<Vec<_>>()}), image(None)), false),
         (said(resource(format!("file://{root}/own.txt"))), false),
         (said(image(None)), false),
         (said(resource("https://example.com/data/token".to_owned())), false),
