@@ -26,7 +26,7 @@ use longshore_model::{
 };
 use serde_json::json;
 
-pub use self::outcome::TurnEnd;
+pub use self::outcome::{TurnEnd, lost};
 pub use self::paths::FilePaths;
 pub(crate) use self::paths::{MAX_PATHS, places};
 use self::paths::{NotKnown, Paths};
@@ -237,9 +237,7 @@ impl Translator {
     pub fn answered(&mut self, ask: &RequestId, is_rejection: bool) -> bool {
         let Some(at) = self.asks.iter().position(|open| open.id == *ask) else { return false };
         let OpenAsk { id, call } = self.asks.remove(at);
-        if is_rejection {
-            self.calls.reject(&call);
-        }
+        self.calls.answered(&call, is_rejection);
         let resolution = if is_rejection { Resolution::Rejected } else { Resolution::Replied };
         self.out.push(AgentEvent::AskClosed { request_id: id, resolution });
         true

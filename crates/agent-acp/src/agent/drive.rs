@@ -17,7 +17,7 @@ use tokio::time::{Instant, timeout};
 use super::host::at;
 use super::lease::Lease;
 use super::open_sessions::SessionUse;
-use crate::translate::FilePaths;
+use crate::translate::{FilePaths, lost};
 use crate::turn::Turn;
 
 /// How many answers and cancels of a turn may wait for its driver, which takes them at once. Further ones wait.
@@ -121,6 +121,7 @@ impl Turns {
             check_time: CHECK_TIME,
             give_up_at: None,
             was_silent: None,
+            spoke_after_stop: false,
             ended: None,
         }
     }
@@ -173,6 +174,8 @@ pub(super) struct Driver {
     give_up_at: Option<Instant>,
     /// The agent was asked to stop after this silence.
     was_silent: Option<Duration>,
+    /// Text came after that.
+    spoke_after_stop: bool,
     ended: Option<Ended>,
 }
 
@@ -280,6 +283,7 @@ impl Driver {
             };
             match &mut event {
                 AgentEvent::Text { block, text } if block.kind == BlockKind::Text => {
+                    self.spoke_after_stop |= self.was_silent.is_some();
                     let room = MAX_HEARD.saturating_sub(self.heard.len());
                     self.heard.push_str(&text[..text.floor_char_boundary(room)]);
                 }
@@ -314,13 +318,18 @@ impl Driver {
     }
 
     fn end(&mut self, outcome: &mut Outcome) {
-        self.ended = Some(Ended::Otherwise);
+        let was_given_up = self.ended.replace(Ended::Otherwise).is_some();
         let outcome = match outcome {
             Outcome::Incomplete(outcome) => &mut **outcome,
             outcome => outcome,
         };
         if let Some(silence) = self.was_silent.filter(|_| !matches!(outcome, Outcome::AuthRequired(_))) {
-            *outcome = silent(silence);
+            match self.turn.lost_because().filter(|_| !was_given_up) {
+                Some(why) => *outcome = lost(why),
+                // It came to an end while it was asked to stop.
+                None if self.spoke_after_stop && matches!(outcome, Outcome::Completed { .. }) => {}
+                None => *outcome = silent(silence),
+            }
         }
         if let Outcome::Completed { remark } = outcome {
             self.ended = Some(Ended::Completed);

@@ -55,7 +55,8 @@ impl Connection {
             Incoming::Notification { method, params } if method == "session/update" => {
                 self.take_update(params, line.len()).await;
             }
-            Incoming::Notification { method, .. } => {
+            Incoming::Notification { method, params } => {
+                self.note_heard(params);
                 self.lock().count(WhyIgnored::Unknown, &format!("notification {method}"));
             }
             Incoming::Invalid => self.lock().note_noise("line that is no message", line),
@@ -168,6 +169,7 @@ impl Connection {
             .then(|| serde_json::from_str::<Box<PermissionRequest>>(params?.get()).ok())
             .flatten();
         let Some(request) = request else {
+            self.note_heard(params);
             let served = self.serve(&id, method, params.map(RawValue::get), bytes).await;
             return served.unwrap_or_else(|| self.refuse(&id, method));
         };
@@ -210,6 +212,18 @@ impl Connection {
         })
     }
 
+    /// The agent has sent something for the session that the parameters name.
+    fn note_heard(&self, params: Option<&RawValue>) {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(rename = "sessionId", borrow)]
+            session: Cow<'a, str>,
+        }
+        if let Some(Params { session }) = params.and_then(|params| serde_json::from_str(params.get()).ok()) {
+            self.lock().note_heard(&session);
+        }
+    }
+
     async fn take_update(&self, params: Option<&RawValue>, bytes: usize) {
         #[derive(Deserialize)]
         struct Params<'a> {
@@ -226,6 +240,7 @@ impl Connection {
         let events = {
             let mut state = self.lock();
             if let Update::Unknown(kind) = &update {
+                state.note_heard(&session);
                 return state.count(WhyIgnored::Unknown, &format!("update {kind}"));
             }
             let Some(route) = state.sessions.get_mut(&*session) else {
@@ -325,6 +340,12 @@ impl State {
         })
     }
 
+    fn note_heard(&mut self, session: &str) {
+        if let Some(route) = self.sessions.get_mut(session) {
+            route.heard_at = Some(Instant::now());
+        }
+    }
+
     pub(super) fn is_cancelled(&self, session: &str) -> bool {
         let phase = self.sessions.get(session).map(|route| &route.phase);
         matches!(phase, Some(Phase::Turn { is_cancelled: true, .. }))
@@ -355,7 +376,7 @@ impl State {
             facts.note(&update);
         }
         facts.opened(answer);
-        self.sessions.insert(id.clone(), Route { facts, phase: Phase::Idle });
+        self.sessions.insert(id.clone(), Route { facts, phase: Phase::Idle, heard_at: None });
         Ok(OpenedSession { id, replay: None })
     }
 

@@ -435,6 +435,29 @@ fn files_of_a_call_share_its_paths_and_have_none_if_it_is_not_followed() {
 }
 
 #[test]
+fn a_call_that_was_refused_runs_once_it_is_allowed_or_the_agent_says_so() {
+    let request: PermissionRequest = serde_json::from_str(
+        &json!({"sessionId": "s", "toolCall": {"toolCallId": "c"}, "options": []}).to_string(),
+    )
+    .unwrap();
+    for is_asked_again in [true, false] {
+        let mut translator = translator();
+        let refused = translator.permission(&request, &AskOptions::words()).unwrap();
+        translator.answered(&refused, true);
+        assert!(!translator.may_be_silent());
+        if is_asked_again {
+            let allowed = translator.permission(&request, &AskOptions::words()).unwrap();
+            translator.answered(&allowed, false);
+        } else {
+            let status =
+                json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "in_progress"});
+            translator.update(&update(&status));
+        }
+        assert!(translator.may_be_silent(), "{is_asked_again}");
+    }
+}
+
+#[test]
 fn thoughts_and_messages_may_hold_images_and_links() {
     for (kind, word) in [("agent_message_chunk", "text"), ("agent_thought_chunk", "reasoning")] {
         let mut translator = translator();

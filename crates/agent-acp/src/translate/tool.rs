@@ -157,10 +157,10 @@ impl Calls {
         }
     }
 
-    /// The call's permission was refused.
-    pub(super) fn reject(&mut self, id: &str) {
+    /// The call's permission was refused or given.
+    pub(super) fn answered(&mut self, id: &str, is_rejection: bool) {
         if let Some(at) = self.by_id.get(id) {
-            self.all[*at].is_rejected = true;
+            self.all[*at].is_rejected = is_rejection;
         }
     }
 
@@ -279,6 +279,9 @@ impl Call {
             Some((_, Some(status))) => (status, Ok(())),
             Some((word, None)) => (next.status, Err((WhyIgnored::Unknown, format!("tool status {word}")))),
         };
+        if source != Source::Ask && update.status.is_some() && status == ToolStatus::Running {
+            self.is_rejected = false;
+        }
         if rank(status) >= rank(next.status) {
             next.status = status;
         }
