@@ -136,7 +136,7 @@ async fn commands(running: &AcpAgent) -> Vec<String> {
     let until = Instant::now() + COMMANDS_TIMEOUT;
     loop {
         let session = running.facts().and_then(|facts| facts.session);
-        let commands = session.into_iter().flat_map(|session| session.commands.unwrap_or_default());
+        let commands = session.into_iter().flat_map(|session| session.commands.unwrap_or_default().entries);
         let names: Vec<String> = commands.map(|command| command.name).collect();
         if !names.is_empty() || Instant::now() >= until {
             return names;

@@ -31,7 +31,7 @@ use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use self::backlog::{Backlog, TurnEvents};
 pub use self::backlog::{Loss, Queued};
@@ -185,6 +185,8 @@ enum Pending {
 struct Route {
     facts: SessionFacts,
     phase: Phase,
+    /// When the agent last sent something for the session that is not passed on to a turn.
+    heard_at: Option<Instant>,
 }
 
 enum Phase {
@@ -379,6 +381,11 @@ impl Connection {
     /// The methods to log in with that the agent names.
     pub fn auth_methods(&self) -> Vec<AuthMethod> {
         self.lock().auth_methods.clone()
+    }
+
+    /// When the agent last sent something for the session that its turn does not see.
+    pub(crate) fn heard_at(&self, session: &str) -> Option<Instant> {
+        self.lock().sessions.get(session)?.heard_at
     }
 
     /// Why the connection is over. `None`: it is not.

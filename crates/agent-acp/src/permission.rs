@@ -8,13 +8,10 @@ use longshore_model::{
 use serde_json::json;
 
 use crate::schema::{MAX_META, RawOption};
-use crate::translate::{CallFacts, places};
+use crate::translate::{CallFacts, MAX_PATHS, places};
 
 /// The longest text of an ask's details, in characters. The rest is cut; the tool call has the whole text.
 const MAX_DETAIL_CHARS: usize = 4096;
-
-/// How many paths of an ask are looked up and shown.
-const MAX_PATHS: usize = 64;
 
 /// The answer to a permission request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -195,7 +192,7 @@ fn all_places(paths: &[String], directory: Option<&str>) -> Vec<String> {
         }
     }
     if paths.len() > MAX_PATHS {
-        all.push(format!("unresolved:{} more", paths.len() - MAX_PATHS));
+        all.push("unresolved:more".to_owned());
     }
     all
 }

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use self::lenient::{advertised, choices, list, or_default};
 pub use self::options::{ConfigChoice, ConfigOption, Mode, Model, Models, Modes, option_for};
 pub use self::update::{
-    Chunk, Command, ContentBlock, Location, MAX_META, Meta, Plan, PlanEntry, Resource, ToolContent,
-    ToolUpdate, Update, UsageUpdate,
+    COMMANDS, Chunk, Command, Commands, ContentBlock, Location, MAX_META, Meta, Plan, PlanEntry, Resource,
+    ToolContent, ToolUpdate, Update, UsageUpdate,
 };
 
 /// The only version of the protocol that this crate speaks.

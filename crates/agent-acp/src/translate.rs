@@ -25,10 +25,11 @@ use longshore_model::{
     ProgressKind, PromptId, RequestId, Resolution, SessionId, SessionNote,
 };
 use serde_json::json;
-use url::Url;
 
-pub use self::outcome::TurnEnd;
-pub(crate) use self::paths::places;
+pub use self::outcome::{TurnEnd, lost};
+pub use self::paths::FilePaths;
+pub(crate) use self::paths::{MAX_PATHS, places};
+use self::paths::{NotKnown, Paths};
 pub use self::replay::{LastTurn, Replay};
 pub use self::settings::Settings;
 pub use self::sub_agent::SubAgent;
@@ -65,8 +66,8 @@ pub struct Translator {
     settings: Settings,
     auth_methods: Vec<AuthMethod>,
     files: usize,
-    /// The paths from which the reported files may come.
-    file_paths: HashMap<ArtifactId, Vec<PathBuf>>,
+    /// The paths from which the reported files may come. `None`: not all are known.
+    file_paths: HashMap<ArtifactId, Option<FilePaths>>,
     ignored: Ignored,
     /// Why updates are missing.
     losses: BTreeSet<Loss>,
@@ -155,9 +156,9 @@ impl Translator {
         std::mem::take(&mut self.out)
     }
 
-    /// The paths from which a reported file may come, as far as the agent names them.
-    pub fn take_paths(&mut self, file: &ArtifactId) -> Vec<PathBuf> {
-        self.file_paths.remove(file).unwrap_or_default()
+    /// The paths from which a reported file may come, as far as the agent names them. `None`: where one of them leads is not known.
+    pub fn take_paths(&mut self, file: &ArtifactId) -> Option<FilePaths> {
+        self.file_paths.remove(file).flatten()
     }
 
     /// What could not be translated.
@@ -236,9 +237,7 @@ impl Translator {
     pub fn answered(&mut self, ask: &RequestId, is_rejection: bool) -> bool {
         let Some(at) = self.asks.iter().position(|open| open.id == *ask) else { return false };
         let OpenAsk { id, call } = self.asks.remove(at);
-        if is_rejection {
-            self.calls.reject(&call);
-        }
+        self.calls.answered(&call, is_rejection);
         let resolution = if is_rejection { Resolution::Rejected } else { Resolution::Replied };
         self.out.push(AgentEvent::AskClosed { request_id: id, resolution });
         true
@@ -280,20 +279,23 @@ impl Translator {
             "image" | "audio" if content.data.is_none() && content.uri.is_some() => {
                 self.append(kind, chunk.message_id.as_deref(), &link_to(content));
             }
-            _ => self.content(content, chunk.message_id.as_deref(), &[]),
+            _ => self.content(content, chunk.message_id.as_deref(), Some(&Arc::default())),
         }
     }
 
-    /// An image, a sound or an embedded resource: a file of its own. `paths`: of the tool call that it comes from.
-    fn content(&mut self, content: &ContentBlock, message: Option<&str>, paths: &[String]) {
+    /// An image, a sound or an embedded resource: a file of its own. `of_call`: the paths of the tool call that it comes from, if
+    /// these are known.
+    fn content(&mut self, content: &ContentBlock, message: Option<&str>, of_call: Option<&Arc<[PathBuf]>>) {
         match file_of(content) {
             Some(file) if self.files < MAX_FILES && file.bytes.len() <= MAX_FILE_BYTES => {
                 self.files += 1;
                 self.end_text();
                 let block = self.ids.block(BlockKind::File, message);
-                let directory = Path::new(self.calls.directory.as_deref().unwrap_or_default());
-                let paths = paths.iter().map(PathBuf::from).chain(path_of(content));
-                self.file_paths.insert(block.id.clone(), paths.map(|path| directory.join(path)).collect());
+                let own = path_of(content, self.directory());
+                let paths = of_call
+                    .zip(own.ok())
+                    .map(|(of_call, own)| FilePaths { of_call: Arc::clone(of_call), own });
+                self.file_paths.insert(block.id.clone(), paths);
                 self.out.push(AgentEvent::File { block, file });
             }
             Some(_) => self.count(WhyIgnored::TooMuch, "file over the limits"),
@@ -335,7 +337,7 @@ impl Translator {
         let files = update.content.iter().flatten().map(|content| &content.content).filter(is_file);
         let files: Vec<_> = files.collect();
         // A call that is over no longer has its input.
-        let before = if files.is_empty() { Vec::new() } else { self.paths_of_call(update) };
+        let before = if files.is_empty() { None } else { self.paths_of_call(update) };
         let merged = self.calls.merge(update, source, &self.session, &mut self.ids, &mut self.out);
         if let Err((why, name)) = merged {
             self.count(why, &name);
@@ -344,15 +346,26 @@ impl Translator {
             self.count(WhyIgnored::Unknown, &format!("tool content {}", content.kind));
         }
         if !files.is_empty() {
-            let paths = [before, self.paths_of_call(update)].concat();
+            // A call that is not followed has no paths.
+            let paths = self.paths_of_call(update).and_then(|after| {
+                let mut all = Paths(before.unwrap_or_default());
+                for path in &after {
+                    all.add(path);
+                }
+                paths::all_of_call(&all.0, self.directory()).ok()
+            });
             for file in files {
-                self.content(file, None, &paths);
+                self.content(file, None, paths.as_ref());
             }
         }
     }
 
-    fn paths_of_call(&self, update: &crate::schema::ToolUpdate) -> Vec<String> {
-        self.calls.facts(update).map(|facts| facts.paths).unwrap_or_default()
+    fn paths_of_call(&self, update: &crate::schema::ToolUpdate) -> Option<Vec<String>> {
+        self.calls.facts(update).map(|facts| facts.paths)
+    }
+
+    fn directory(&self) -> &Path {
+        Path::new(self.calls.directory.as_deref().unwrap_or_default())
     }
 
     fn plan(&mut self, plan: &Plan) {
@@ -399,15 +412,10 @@ fn link_to(content: &ContentBlock) -> String {
     format!("[{}]({uri})", content.name.as_deref().unwrap_or(uri))
 }
 
-/// The path that the URI of a block names.
-fn path_of(content: &ContentBlock) -> Option<PathBuf> {
-    let uri = content.resource.as_ref().map(|resource| resource.uri.as_str()).or(content.uri.as_deref())?;
-    match Url::parse(uri) {
-        Ok(url) if url.scheme() == "file" => url.to_file_path().ok(),
-        Ok(_) => None,
-        // Not a URI, but a path.
-        Err(_) => Some(uri.into()),
-    }
+/// The path that the URI of a block names, if it names one.
+fn path_of(content: &ContentBlock, directory: &Path) -> Result<Option<PathBuf>, NotKnown> {
+    let uri = content.resource.as_ref().map(|resource| resource.uri.as_str()).or(content.uri.as_deref());
+    uri.map_or(Ok(None), |uri| paths::of_uri(uri, directory))
 }
 
 /// The file that a block of content holds. `None`: it holds none, or one that cannot be decoded.

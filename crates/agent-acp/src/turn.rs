@@ -1,7 +1,6 @@
 //! One turn: sends the prompt, translates its events, and answers its asks.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use longshore_engine::queue;
@@ -15,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use crate::connection::{CallError, Connection, Queued, Role, Room, TurnEvent};
 use crate::frame::AgentRequestId;
 use crate::permission::{self, Choice};
-use crate::translate::{Settings, Translator, TurnEnd};
+use crate::translate::{FilePaths, Settings, Translator, TurnEnd};
 
 /// A turn that runs. Dropping it does not stop the agent.
 #[derive(Debug)]
@@ -32,6 +31,8 @@ pub struct Turn {
     is_over: bool,
     /// The agent refused the prompt because it works on another one of the session.
     found_busy: bool,
+    /// See [`Self::lost_because`].
+    lost_because: Option<String>,
 }
 
 /// How long the end of a turn whose connection is over waits for the reason.
@@ -74,6 +75,7 @@ impl Turn {
             silent_since: Instant::now(),
             is_over: false,
             found_busy: false,
+            lost_because: None,
         })
     }
 
@@ -87,8 +89,8 @@ impl Turn {
         &self.translator
     }
 
-    /// The paths from which a reported file may come.
-    pub fn take_file_paths(&mut self, file: &ArtifactId) -> Vec<PathBuf> {
+    /// The paths from which a reported file may come. `None`: not all are known.
+    pub fn take_file_paths(&mut self, file: &ArtifactId) -> Option<FilePaths> {
         self.translator.take_paths(file)
     }
 
@@ -146,6 +148,9 @@ impl Turn {
                 self.found_busy = matches!(&end, TurnEnd::Refused(error) if error.is_session_busy());
                 self.asks.clear();
                 self.translator.end(&end);
+                if let TurnEnd::Lost(why) = end {
+                    self.lost_because = Some(why);
+                }
                 self.connection.count_ignored(self.translator.ignored());
             }
         }
@@ -156,14 +161,25 @@ impl Turn {
         self.silent_since
     }
 
-    /// Excuses the silence so far if the agent waits for an answer, or runs a tool. Returns whether it does.
+    /// Excuses the silence so far if the agent waits for an answer, or runs a tool, or has sent something for the session that is not
+    /// of the turn. Returns whether it does.
     pub fn excuse_silence(&mut self) -> bool {
+        let heard_at = self.connection.heard_at(self.session.as_str());
+        if let Some(at) = heard_at.filter(|at| *at > self.silent_since) {
+            self.silent_since = at;
+            return true;
+        }
         let has_reason =
             self.translator.may_be_silent() || self.connection.runs_command(self.session.as_str());
         if has_reason {
             self.silent_since = Instant::now();
         }
         has_reason
+    }
+
+    /// Why the turn ended without an answer of the agent. `None`: it did not.
+    pub fn lost_because(&self) -> Option<&str> {
+        self.lost_because.as_deref()
     }
 
     /// Whether the agent refused the prompt because it works on another one of the session, which no turn of the gateway is.

@@ -257,7 +257,10 @@ fn check_update(update: &Update, raw: &RawValue) {
     let (read, sent) = match update {
         Update::ToolCall(call) | Update::ToolCallUpdate(call) => return check_call(call, raw, ""),
         Update::Plan(plan) => (plan.entries.len(), count(raw, &["entries"])),
-        Update::Commands(commands) => (commands.len(), count(raw, &["availableCommands"])),
+        Update::Commands(commands) => {
+            assert!(commands.is_whole, "{raw}");
+            (commands.entries.len(), count(raw, &["availableCommands"]))
+        }
         Update::ConfigOptions(options) => (options.len(), count(raw, &["configOptions"])),
         Update::Mode(mode) => (mode.len().min(1), 1),
         Update::Title(title) => (title.iter().len(), 1),

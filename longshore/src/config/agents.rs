@@ -129,8 +129,22 @@ pub(super) fn holds_secret(text: &str) -> bool {
     entries.iter().any(|entry| has_values(entry) || servers(entry))
 }
 
-/// Whether the name of an argument suggests a secret, as in `--api-key=x`, `--token x` and `API_KEY=x`. A number as value is no
-/// secret, because it is a number of tokens.
+/// The words that name a secret.
+const SECRETS: [&str; 10] = [
+    "accesskey",
+    "accesstoken",
+    "apikey",
+    "apitoken",
+    "authtoken",
+    "key",
+    "password",
+    "secret",
+    "secretkey",
+    "token",
+];
+
+/// Whether a word in the name of an argument suggests a secret, as in `--api-key=x`, `--token x` and `API_KEY=x`. A number as value
+/// is no secret, because it is a number of tokens.
 fn passes_secret(command: &Value) -> bool {
     let words = match command {
         Value::Array(words) => words.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
@@ -139,7 +153,7 @@ fn passes_secret(command: &Value) -> bool {
     };
     let is_named = |name: &str| {
         let name = name.to_lowercase();
-        ["key", "token", "secret", "password"].iter().any(|word| name.contains(word))
+        name.split(|c: char| !c.is_alphanumeric()).any(|word| SECRETS.contains(&word))
     };
     let is_value = |value: &str| !value.is_empty() && value.parse::<f64>().is_err();
     let next = words.iter().skip(1).map(Some).chain([None]);

@@ -35,13 +35,27 @@ impl AcpAgent {
         }
         let known = self.facts().and_then(|facts| facts.session);
         match known.filter(|session| session.directory == directory).and_then(|session| session.commands) {
-            Some(commands) if prompt.adds_to_command(Some(&commands)) => Err(refusal()),
+            Some(commands) if prompt.adds_to_one_of(&commands.entries) => Err(refusal(KNOWN)),
             _ => Ok(()),
         }
     }
 
+    /// Waits until the agent has named its commands, if the check of the message needs them.
+    pub(super) async fn wait_for_commands(
+        &self,
+        connection: &Connection,
+        session: &str,
+        input: &[Input],
+        options: &PromptOptions,
+    ) {
+        let prompt = Prompt::of_input(input);
+        if !self.may_run(options) && (prompt.parts > 1 || prompt.may_add_to_command()) {
+            connection.wait_for_commands(session, PATIENCE).await;
+        }
+    }
+
     /// The check of the blocks that the agent is about to get.
-    pub(super) async fn check_commands(
+    pub(super) fn check_commands(
         &self,
         connection: &Connection,
         session: &str,
@@ -52,11 +66,15 @@ impl AcpAgent {
         if self.may_run(options) || !prompt.may_begin_with_command() {
             return Ok(());
         }
-        let known = || connection.facts(session).and_then(|facts| facts.commands);
-        if known().is_none() && prompt.adds_to_command(None) {
-            connection.wait_for_commands(session, PATIENCE).await;
+        let known = connection.commands_of(session);
+        let are_all_known = !known.is_empty() && known.iter().all(|commands| commands.is_whole);
+        if known.iter().any(|commands| prompt.adds_to_one_of(&commands.entries)) {
+            Err(refusal(KNOWN))
+        } else if !are_all_known && prompt.may_add_to_command() {
+            Err(refusal(UNKNOWN))
+        } else {
+            Ok(())
         }
-        if prompt.adds_to_command(known().as_deref()) { Err(refusal()) } else { Ok(()) }
     }
 
     /// The operator may have taken the right away since the message came.
@@ -65,10 +83,16 @@ impl AcpAgent {
     }
 }
 
-fn refusal() -> Error {
-    let text = "The message begins with a slash and a command of the agent, and holds more than that. The agent may run the rest in a \
-                shell. That needs the capability session_shell, on a gateway where the shell is enabled (control.session_shell). Send the \
-                command alone, or begin each text with another word.";
+const KNOWN: &str = "The message begins with a slash and a command of the agent, and holds more than that.";
+
+const UNKNOWN: &str = "The message begins with a slash and holds more than one name. The agent has not named all its commands, so \
+                       the name may be one.";
+
+fn refusal(why: &str) -> Error {
+    let text = format!(
+        "{why} The agent may run the rest in a shell. That needs the capability session_shell, on a gateway where the shell is enabled \
+         (control.session_shell). Send the command alone, or begin each text with another word."
+    );
     Error::invalid("message.parts", text)
 }
 
@@ -121,15 +145,11 @@ impl<'a> Prompt<'a> {
         self.texts.iter().any(|text| text.may_begin && FirstWord::of(text.text).is_some())
     }
 
-    /// Whether the prompt gives the agent a command and more. `None`: which commands there are is not known.
-    fn adds_to_command(&self, commands: Option<&[Command]>) -> bool {
-        let last = self.texts.len().saturating_sub(1);
-        self.texts.iter().enumerate().filter(|(_, text)| text.may_begin).any(|(at, text)| {
-            let Some(FirstWord { word, rest }) = FirstWord::of(text.text) else { return false };
-            let is_cut = at < last && rest.is_empty();
-            let is_alone = self.parts == 1 && rest.trim().is_empty();
-            let Some(commands) = commands else { return is_cut || (may_be_name(&word) && !is_alone) };
-            commands.iter().map(|command| name(&command.name)).any(|name| match compare(&word, &name) {
+    /// Whether the prompt gives the agent one of these commands and more.
+    fn adds_to_one_of(&self, commands: &[Command]) -> bool {
+        let names: Vec<String> = commands.iter().map(|command| name(&command.name)).collect();
+        self.beginnings().any(|Beginning { word, is_cut, is_alone }| {
+            names.iter().any(|name| match compare(&word, name) {
                 Names::It => !is_alone,
                 Names::ItAndMore => true,
                 Names::Beginning => is_cut,
@@ -137,6 +157,33 @@ impl<'a> Prompt<'a> {
             })
         })
     }
+
+    /// Whether the prompt may give the agent a command and more, whatever its commands are.
+    fn may_add_to_command(&self) -> bool {
+        self.beginnings().any(|Beginning { word, is_cut, is_alone }| {
+            // A colon is a part of many names.
+            let is_name = is_alone && !word.contains(|next| next != ':' && is_separator(next));
+            is_cut || (may_be_name(&word) && !is_name)
+        })
+    }
+
+    fn beginnings(&self) -> impl Iterator<Item = Beginning> {
+        let last = self.texts.len().saturating_sub(1);
+        self.texts.iter().enumerate().filter(|(_, text)| text.may_begin).filter_map(move |(at, text)| {
+            let FirstWord { word, rest } = FirstWord::of(text.text)?;
+            let is_alone = self.parts == 1 && rest.trim().is_empty();
+            Some(Beginning { word, is_cut: at < last && rest.is_empty(), is_alone })
+        })
+    }
+}
+
+/// The first word of a text that may be a command.
+struct Beginning {
+    word: String,
+    /// The next text may go on with the word.
+    is_cut: bool,
+    /// The prompt holds nothing else.
+    is_alone: bool,
 }
 
 /// The first word of a text, after a slash.
@@ -168,7 +215,6 @@ enum Names {
 }
 
 fn compare(word: &str, name: &str) -> Names {
-    let is_separator = |next: char| !next.is_alphanumeric() && !matches!(next, '-' | '_' | '.' | '/');
     if word == name || own_name(word).is_some_and(|own| own_name(name) == Some(own)) {
         Names::It
     } else if word.strip_prefix(name).is_some_and(|more| more.starts_with(is_separator)) {
@@ -178,6 +224,11 @@ fn compare(word: &str, name: &str) -> Names {
     } else {
         Names::Other
     }
+}
+
+/// Whether the character ends the name of a command.
+fn is_separator(next: char) -> bool {
+    !next.is_alphanumeric() && !matches!(next, '-' | '_' | '.' | '/')
 }
 
 /// Whether the word may be the name of a command. That of a comment (`/*`) is not.

@@ -11,11 +11,13 @@ use longshore_model::{
 };
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
+use tokio::task::spawn_blocking;
+use tokio::time::{Instant, timeout};
 
 use super::host::at;
 use super::lease::Lease;
 use super::open_sessions::SessionUse;
+use crate::translate::{FilePaths, lost};
 use crate::turn::Turn;
 
 /// How many answers and cancels of a turn may wait for its driver, which takes them at once. Further ones wait.
@@ -23,6 +25,9 @@ const MAX_ORDERS: usize = 64;
 
 /// How many bytes of the text of a turn are kept, to be compared with the history of its session.
 const MAX_HEARD: usize = 256 * 1024;
+
+/// How long all the checks of the files of a turn may take. Nothing else is done for the turn meanwhile. Later files are withheld.
+const CHECK_TIME: Duration = Duration::from_secs(5);
 
 /// How many turns that broke off are remembered. The oldest is forgotten, and then no remark says that the agent went on with it.
 const MAX_BROKEN: usize = 64;
@@ -113,8 +118,10 @@ impl Turns {
             events: Some(events),
             waiting: VecDeque::new(),
             heard: String::new(),
+            check_time: CHECK_TIME,
             give_up_at: None,
             was_silent: None,
+            spoke_after_stop: false,
             ended: None,
         }
     }
@@ -161,10 +168,14 @@ pub(super) struct Driver {
     waiting: VecDeque<AgentEvent>,
     /// The agent's text so far.
     heard: String,
+    /// How long the checks of files may still take.
+    check_time: Duration,
     /// Set when the agent is asked to stop.
     give_up_at: Option<Instant>,
     /// The agent was asked to stop after this silence.
     was_silent: Option<Duration>,
+    /// Text came after that.
+    spoke_after_stop: bool,
     ended: Option<Ended>,
 }
 
@@ -272,6 +283,7 @@ impl Driver {
             };
             match &mut event {
                 AgentEvent::Text { block, text } if block.kind == BlockKind::Text => {
+                    self.spoke_after_stop |= self.was_silent.is_some();
                     let room = MAX_HEARD.saturating_sub(self.heard.len());
                     self.heard.push_str(&text[..text.floor_char_boundary(room)]);
                 }
@@ -282,27 +294,42 @@ impl Driver {
         }
     }
 
-    /// Withholds a file that the agent shows if it may be one of the gateway's own. A file whose path could not be checked counts
-    /// as one.
+    /// Withholds a file that the agent shows if it is one of the gateway's own, or if that could not be checked.
     async fn unless_protected(&mut self, block: BlockRef, file: AgentFile) -> AgentEvent {
-        let (protected, paths) = (Arc::clone(&self.protected), self.turn.take_file_paths(&block.id));
-        let is_denied = move || paths.iter().any(|path| protected.deny(path));
-        if !tokio::task::spawn_blocking(is_denied).await.unwrap_or(true) {
-            return AgentEvent::File { block, file };
-        }
-        tracing::warn!(session = %self.session, id = %block.id, "withheld a file of the gateway that the agent showed");
-        let reason = "A file of the agent was withheld: it belongs to the gateway itself.".to_owned();
+        let paths = self.turn.take_file_paths(&block.id);
+        let why = match self.is_protected(paths).await {
+            Some(false) => return AgentEvent::File { block, file },
+            Some(true) => "it belongs to the gateway itself",
+            None => "the gateway could not check whether it belongs to the gateway itself",
+        };
+        tracing::warn!(session = %self.session, id = %block.id, why, "withheld a file that the agent showed");
+        let reason = format!("A file of the agent was withheld: {why}.");
         AgentEvent::WithheldFile { block, name: file.name, reason }
     }
 
+    /// Whether one of the paths is the gateway's own. `None`: that is not known.
+    async fn is_protected(&mut self, paths: Option<FilePaths>) -> Option<bool> {
+        let paths = paths.filter(|_| !self.check_time.is_zero())?;
+        let (protected, since) = (Arc::clone(&self.protected), Instant::now());
+        let check = spawn_blocking(move || paths.iter().any(|path| protected.deny(path)));
+        let checked = timeout(self.check_time, check).await;
+        self.check_time = self.check_time.saturating_sub(since.elapsed());
+        checked.ok()?.ok()
+    }
+
     fn end(&mut self, outcome: &mut Outcome) {
-        self.ended = Some(Ended::Otherwise);
+        let was_given_up = self.ended.replace(Ended::Otherwise).is_some();
         let outcome = match outcome {
             Outcome::Incomplete(outcome) => &mut **outcome,
             outcome => outcome,
         };
         if let Some(silence) = self.was_silent.filter(|_| !matches!(outcome, Outcome::AuthRequired(_))) {
-            *outcome = silent(silence);
+            match self.turn.lost_because().filter(|_| !was_given_up) {
+                Some(why) => *outcome = lost(why),
+                // It came to an end while it was asked to stop.
+                None if self.spoke_after_stop && matches!(outcome, Outcome::Completed { .. }) => {}
+                None => *outcome = silent(silence),
+            }
         }
         if let Outcome::Completed { remark } = outcome {
             self.ended = Some(Ended::Completed);

@@ -42,11 +42,13 @@ impl AcpAgent {
         self.choose(connection, id, &options).await?;
         let takes = lease.live.about.agent_capabilities.prompt_capabilities;
         let not_taken = |cause: CallError| cause.into_error("take the prompt");
+        // Before the room is taken, because others wait for that.
+        self.wait_for_commands(connection, id, &input, &options).await;
         // Before the files are read, because a prompt that waits should hold as little as possible.
         let room = connection.room(content::size(&input, takes)).await.map_err(not_taken)?;
         let files = read_files(&input, takes).await;
         let blocks = content::blocks(&input, Path::new(&session.directory), takes, &files);
-        self.check_commands(connection, id, &blocks, &options).await?;
+        self.check_commands(connection, id, &blocks, &options)?;
         prompting.mark();
         let id = session.id.clone();
         let started = crate::turn::Turn::start_in(Some(room), connection, id, &prompt, &blocks);

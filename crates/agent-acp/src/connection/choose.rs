@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::{CallError, Connection, Role, SessionFacts};
-use crate::schema::{self, ConfigAnswer};
+use super::{CallError, Connection, Role, Route, SessionFacts};
+use crate::schema::{self, Commands, ConfigAnswer};
 
 impl Connection {
     pub fn facts(&self, session: &str) -> Option<SessionFacts> {
@@ -19,6 +19,20 @@ impl Connection {
         let is_unknown = || self.facts(session).is_some_and(|facts| facts.commands.is_none());
         // An error means that the time is up.
         let _ = timeout(patience, async { while is_unknown() && named.changed().await.is_ok() {} }).await;
+    }
+
+    /// The commands that the agent named for a session, or else for the other sessions in the same directory. Empty: it named none
+    /// yet.
+    pub fn commands_of(&self, session: &str) -> Vec<Commands> {
+        let state = self.lock();
+        let Some(Route { facts, .. }) = state.sessions.get(session) else { return Vec::new() };
+        if let Some(own) = &facts.commands {
+            return vec![own.clone()];
+        }
+        let all = state.sessions.values().map(|route| &route.facts);
+        all.filter(|other| other.directory == facts.directory)
+            .filter_map(|other| other.commands.clone())
+            .collect()
     }
 
     /// Sets the mode or the model: by the method for it if the agent has its own list, or else by the config option. Checks the

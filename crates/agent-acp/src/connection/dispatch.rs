@@ -18,7 +18,7 @@ use super::backlog::{Loss, TurnEvents};
 use super::{CallError, Connection, OpenedSession, Pending, Phase, Route, SessionFacts, State, TurnEvent};
 use crate::frame::{self, AgentRequestId, Head, Incoming, RpcError};
 use crate::permission::Choice;
-use crate::schema::{self, PermissionRequest, SessionAnswer, Update};
+use crate::schema::{self, COMMANDS, PermissionRequest, SessionAnswer, Update};
 use crate::translate::{Replay, SessionTotals, TurnEnd};
 
 /// How many updates, and how many bytes of them, wait for the answer that names their session, and for how long. Further and older
@@ -55,7 +55,8 @@ impl Connection {
             Incoming::Notification { method, params } if method == "session/update" => {
                 self.take_update(params, line.len()).await;
             }
-            Incoming::Notification { method, .. } => {
+            Incoming::Notification { method, params } => {
+                self.note_heard(params);
                 self.lock().count(WhyIgnored::Unknown, &format!("notification {method}"));
             }
             Incoming::Invalid => self.lock().note_noise("line that is no message", line),
@@ -69,6 +70,7 @@ impl Connection {
     pub(super) async fn take_overlong(&self, head: &[u8], bytes: u64) -> Result<(), Fatal> {
         let most = self.0.limits.line_bytes;
         self.lock().count(WhyIgnored::TooMuch, "line that is too long");
+        let names_commands = head.windows(COMMANDS.len()).any(|word| word == COMMANDS.as_bytes());
         let head = Head::read(head);
         if let Some(id) = head.answers() {
             self.take_answer(Some(id), Err(CallError::TooLong { bytes, most }), 0);
@@ -79,7 +81,13 @@ impl Connection {
         }
         match (head.method.as_deref(), head.session) {
             (Some("session/update"), Some(session)) => {
-                let events = self.lock().turn_of(&session);
+                let events = {
+                    let mut state = self.lock();
+                    if names_commands && let Some(route) = state.sessions.get_mut(&session) {
+                        route.facts.commands.iter_mut().for_each(|commands| commands.is_whole = false);
+                    }
+                    state.turn_of(&session)
+                };
                 if let Some(events) = events
                     && self.has_room(&session, &events, 0).await
                 {
@@ -161,6 +169,7 @@ impl Connection {
             .then(|| serde_json::from_str::<Box<PermissionRequest>>(params?.get()).ok())
             .flatten();
         let Some(request) = request else {
+            self.note_heard(params);
             let served = self.serve(&id, method, params.map(RawValue::get), bytes).await;
             return served.unwrap_or_else(|| self.refuse(&id, method));
         };
@@ -203,6 +212,18 @@ impl Connection {
         })
     }
 
+    /// The agent has sent something for the session that the parameters name.
+    fn note_heard(&self, params: Option<&RawValue>) {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            #[serde(rename = "sessionId", borrow)]
+            session: Cow<'a, str>,
+        }
+        if let Some(Params { session }) = params.and_then(|params| serde_json::from_str(params.get()).ok()) {
+            self.lock().note_heard(&session);
+        }
+    }
+
     async fn take_update(&self, params: Option<&RawValue>, bytes: usize) {
         #[derive(Deserialize)]
         struct Params<'a> {
@@ -219,6 +240,7 @@ impl Connection {
         let events = {
             let mut state = self.lock();
             if let Update::Unknown(kind) = &update {
+                state.note_heard(&session);
                 return state.count(WhyIgnored::Unknown, &format!("update {kind}"));
             }
             let Some(route) = state.sessions.get_mut(&*session) else {
@@ -318,6 +340,12 @@ impl State {
         })
     }
 
+    fn note_heard(&mut self, session: &str) {
+        if let Some(route) = self.sessions.get_mut(session) {
+            route.heard_at = Some(Instant::now());
+        }
+    }
+
     pub(super) fn is_cancelled(&self, session: &str) -> bool {
         let phase = self.sessions.get(session).map(|route| &route.phase);
         matches!(phase, Some(Phase::Turn { is_cancelled: true, .. }))
@@ -348,7 +376,7 @@ impl State {
             facts.note(&update);
         }
         facts.opened(answer);
-        self.sessions.insert(id.clone(), Route { facts, phase: Phase::Idle });
+        self.sessions.insert(id.clone(), Route { facts, phase: Phase::Idle, heard_at: None });
         Ok(OpenedSession { id, replay: None })
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use longshore_model::{Choice, ChoiceList, Choices, Error, Result, SessionOption, redact};
 
 use crate::schema::{
-    self, Command, ConfigChoice, ConfigOption, Mode, Model, Models, Modes, SessionAnswer, Update,
+    self, Command, Commands, ConfigChoice, ConfigOption, Mode, Model, Models, Modes, SessionAnswer, Update,
 };
 use crate::translate::SessionTotals;
 
@@ -55,7 +55,7 @@ pub struct SessionFacts {
     pub models: Option<Models>,
     pub config_options: Vec<ConfigOption>,
     /// `None`: the agent has not named them yet, or has none.
-    pub commands: Option<Vec<Command>>,
+    pub commands: Option<Commands>,
     /// What the session had when it was opened, before anybody chose something else.
     pub initial: Chosen,
     pub title: Option<String>,
@@ -241,7 +241,7 @@ impl SessionFacts {
                     choices: choices_of(option),
                 })
                 .collect(),
-            commands: self.commands.iter().flatten().map(command).collect(),
+            commands: self.commands.iter().flat_map(|commands| &commands.entries).map(command).collect(),
         }
     }
 }

@@ -72,6 +72,7 @@ impl Connection {
             let route = state.sessions.entry(session.to_owned()).or_insert_with(|| Route {
                 facts: SessionFacts::new(cwd.to_owned(), SessionTotals::of_old_session()),
                 phase: Phase::Idle,
+                heard_at: None,
             });
             if !matches!(route.phase, Phase::Idle) {
                 return Err(CallError::Busy);

@@ -151,7 +151,7 @@ async fn updates_before_the_answer_that_names_their_session_are_kept_within_boun
         tokio::join!(connection.new_session("/w", &[]), connection.new_session("/w", &[]), playing);
     assert_eq!((first.unwrap().id.as_str(), second.unwrap().id.as_str()), ("s", "t"));
     for session in ["s", "t"] {
-        assert_eq!(connection.facts(session).unwrap().commands.unwrap()[0].name, "init");
+        assert_eq!(connection.facts(session).unwrap().commands.unwrap().entries[0].name, "init");
     }
     assert_eq!(unknown(), 201, "no session is being opened any more");
 }

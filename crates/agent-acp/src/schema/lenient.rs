@@ -44,7 +44,6 @@ where
 }
 
 /// The first entries of a list, as they are.
-#[derive(Default)]
 struct First<'a>(Vec<&'a RawValue>);
 
 impl<'de> Deserialize<'de> for First<'de> {
@@ -83,15 +82,27 @@ where
     D: Deserializer<'de>,
     T: DeserializeOwned,
 {
+    choices_and_rest(deserializer).map(|(choices, _)| choices)
+}
+
+/// The first entries of a list that can be read, and whether they are the whole list.
+pub(super) fn choices_and_rest<'de, D, T>(deserializer: D) -> Result<(Vec<T>, bool), D::Error>
+where
+    D: Deserializer<'de>,
+    T: DeserializeOwned,
+{
     let raw = Box::<RawValue>::deserialize(deserializer)?;
-    let First(entries) = serde_json::from_str(raw.get()).unwrap_or_default();
+    let Ok(First(entries)) = serde_json::from_str(raw.get()) else { return Ok((Vec::new(), false)) };
+    let sent = entries.len();
     let mut room = MAX_CHOICES_BYTES;
     let fitting = entries.into_iter().take(MAX_CHOICES).take_while(|entry| {
         let rest = room.checked_sub(entry.get().len());
         room = rest.unwrap_or(room);
         rest.is_some()
     });
-    Ok(fitting.filter_map(|entry| serde_json::from_str(entry.get()).ok()).collect())
+    let read: Vec<T> = fitting.filter_map(|entry| serde_json::from_str(entry.get()).ok()).collect();
+    let is_whole = read.len() == sent;
+    Ok((read, is_whole))
 }
 
 /// Whether a capability is there: an object, even an empty one.

@@ -5,8 +5,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::TokenUsage;
-use super::lenient::{choices, json, list, optional_list, or_default};
+use super::lenient::{choices, choices_and_rest, json, list, optional_list, or_default};
 use super::options::ConfigOption;
+
+/// The kind of the update that names the commands.
+pub const COMMANDS: &str = "available_commands_update";
 
 /// One update of a session.
 #[derive(Clone, PartialEq, Debug)]
@@ -19,7 +22,7 @@ pub enum Update {
     /// A tool call changed. The call may not have been announced.
     ToolCallUpdate(Box<ToolUpdate>),
     Plan(Plan),
-    Commands(Vec<Command>),
+    Commands(Commands),
     Mode(String),
     ConfigOptions(Vec<ConfigOption>),
     Title(Option<String>),
@@ -47,8 +50,7 @@ impl Update {
         #[derive(Deserialize, Default)]
         #[serde(rename_all = "camelCase", default)]
         struct Others {
-            #[serde(deserialize_with = "choices")]
-            available_commands: Vec<Command>,
+            available_commands: Commands,
             #[serde(deserialize_with = "or_default")]
             current_mode_id: String,
             #[serde(deserialize_with = "choices")]
@@ -69,9 +71,9 @@ impl Update {
             }
             "usage_update" => Self::Usage(read(text)?),
             "plan" => Self::Plan(read(text)?),
-            "available_commands_update" => {
-                let mut commands = read::<Others>(text)?.available_commands;
-                commands.retain(|command| !command.name.is_empty());
+            COMMANDS => {
+                let mut commands = read::<Others>(text).unwrap_or_default().available_commands;
+                commands.entries.retain(|command| !command.name.is_empty());
                 Self::Commands(commands)
             }
             "current_mode_update" => Self::Mode(read::<Others>(text)?.current_mode_id),
@@ -267,6 +269,20 @@ pub struct PlanEntry {
     pub status: String,
     #[serde(deserialize_with = "or_default")]
     pub priority: String,
+}
+
+/// The commands that the agent names.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Commands {
+    pub entries: Vec<Command>,
+    /// False: the agent may have others too, because the list was too long or could not be read.
+    pub is_whole: bool,
+}
+
+impl<'de> Deserialize<'de> for Commands {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        choices_and_rest(deserializer).map(|(entries, is_whole)| Self { entries, is_whole })
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]

@@ -81,11 +81,16 @@ pub(super) fn outcome(end: &TurnEnd, is_stopped: bool, methods: &[AuthMethod]) -
                 format!("The agent could not complete the turn: {why}")
             })
         }
-        TurnEnd::Lost(why) => failed(format!(
-            "{why} The turn did not end properly. What the agent had done by then is done; look at it before you send the \
-             message again."
-        )),
+        TurnEnd::Lost(why) => lost(why),
     }
+}
+
+/// The outcome of a turn that the agent did not end.
+pub fn lost(why: &str) -> Outcome {
+    failed(format!(
+        "{why} The turn did not end properly. What the agent had done by then is done; look at it before you send the \
+         message again."
+    ))
 }
 
 /// Notes in a turn's outcome why parts of the agent's output were lost, if any were.

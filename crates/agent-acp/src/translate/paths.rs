@@ -3,9 +3,11 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use longshore_model::ToolLocation;
 use serde_json::Value;
+use url::Url;
 
 use crate::schema::Location;
 
@@ -40,6 +42,12 @@ pub(super) const DIRECTORIES: [&str; 5] = ["cwd", "directory", "workdir", "worki
 /// The members that choose the files of a search.
 const GLOBS: [&str; 3] = ["pattern", "glob", "include"];
 
+/// How many paths of a call are known. Of a call that names more, one more is kept, which says so.
+pub(crate) const MAX_PATHS: usize = 64;
+
+/// The longest path that the system takes, in bytes.
+const MAX_PATH_BYTES: usize = 4096;
+
 /// How many locations of a call are shown, and the longest path of one, in bytes. Others are left out.
 const MAX_LOCATIONS: usize = 64;
 const MAX_LOCATION_BYTES: usize = 1024;
@@ -47,8 +55,73 @@ const MAX_LOCATION_BYTES: usize = 1024;
 /// How many names are taken off a path, or links followed, until something is found that exists.
 const MAX_STEPS: usize = 256;
 
+/// The different paths of a call, as the agent wrote them: at most one more than [`MAX_PATHS`].
+#[derive(Debug, Default)]
+pub(super) struct Paths(pub(super) Vec<String>);
+
+impl Paths {
+    pub(super) fn add(&mut self, path: &str) {
+        if self.0.len() <= MAX_PATHS && !self.0.iter().any(|known| known == path) {
+            self.0.push(path.to_owned());
+        }
+    }
+}
+
+/// The paths from which a file that the agent shows may come, as far as the agent names them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FilePaths {
+    /// Those of the tool call.
+    pub of_call: Arc<[PathBuf]>,
+    /// That of the file itself.
+    pub own: Option<PathBuf>,
+}
+
+impl FilePaths {
+    pub fn iter(&self) -> impl Iterator<Item = &Path> {
+        self.of_call.iter().chain(&self.own).map(PathBuf::as_path)
+    }
+}
+
+/// Only the agent knows where a path leads, or there are too many paths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct NotKnown;
+
+/// Where the paths of a call may lead.
+pub(super) fn all_of_call(paths: &[String], directory: &Path) -> Result<Arc<[PathBuf]>, NotKnown> {
+    if paths.len() > MAX_PATHS {
+        return Err(NotKnown);
+    }
+    let mut all = Vec::new();
+    for path in paths {
+        // Agents write a URI or a path, and a path may look like a URI.
+        all.push(in_directory(path, directory)?);
+        all.extend(of_uri(path, directory)?.filter(|other| all.last() != Some(other)));
+    }
+    Ok(all.into())
+}
+
+/// The path that a URI names, if it names one.
+pub(super) fn of_uri(uri: &str, directory: &Path) -> Result<Option<PathBuf>, NotKnown> {
+    match Url::parse(uri) {
+        Ok(url) if url.scheme() == "file" => {
+            let path = url.to_file_path().map_err(|()| NotKnown)?;
+            in_directory(path.to_str().ok_or(NotKnown)?, directory).map(Some)
+        }
+        Ok(_) => Ok(None),
+        // Not a URI, but a path.
+        Err(_) => in_directory(uri, directory).map(Some),
+    }
+}
+
+fn in_directory(path: &str, directory: &Path) -> Result<PathBuf, NotKnown> {
+    if path.starts_with('~') || path.len() > MAX_PATH_BYTES {
+        return Err(NotKnown);
+    }
+    Ok(directory.join(path))
+}
+
 /// The paths in the input of a call of this kind, as the agent wrote them.
-pub(super) fn of_input(input: &Value, kind: Option<&str>, found: &mut Vec<String>) {
+pub(super) fn of_input(input: &Value, kind: Option<&str>, found: &mut Paths) {
     match input {
         Value::Array(values) => values.iter().for_each(|value| of_input(value, kind, found)),
         Value::Object(members) => {
@@ -56,12 +129,12 @@ pub(super) fn of_input(input: &Value, kind: Option<&str>, found: &mut Vec<String
                 if is_file(name) || (kind != Some("execute") && DIRECTORIES.contains(&name.as_str())) {
                     let values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
                     let paths = values.iter().filter_map(Value::as_str).filter(|path| !path.is_empty());
-                    found.extend(paths.map(str::to_owned));
+                    paths.for_each(|path| found.add(path));
                 }
                 let glob =
                     value.as_str().filter(|_| kind == Some("search") && GLOBS.contains(&name.as_str()));
                 // Other patterns stay below the directory of the search.
-                found.extend(glob.filter(|glob| leaves(glob)).map(str::to_owned));
+                glob.filter(|glob| leaves(glob)).into_iter().for_each(|glob| found.add(glob));
                 of_input(value, kind, found);
             }
         }
@@ -186,11 +259,44 @@ mod tests {
             ("search", json!({"pattern": "**/*.rs"}), &[]),
             ("edit", json!({"path": ""}), &[]),
         ] {
-            let mut found = Vec::new();
+            let mut found = Paths::default();
             of_input(&input, Some(kind), &mut found);
+            let Paths(mut found) = found;
             // Whether JSON keeps the order of members depends on the build.
             found.sort_unstable();
             assert_eq!(found, expected, "{kind} {input}");
+        }
+    }
+
+    #[test]
+    fn a_call_has_a_bounded_number_of_different_paths() {
+        let mut found = Paths::default();
+        let many: Vec<_> = (0..1000).map(|at| format!("{}", at / 2)).collect();
+        of_input(&json!({"paths": &many[..2 * MAX_PATHS]}), None, &mut found);
+        assert_eq!(found.0.len(), MAX_PATHS);
+        assert_eq!(all_of_call(&found.0, Path::new("/w")).unwrap().len(), MAX_PATHS);
+        of_input(&json!({"paths": many}), None, &mut found);
+        assert_eq!((found.0.len(), all_of_call(&found.0, Path::new("/w"))), (MAX_PATHS + 1, Err(NotKnown)));
+    }
+
+    #[test]
+    fn the_paths_of_a_file_are_known_or_not() {
+        let long = "x".repeat(MAX_PATH_BYTES + 1);
+        for (path, of_call, own) in [
+            ("a", Ok(&["/w/a"][..]), Ok(Some("/w/a"))),
+            ("/a/../b", Ok(&["/a/../b"]), Ok(Some("/a/../b"))),
+            ("file:///a%62", Ok(&["/w/file:///a%62", "/ab"]), Ok(Some("/ab"))),
+            ("FILE:///a", Ok(&["/w/FILE:///a", "/a"]), Ok(Some("/a"))),
+            ("https://e.org/a", Ok(&["/w/https://e.org/a"]), Ok(None)),
+            ("file://host/a", Err(NotKnown), Err(NotKnown)),
+            ("~/a", Err(NotKnown), Err(NotKnown)),
+            (&long, Err(NotKnown), Err(NotKnown)),
+        ] {
+            let directory = Path::new("/w");
+            let found = all_of_call(&[path.to_owned()], directory);
+            let expected = of_call.map(|paths| paths.iter().map(PathBuf::from).collect());
+            assert_eq!(found, expected, "{path}");
+            assert_eq!(of_uri(path, directory), own.map(|own| own.map(PathBuf::from)), "{path}");
         }
     }
 

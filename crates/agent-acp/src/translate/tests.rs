@@ -410,6 +410,54 @@ fn files_links_and_plans_are_reported_once() {
 }
 
 #[test]
+fn files_of_a_call_share_its_paths_and_have_none_if_it_is_not_followed() {
+    let image =
+        json!({"type": "content", "content": {"type": "image", "mimeType": "image/png", "data": "cG5n"}});
+    let call = |id: &str| json!({"sessionUpdate": "tool_call", "toolCallId": id, "rawInput": {"path": "a"}, "content": [image, image]});
+    let mut translator = translator().in_directory("/w".to_owned());
+    let paths = |translator: &mut Translator, id: &str| {
+        translator.update(&update(&call(id)));
+        let files = translator.take().into_iter().filter_map(|event| match event {
+            AgentEvent::File { block, .. } => Some(block.id),
+            _ => None,
+        });
+        files.collect::<Vec<_>>().iter().map(|file| translator.take_paths(file)).collect::<Vec<_>>()
+    };
+    let found = paths(&mut translator, "c");
+    let [Some(first), Some(second)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(first.iter().collect::<Vec<_>>(), [Path::new("/w/a")]);
+    assert!(Arc::ptr_eq(&first.of_call, &second.of_call));
+    for number in 0..511 {
+        let value = json!({"sessionUpdate": "tool_call", "toolCallId": format!("o{number}")});
+        translator.update(&update(&value));
+    }
+    assert_eq!(paths(&mut translator, "over"), [None, None]);
+}
+
+#[test]
+fn a_call_that_was_refused_runs_once_it_is_allowed_or_the_agent_says_so() {
+    let request: PermissionRequest = serde_json::from_str(
+        &json!({"sessionId": "s", "toolCall": {"toolCallId": "c"}, "options": []}).to_string(),
+    )
+    .unwrap();
+    for is_asked_again in [true, false] {
+        let mut translator = translator();
+        let refused = translator.permission(&request, &AskOptions::words()).unwrap();
+        translator.answered(&refused, true);
+        assert!(!translator.may_be_silent());
+        if is_asked_again {
+            let allowed = translator.permission(&request, &AskOptions::words()).unwrap();
+            translator.answered(&allowed, false);
+        } else {
+            let status =
+                json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "in_progress"});
+            translator.update(&update(&status));
+        }
+        assert!(translator.may_be_silent(), "{is_asked_again}");
+    }
+}
+
+#[test]
 fn thoughts_and_messages_may_hold_images_and_links() {
     for (kind, word) in [("agent_message_chunk", "text"), ("agent_thought_chunk", "reasoning")] {
         let mut translator = translator();

@@ -1,6 +1,6 @@
 //! The tool calls of a turn: merges partial updates, and closes calls that get no final one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use longshore_meter::label::WhyIgnored;
@@ -9,6 +9,7 @@ use longshore_model::{
 };
 use serde_json::Value;
 
+use super::paths::Paths;
 use super::sub_agent::{self, Running, SubAgent};
 use super::terminal::{Embedded, Outputs, placeholder};
 use super::{Ids, diff, paths};
@@ -84,7 +85,8 @@ pub(crate) struct CallFacts<'a> {
     pub(crate) has_arguments: bool,
     /// The directory that the command runs in, if the call names one.
     pub(crate) directory: Option<String>,
-    /// The files of the call by its locations, its changes and its input, as the agent wrote them.
+    /// The files of the call by its locations, its changes and its input, as the agent wrote them. At most one more than
+    /// [`paths::MAX_PATHS`], which says that there are more.
     pub(crate) paths: Vec<String>,
     pub(crate) diff: Option<String>,
 }
@@ -155,10 +157,10 @@ impl Calls {
         }
     }
 
-    /// The call's permission was refused.
-    pub(super) fn reject(&mut self, id: &str) {
+    /// The call's permission was refused or given.
+    pub(super) fn answered(&mut self, id: &str, is_rejection: bool) {
         if let Some(at) = self.by_id.get(id) {
-            self.all[*at].is_rejected = true;
+            self.all[*at].is_rejected = is_rejection;
         }
     }
 
@@ -188,13 +190,11 @@ impl Calls {
         let (command, has_arguments) = command(&input).unzip();
         // A call that is over took nothing from the update.
         let own_locations = update.locations.iter().flatten().map(|location| &location.path);
-        let own_changes = update.content.as_deref().map(changed).unwrap_or_default();
-        let mut paths: Vec<_> =
-            call.paths.iter().chain(own_locations).chain(&call.changed).cloned().collect();
-        paths.extend(own_changes);
+        let own_changes = update.content.iter().flatten().filter(|content| content.kind == "diff");
+        let mut paths = Paths::default();
+        let named_paths = call.paths.iter().chain(own_locations).chain(&call.changed);
+        named_paths.chain(own_changes.map(|content| &content.path)).for_each(|path| paths.add(path));
         paths::of_input(&input, kind, &mut paths);
-        let mut seen = HashSet::new();
-        paths.retain(|path| seen.insert(path.clone()));
         Some(CallFacts {
             id: &update.id,
             tool: &call.shown.tool,
@@ -204,7 +204,7 @@ impl Calls {
             directory: paths::DIRECTORIES.iter().find_map(named).map(str::to_owned),
             command,
             has_arguments: has_arguments.unwrap_or_default(),
-            paths,
+            paths: paths.0,
             diff: call.diffs.clone(),
         })
     }
@@ -279,6 +279,9 @@ impl Call {
             Some((_, Some(status))) => (status, Ok(())),
             Some((word, None)) => (next.status, Err((WhyIgnored::Unknown, format!("tool status {word}")))),
         };
+        if source != Source::Ask && update.status.is_some() && status == ToolStatus::Running {
+            self.is_rejected = false;
+        }
         if rank(status) >= rank(next.status) {
             next.status = status;
         }

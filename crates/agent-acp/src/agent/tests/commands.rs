@@ -73,6 +73,7 @@ const HOSTILE: &[&[Part]] = &[
     &[Text("/Logs x")],
     &[Text("/logs;touch pwned")],
     &[Text("/logs$(touch pwned)")],
+    &[Text("/logs;touch${IFS}pwned")],
     &[Text("/logs:x y")],
     &[Text("/nested/run x")],
     &[Text("/mcp:server:ask x")],
@@ -139,8 +140,8 @@ impl Stage {
     async fn name_commands(&mut self, commands: &[&str]) {
         self.peers[0].update("s", named(commands)).await;
         let known = || self.agent.facts()?.session?.commands;
-        let is_told = |known: Vec<crate::schema::Command>| {
-            known.iter().map(|command| &*command.name).eq(commands.iter().copied())
+        let is_told = |known: crate::schema::Commands| {
+            known.entries.iter().map(|command| &*command.name).eq(commands.iter().copied())
         };
         while !known().is_some_and(is_told) {
             tokio::task::yield_now().await;
@@ -219,6 +220,76 @@ async fn every_word_after_a_slash_may_be_a_command_until_the_agent_has_named_its
             stage.peers[0].get().await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_list_of_commands_that_is_not_whole_leaves_every_word_a_command() {
+    let many = |description: usize| {
+        let all =
+            (0..600).map(|at| json!({"name": format!("c{at}"), "description": "x".repeat(description)}));
+        json!(all.collect::<Vec<_>>())
+    };
+    let readable = json!({"name": "c0"});
+    for (list, is_whole) in [
+        (json!([readable]), true),
+        (json!([]), true),
+        (many(1), false),
+        (many(1000), false),
+        (json!([readable, {"name": "x".repeat(128 * 1024)}, {"name": "logs"}]), false),
+        (json!([readable, {"name": 7}]), false),
+        (json!({"logs": {}}), false),
+        (Value::Null, false),
+    ] {
+        let mut stage = stage_with(1, |config| {
+            config.shell = true;
+            config.limits.line_bytes = 256 * 1024;
+        });
+        let session = stage.begin(embeds(), "s").await;
+        stage.name_commands(&["c0"]).await;
+        let update = json!({"sessionUpdate": "available_commands_update", "availableCommands": list});
+        let (mut turn, prompt) = stage.prompt(&session, "hello").await;
+        stage.peers[0].update("s", update).await;
+        stage.peers[0].end(&prompt, "end_turn").await;
+        rest(&mut turn).await;
+        let (parts, options) = (&[Text("/logs $(touch pwned)")], PromptOptions::default());
+        stage.check(parts, &options).unwrap();
+        let run = stage.run(&session, parts, &options).await;
+        if is_whole {
+            run.unwrap();
+        } else {
+            assert!(run.as_ref().unwrap_err().to_string().contains("has not named all"), "{run:?}");
+            assert_refused(run, parts);
+            stage.run(&session, &[Text("/logs")], &options).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_without_a_list_of_commands_has_that_of_others_in_its_directory() {
+    let mut stage = stage_with(1, |config| config.shell = true);
+    stage.begin(embeds(), "s").await;
+    stage.name_commands(&COMMANDS).await;
+    let session = stage.open("silent").await;
+    let options = PromptOptions::default();
+    stage.run(&session, &[Text("/tmp is full")], &options).await.unwrap();
+    assert_refused(stage.run(&session, &[Text("/logs x")], &options).await, &[Text("/logs x")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prompt_that_waits_for_commands_takes_no_room_of_others() {
+    let mut stage = stage_with(1, |config| {
+        config.shell = true;
+        config.limits.unwritten_bytes = 64 * 1024;
+        config.limits.start = Duration::from_secs(1);
+    });
+    let waiting = stage.begin(embeds(), "s").await;
+    let other = stage.open("other").await;
+    let long = "x".repeat(64 * 1024);
+    let mut starting = Box::pin(stage.agent.start_turn(request(&waiting, &format!("/tmp {long}"))));
+    assert!(poll_once(&mut starting).await.is_none());
+    let (turn, prompt) = tokio::join!(stage.agent.start_turn(request(&other, &long)), stage.peers[0].get());
+    assert_eq!(prompt["params"]["sessionId"], "other");
+    turn.unwrap();
 }
 
 #[tokio::test]

@@ -268,6 +268,59 @@ async fn a_turn_whose_agent_is_silent_for_too_long_is_stopped_and_fails() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_turn_that_ends_otherwise_after_a_silence_says_how() {
+    // Text crosses the cancel before the turn comes to an end or is stopped, or the process dies.
+    for (reason, expected) in [
+        (Some("end_turn"), None),
+        (Some("cancelled"), Some("Nothing came from the agent for 20 s")),
+        (None, Some("The agent ended. The turn did not end properly.")),
+    ] {
+        let mut stage = stage_with(1, |config| config.silence = Some(Duration::from_secs(20)));
+        let session = stage.begin(loads(), "s").await;
+        let (mut turn, prompt) = stage.prompt(&session, "hi").await;
+        assert_eq!(stage.peers[0].get().await["method"], "session/cancel");
+        match reason {
+            Some(reason) => {
+                stage.peers[0].text("s", "late").await;
+                stage.peers[0].end(&prompt, reason).await;
+            }
+            None => stage.die(),
+        }
+        let (_, outcome) = rest(&mut turn).await;
+        match expected {
+            None => assert_eq!(outcome, completed()),
+            Some(expected) => assert!(failure(&outcome).starts_with(expected), "{outcome:?}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whatever_an_agent_sends_for_a_session_ends_a_silence() {
+    for (line, is_heard) in [
+        (
+            json!({"method": "session/update", "params": {"sessionId": "s", "update": {"sessionUpdate": "new_kind"}}}),
+            true,
+        ),
+        (json!({"method": "_vendor/status", "params": {"sessionId": "s"}}), true),
+        (json!({"method": "fs/read_text_file", "id": 9, "params": {"sessionId": "s", "path": "/a"}}), true),
+        (json!({"method": "_vendor/status", "params": {"sessionId": "other"}}), false),
+        (json!({"method": "_vendor/status"}), false),
+    ] {
+        let mut stage = stage_with(1, |config| config.silence = Some(Duration::from_secs(20)));
+        let session = stage.begin(loads(), "s").await;
+        let (_turn, _) = stage.prompt(&session, "hi").await;
+        let since = Instant::now();
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        stage.peers[0].say(&line).await;
+        if line.get("id").is_some() {
+            assert_eq!(stage.peers[0].get().await["id"], 9);
+        }
+        assert_eq!(stage.peers[0].get().await["method"], "session/cancel");
+        assert_eq!(since.elapsed().as_secs(), if is_heard { 35 } else { 20 }, "{line}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_agent_with_an_open_ask_or_a_running_tool_may_be_silent() {
     let long = || tokio::time::sleep(Duration::from_hours(1));
     let mut stage = stage_with(1, |config| config.silence = Some(Duration::from_secs(20)));
@@ -428,6 +481,13 @@ async fn a_file_of_the_gateway_that_the_agent_shows_is_withheld() {
             call(json!({"path": format!("{root}/own.txt")}), resource(format!("file://{root}/data/token"))),
             true,
         ),
+        // Only the agent knows where these lead.
+        (said(resource("~/own.txt".to_owned())), true),
+        (said(resource("file://host/own.txt".to_owned())), true),
+        (call(json!({"file_path": "~/own.txt"}), image(None)), true),
+        (call(json!({"path": (0..65).map(|at| format!("{at}")).collect::<Vec<_>>()}), image(None)), true),
+        (call(json!({"uri": format!("file://{root}/data/token")}), image(None)), true),
+        (call(json!({"path": (0..64).map(|at| format!("{at}")).collect::<Vec<_>>()}), image(None)), false),
         (said(resource(format!("file://{root}/own.txt"))), false),
         (said(image(None)), false),
         (said(resource("https://example.com/data/token".to_owned())), false),
