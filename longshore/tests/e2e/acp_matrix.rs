@@ -1,4 +1,4 @@
-//! Every real agent that speaks ACP, with every official client, over both bindings: each plays the same path.
+//! Every real agent that speaks ACP, with every official client, over every binding that it has: each plays the same path.
 //!
 //! A path: send, stream, read the rest of a lost stream, cancel, a permission allowed and one rejected by a plain message, a second
 //! turn; then the gateway is restarted, and the same conversation goes on. The clients in other languages have their path in
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use a2a::{
     CancelTaskRequest, SendMessageConfiguration, StreamResponse, SubscribeToTaskRequest,
-    TRANSPORT_PROTOCOL_HTTP_JSON, TRANSPORT_PROTOCOL_JSONRPC, Task, TaskState,
+    TRANSPORT_PROTOCOL_GRPC, TRANSPORT_PROTOCOL_HTTP_JSON, TRANSPORT_PROTOCOL_JSONRPC, Task, TaskState,
 };
 use futures_util::future::LocalBoxFuture;
 use futures_util::{FutureExt as _, StreamExt as _, stream};
@@ -25,13 +25,15 @@ use crate::official_client::{
 };
 use crate::real_agents::{self, RealAgent, prepare};
 
-/// A client in another language, which plays the paths of both bindings.
+/// A client in another language, which plays a path for each of its bindings.
 struct Program {
     name: &'static str,
     /// On the PATH, or below the repository.
     executable: &'static str,
     /// `HALF` stands for the half of the paths that is to be played.
     arguments: &'static [&'static str],
+    /// How many bindings it has.
+    bindings: usize,
 }
 
 const PROGRAMS: [Program; 4] = [
@@ -39,14 +41,16 @@ const PROGRAMS: [Program; 4] = [
         name: "python-1.0",
         executable: ".tools/venv/bin/python",
         arguments: &["-m", "pytest", "-k", "HALF", "interop/python/path_of_agent.py"],
+        bindings: 3,
     },
     Program {
         name: "python-0.3",
         executable: ".tools/venv03/bin/python",
         arguments: &["-m", "pytest", "-k", "HALF", "interop/python03/path_of_agent.py"],
+        bindings: 2,
     },
-    Program { name: "js-1.x", executable: "node", arguments: &node("HALF of @a2a-js/sdk 1.x,") },
-    Program { name: "js-0.3", executable: "node", arguments: &node("HALF of @a2a-js/sdk 0.3.x,") },
+    Program { name: "js-1.x", executable: "node", arguments: &node("HALF of @a2a-js/sdk 1.x,"), bindings: 2 },
+    Program { name: "js-0.3", executable: "node", arguments: &node("HALF of @a2a-js/sdk 0.3.x,"), bindings: 2 },
 ];
 
 /// Node plays the tests with such names.
@@ -54,7 +58,9 @@ const fn node(names: &'static str) -> [&'static str; 5] {
     ["--test", "--test-reporter=spec", "--test-name-pattern", names, "interop/js/path-of-agent.mjs"]
 }
 
-const BINDINGS: [&str; 2] = [TRANSPORT_PROTOCOL_JSONRPC, TRANSPORT_PROTOCOL_HTTP_JSON];
+/// The bindings of the Rust client.
+const BINDINGS: [&str; 3] =
+    [TRANSPORT_PROTOCOL_JSONRPC, TRANSPORT_PROTOCOL_HTTP_JSON, TRANSPORT_PROTOCOL_GRPC];
 
 /// How many clients play at the same time.
 const AT_ONCE: usize = 3;
@@ -98,12 +104,12 @@ async fn play(agent: fn(&Path, &DemoModel) -> RealAgent) {
 
     let turns = model.journal().turns();
     let later: Vec<_> = turns.iter().filter(|turn| turn.prompt.contains("after the restart")).collect();
-    let paths = BINDINGS.len() * (PROGRAMS.len() + 1);
+    let paths = BINDINGS.len() + PROGRAMS.iter().map(|program| program.bindings).sum::<usize>();
     assert_eq!(later.len(), paths, "one prompt for each path: {later:#?}");
     let forgot: Vec<_> = later.iter().filter(|turn| turn.user_messages <= 2).collect();
     assert!(forgot.is_empty(), "the agent forgot conversations: {forgot:#?}");
     let row = format!(
-        "ACP matrix: {}: {paths} paths (Rust, Python and JavaScript clients of 1.0 and 0.3, both bindings) in {} s",
+        "ACP matrix: {}: {paths} paths (Rust, Python and JavaScript clients of 1.0 and 0.3, every binding) in {} s",
         agent.title,
         begun.elapsed().as_secs()
     );
@@ -165,7 +171,8 @@ async fn run(gateway: &Gateway, agent: &RealAgent, client: &Program, half: &str)
     let told =
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{} with {name}: {told}", agent.title);
-    let passed = told.contains("2 passed") || told.contains("pass 2");
+    let passed = [format!("{} passed", client.bindings), format!("pass {}", client.bindings)];
+    let passed = passed.iter().any(|text| told.contains(text.as_str()));
     assert!(passed, "{} with {name}: expected one test for each binding: {told}", agent.title);
 }
 
