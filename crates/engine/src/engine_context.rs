@@ -1,4 +1,4 @@
-//! What all operations and all actors of one engine share.
+//! State that all operations and all actors of one engine share.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::turn_limiter::{TurnLimiter, TurnLimits};
 use crate::turn_queue::TurnQueues;
 use crate::unfinished::Unfinished;
 
-/// What an engine is made of.
+/// The parts from which an engine is built.
 #[derive(Debug)]
 pub struct EngineParts {
     pub store: Arc<dyn Store>,
@@ -34,7 +34,7 @@ pub struct EngineParts {
     pub config: EngineConfig,
 }
 
-/// What push notifications need.
+/// The parts that push notifications need.
 #[derive(Debug)]
 pub struct PushParts {
     pub configs: Arc<dyn PushConfigs>,
@@ -50,7 +50,7 @@ pub(crate) struct EngineContext {
     pub(crate) tasks: Tasks,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: Arc<EngineConfig>,
-    /// The log line that says that the store fails.
+    /// The rate-limited log line about errors of the store.
     pub(crate) store_failures: Arc<RareLine>,
 }
 
@@ -68,12 +68,12 @@ pub(crate) struct Ports {
 }
 
 impl Ports {
-    /// `None`: only the gateway starts turns.
+    /// The agent's watch for external turns. `None`: only the gateway starts turns in this agent.
     pub(crate) fn session_watch(&self) -> Option<&dyn SessionWatch> {
         self.control.as_ref()?.session_watch()
     }
 
-    /// Watches the sessions for turns of other clients of the agent, if it can have any.
+    /// Watches the sessions for external turns, if the agent can have any.
     pub(crate) fn watch(&self, sessions: Vec<Session>) {
         if let Some(watch) = self.session_watch() {
             watch.watch(sessions);
@@ -91,7 +91,7 @@ pub(crate) struct LiveState {
     pub(crate) open_asks: Arc<OpenAsks>,
 }
 
-/// State of control calls that other control calls and turns have to see.
+/// State of control calls that other control calls and turns have to check.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlState {
     pub(crate) claims: Arc<Claims>,
@@ -100,7 +100,7 @@ pub(crate) struct ControlState {
 }
 
 impl Ports {
-    /// Whether a turn runs in the session that no task of the gateway knows. False for an agent without such turns.
+    /// Whether a turn runs in the session that belongs to no task of the gateway. False for an agent without external turns.
     pub(crate) async fn is_busy(&self, session: &Session) -> Result<bool> {
         match self.agent.unfollowed_turns() {
             Some(turns) => turns.is_busy(session).await,
