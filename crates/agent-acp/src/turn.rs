@@ -17,7 +17,7 @@ use crate::frame::AgentRequestId;
 use crate::permission::{self, Choice};
 use crate::translate::{Settings, Translator, TurnEnd};
 
-/// A turn that runs. Dropping it does not stop the agent.
+/// A running turn. Dropping it does not stop the agent.
 #[derive(Debug)]
 pub struct Turn {
     connection: Connection,
@@ -25,16 +25,16 @@ pub struct Turn {
     translator: Translator,
     events: queue::Receiver<Queued>,
     asks: HashMap<RequestId, (AgentRequestId, AskOptions)>,
-    /// How the process ended, once that is known.
+    /// Gets the sentence about how the process ended, once that is known.
     epitaph: Option<watch::Receiver<Option<String>>>,
-    /// See [`Self::silent_since`].
+    /// The value of [`Self::silent_since`].
     silent_since: Instant,
     is_over: bool,
-    /// The agent refused the prompt because it works on another one of the session.
+    /// Whether the agent refused the prompt because it works on another prompt of the session.
     found_busy: bool,
 }
 
-/// How long the end of a turn whose connection is over waits for the reason.
+/// How long a turn whose connection is over waits for the sentence about how the process ended.
 const EPITAPH_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Turn {
@@ -47,7 +47,7 @@ impl Turn {
         Self::start_in(None, connection, session, prompt, content)
     }
 
-    /// The same, with the room that the prompt waited for.
+    /// Like [`Self::start`], with the room that the prompt waited for.
     pub(crate) fn start_in(
         room: Option<Room>,
         connection: &Connection,
@@ -77,7 +77,7 @@ impl Turn {
         })
     }
 
-    /// Lets the turn say how the agent's process ended, if the turn ends with it.
+    /// Makes the turn report how the agent's process ended, if the turn ends because of that.
     #[must_use]
     pub fn with_epitaph(self, epitaph: watch::Receiver<Option<String>>) -> Self {
         Self { epitaph: Some(epitaph), ..self }
@@ -92,7 +92,7 @@ impl Turn {
         self.translator.take_paths(file)
     }
 
-    /// The next events. `None`: the turn is over. When the future is dropped, no event is lost.
+    /// Waits for the next events. `None`: the turn is over. Dropping the future loses no event.
     pub async fn next(&mut self) -> Option<Vec<AgentEvent>> {
         loop {
             let waiting = self.translator.take();
@@ -110,7 +110,7 @@ impl Turn {
         }
     }
 
-    /// The queue has ended without an end of the turn.
+    /// The end of a turn whose queue ended without one.
     async fn lost(&mut self) -> TurnEvent {
         let told = match &mut self.epitaph {
             Some(epitaph) => {
@@ -136,7 +136,7 @@ impl Turn {
                     Some(ask) => {
                         self.asks.insert(ask, (id, options));
                     }
-                    // An error means that the connection is over, which the next event says.
+                    // An error means that the connection is over, which the next event reports.
                     None => drop(self.connection.answer(&id, Choice::Cancelled)),
                 }
             }
@@ -151,12 +151,12 @@ impl Turn {
         }
     }
 
-    /// Since when the agent has sent nothing for the turn. An answer to it, or an excuse, begins a new silence.
+    /// Since when the agent has sent nothing for the turn. An answer to the agent, or an expected silence, restarts this time.
     pub fn silent_since(&self) -> Instant {
         self.silent_since
     }
 
-    /// Excuses the silence so far if the agent waits for an answer, or runs a tool. Returns whether it does.
+    /// Restarts the time of the silence if the agent waits for an answer or runs a tool. Returns whether it does.
     pub fn excuse_silence(&mut self) -> bool {
         let has_reason =
             self.translator.may_be_silent() || self.connection.runs_command(self.session.as_str());
@@ -166,12 +166,12 @@ impl Turn {
         has_reason
     }
 
-    /// Whether the agent refused the prompt because it works on another one of the session, which no turn of the gateway is.
+    /// Whether the agent refused the prompt because it works on another prompt of the session, which is not from the gateway.
     pub fn found_busy(&self) -> bool {
         self.found_busy
     }
 
-    /// Answers an ask. Fails with `InterruptNotFound` if it is not open, and for an option that the agent does not offer.
+    /// Answers an ask. Fails with `InterruptNotFound` if the ask is not open, and fails if the agent does not offer the option.
     pub fn reply(&mut self, ask: &RequestId, answer: &Answer) -> Result<()> {
         let gone = || {
             Error::new(
@@ -193,12 +193,12 @@ impl Turn {
         Ok(())
     }
 
-    /// Ends the turn without the agent, which may go on with it: why, in a sentence for callers.
+    /// Ends the turn without the agent, which may continue it. `why`: the reason as a sentence for callers.
     pub fn give_up(&mut self, why: &str) {
         self.take(TurnEvent::Ended(TurnEnd::Lost(why.to_owned())));
     }
 
-    /// Asks the agent to stop. The turn goes on until the agent says that it ended.
+    /// Asks the agent to stop. The turn continues until the agent reports its end.
     pub fn cancel(&mut self) -> std::result::Result<(), CallError> {
         self.asks.clear();
         self.translator.stopped();

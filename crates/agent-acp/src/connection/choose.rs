@@ -13,16 +13,16 @@ impl Connection {
         self.lock().sessions.get(session).map(|route| route.facts.clone())
     }
 
-    /// Waits until the agent has named the commands of a session, which it may do a moment after it has opened the session.
+    /// Waits until the agent has named the commands of a session, which it may do shortly after it has opened the session.
     pub async fn wait_for_commands(&self, session: &str, patience: Duration) {
         let mut named = self.0.commands_named.subscribe();
         let is_unknown = || self.facts(session).is_some_and(|facts| facts.commands.is_none());
-        // An error means that the time is up.
+        // An error means a timeout, and then the commands stay unknown.
         let _ = timeout(patience, async { while is_unknown() && named.changed().await.is_ok() {} }).await;
     }
 
-    /// Sets the mode or the model: by the method for it if the agent has its own list, or else by the config option. Checks the
-    /// word first, because two agents accept any.
+    /// Sets the mode or the model: with the method for it if the agent has its own list, otherwise with the config option. Checks
+    /// the value first, because two agents accept any.
     pub async fn choose(&self, session: &str, role: Role, word: &str) -> Result<(), CallError> {
         let facts = self.facts(session).ok_or(CallError::NoSession)?;
         let choices = facts.choices(role);
@@ -61,7 +61,7 @@ impl Connection {
         let ConfigAnswer { config_options } = schema::read(&answer).unwrap_or_default();
         self.change(session, |facts| {
             facts.set_value(option, value);
-            // If the agent says more, that counts.
+            // If the response contains the options, they take precedence.
             facts.set_options(config_options);
         });
         Ok(())

@@ -1,4 +1,4 @@
-//! The files that the input of a tool call names, and where these paths lead.
+//! Finds the files that the input of a tool call names, and where their paths lead.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::schema::Location;
 
-/// The members of an input that name files, in lower case and without `_` and `-`. Each agent has other names for these.
+/// The members of an input that name files, in lower case and without `_` and `-`. Each agent uses other names.
 const FILES: [&str; 21] = [
     "absolutepath",
     "destination",
@@ -34,20 +34,20 @@ const FILES: [&str; 21] = [
     "uris",
 ];
 
-/// The members that name the directory of a command, or the directory that another tool works on.
+/// The members that name the directory in which a command runs, or on which another tool works.
 pub(super) const DIRECTORIES: [&str; 5] = ["cwd", "directory", "workdir", "working_directory", "dir_path"];
 
-/// The members that choose the files of a search.
+/// The members with the file pattern of a search.
 const GLOBS: [&str; 3] = ["pattern", "glob", "include"];
 
-/// How many locations of a call are shown, and the longest path of one, in bytes. Others are left out.
+/// How many locations of a call are shown, and how many bytes the path of one may have. Others are left out.
 const MAX_LOCATIONS: usize = 64;
 const MAX_LOCATION_BYTES: usize = 1024;
 
-/// How many names are taken off a path, or links followed, until something is found that exists.
+/// How many components are removed from a path, or links followed, until an existing file or directory is found.
 const MAX_STEPS: usize = 256;
 
-/// The paths in the input of a call of this kind, as the agent wrote them.
+/// Collects the paths in the input of a call of this kind, as the agent wrote them.
 pub(super) fn of_input(input: &Value, kind: Option<&str>, found: &mut Vec<String>) {
     match input {
         Value::Array(values) => values.iter().for_each(|value| of_input(value, kind, found)),
@@ -60,7 +60,7 @@ pub(super) fn of_input(input: &Value, kind: Option<&str>, found: &mut Vec<String
                 }
                 let glob =
                     value.as_str().filter(|_| kind == Some("search") && GLOBS.contains(&name.as_str()));
-                // Other patterns stay below the directory of the search.
+                // Other patterns cannot leave the directory of the search.
                 found.extend(glob.filter(|glob| leaves(glob)).map(str::to_owned));
                 of_input(value, kind, found);
             }
@@ -87,7 +87,7 @@ pub(super) fn located(locations: &[Location], directory: Option<&str>) -> Vec<To
     locations.iter().filter_map(location).take(MAX_LOCATIONS).collect()
 }
 
-/// The path from the directory on. Links are not followed, so the path shows nothing that the agent did not write. `None`: the path is
+/// The path relative to the directory. Links are not followed, so the result shows only what the agent wrote. `None`: the path is
 /// not in the directory, or its beginning is not known.
 fn below(path: &str, directory: &str) -> Option<String> {
     let is_elsewhere =
@@ -97,8 +97,8 @@ fn below(path: &str, directory: &str) -> Option<String> {
     Some(if below.is_empty() { ".".to_owned() } else { below.to_owned() })
 }
 
-/// Where a path leads: without links, and from the directory of the session on. Agents disagree about `..` after a link, so that a path
-/// may lead to two places. A place that does not begin with `/` is not known.
+/// Where a path leads, with links resolved, starting from the directory of the session. Agents disagree about `..` after a link, so
+/// a path may lead to two places. A place that does not begin with `/` is unknown.
 pub(crate) fn places(path: &str, directory: Option<&str>) -> Vec<String> {
     let is_known = !path.is_empty() && !path.starts_with('~') && !path.contains('$') && !has_scheme(path);
     let path = match directory {
@@ -140,7 +140,7 @@ fn place(path: &Path) -> String {
     real.unwrap_or_else(|| format!("unresolved:{}", path.display()))
 }
 
-/// The path without links. Its end need not exist.
+/// The path with its links resolved. The last components need not exist.
 fn real(path: &Path) -> Option<PathBuf> {
     let mut existing = path.to_owned();
     let mut missing = Vec::new();
@@ -188,7 +188,7 @@ mod tests {
         ] {
             let mut found = Vec::new();
             of_input(&input, Some(kind), &mut found);
-            // Whether JSON keeps the order of members depends on the build.
+            // Sorted, because it depends on the build whether JSON keeps the order of members.
             found.sort_unstable();
             assert_eq!(found, expected, "{kind} {input}");
         }
