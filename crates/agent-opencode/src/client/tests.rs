@@ -73,7 +73,7 @@ async fn a_not_found_that_breaks_off_counts_as_a_broken_connection() {
     }
 }
 
-/// Only two of seven messages fit into a response; later not even one does.
+/// At first only two of seven messages fit into a response, and later not even one.
 #[tokio::test]
 async fn a_page_that_is_too_long_is_requested_in_smaller_ones() {
     let fake = FakeOpenCode::start();
