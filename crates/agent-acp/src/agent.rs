@@ -167,7 +167,7 @@ impl AcpAgent {
         self.host.stop().await;
     }
 
-    /// What the agent said about itself when it was last started. `None`: it has not been started.
+    /// The agent's description of itself at its last start. `None`: it has not been started.
     pub fn facts(&self) -> Option<AgentFacts> {
         self.host.facts()
     }

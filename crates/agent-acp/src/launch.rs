@@ -34,7 +34,7 @@ pub struct Running {
     pub about: InitializeAnswer,
     /// The task of the connection's driver. Its result is the reason for the end of the connection.
     driver: JoinHandle<String>,
-    /// `None`: a test plays the agent.
+    /// The agent's process. `None`: a test plays the agent.
     process: Option<Process>,
 }
 

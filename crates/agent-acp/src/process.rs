@@ -125,7 +125,7 @@ pub struct Pipes {
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// It ended by itself, before or after its input was closed.
+    /// The process ended by itself, before or after its input was closed.
     ByItself,
     Terminated,
     Killed,

@@ -23,7 +23,7 @@ pub struct Address(Arc<watch::Sender<Location>>);
 #[derive(Clone)]
 pub(crate) struct Location {
     pub(crate) url: Url,
-    /// `None`: the server has never moved, so its configured password is valid.
+    /// The password after a move of the server. `None`: the server has never moved, so its configured password is valid.
     pub(crate) password: Option<SecretString>,
     /// The number of the run. Grows each time that OpenCode comes back.
     pub(crate) run: u32,

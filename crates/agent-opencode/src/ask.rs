@@ -184,8 +184,8 @@ pub(crate) fn fit_answer<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'
     Ok(Cow::Owned(Answer::Question { answers }))
 }
 
-/// What OpenCode reports about the action. Its permissions stand for kinds of tools, and it does not name the tool itself. Relative
-/// paths stay relative, because they start in the worktree of the project and not in the session's directory.
+/// The action, as far as OpenCode reports it. OpenCode's permissions stand for kinds of tools, and do not name the tool itself.
+/// Relative paths stay relative, because they start in the worktree of the project and not in the session's directory.
 fn action(ask: &PermissionAsk) -> Action {
     let kind = match ask.permission.as_str() {
         "bash" => Some("execute"),

@@ -85,7 +85,7 @@ struct Models {
 #[derive(Debug, Default)]
 struct Model {
     file_kinds: FileKinds,
-    /// Empty: OpenCode reports no variants.
+    /// The names of the model's variants. Empty: OpenCode reports none.
     variants: Vec<String>,
 }
 

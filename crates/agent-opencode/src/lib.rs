@@ -111,7 +111,7 @@ pub struct Endpoint {
     pub base_url: Address,
     /// The user name: `opencode`, unless the server is configured otherwise.
     pub username: String,
-    /// `None`: the server requires none. The new password of a server that moved is in `base_url`.
+    /// The password. `None`: the server requires none. The new password of a server that moved is in `base_url`.
     pub password: Option<SecretString>,
 }
 
@@ -119,7 +119,7 @@ pub struct Endpoint {
 #[derive(Debug)]
 pub struct OpenCode {
     client: Client,
-    /// For calls of callers who wait for the response, so that the lack of a call slot can be reported to them.
+    /// The client for callers who wait for the response, so that the lack of a call slot can be reported to them.
     for_callers: Client,
     access: AccessPolicy,
     directories: Arc<DirectoryKeeper>,

@@ -61,7 +61,7 @@ pub(crate) struct FailedTool<'a> {
     pub(crate) error: &'a str,
 }
 
-/// What is known about whether OpenCode received a prompt. Used if the messages do not show how the turn ended.
+/// The evidence whether OpenCode received a prompt. Used if the messages do not show how the turn ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PromptTrace {
     /// The prompt is among the session's messages.

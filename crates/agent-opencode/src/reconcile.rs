@@ -20,7 +20,7 @@ const MAX_TREE_DEPTH: usize = 4;
 pub(crate) enum Depth {
     /// The activity and the messages of the session, which is enough if no event was lost.
     Messages,
-    /// Also the session's title, the sub-agents and their usage, and the open asks.
+    /// In addition the session's title, the sub-agents and their usage, and the open asks.
     Everything,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Found {
 /// The state of a sub-agent.
 #[derive(Debug)]
 pub(crate) struct ChildReading {
-    /// `None`: the sub-agent is idle.
+    /// The activity of the sub-agent. `None`: it is idle.
     pub(crate) status: Option<Status>,
     pub(crate) messages: Vec<StoredMessage>,
 }

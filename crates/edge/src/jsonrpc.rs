@@ -74,9 +74,9 @@ pub(crate) const V03_GRPC: Decoders =
 /// How the response to a call is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Carrier {
-    /// As an HTTP response. Events are sent as server-sent events.
+    /// The response is an HTTP response. Events are server-sent events.
     Http,
-    /// As a message of a connection that carries several requests. Each event is also a message.
+    /// The response is a message on a connection that carries several requests. Each event is also a message.
     Message,
 }
 
@@ -120,9 +120,9 @@ where
 /// The parts of a call's text that its refusal needs.
 #[derive(Debug)]
 pub(crate) struct CallHead {
-    /// `None`: the call is a notification.
+    /// The id of the call. `None`: the call is a notification.
     id: Option<Id>,
-    /// `None`: the text names no method.
+    /// The method of the call. `None`: the text names no method.
     method: Option<String>,
 }
 

@@ -132,7 +132,7 @@ pub struct PayloadLog {
 }
 
 impl EdgeConfig {
-    /// Also adds the authentication schemes of the credentials to the documents.
+    /// Creates a configuration with default limits. Adds the authentication schemes of the credentials to the documents.
     pub fn new(deployment: Deployment, credentials: Credentials) -> Self {
         Self {
             metrics: Arc::new(Metrics::new(&deployment.version)),

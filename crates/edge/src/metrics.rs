@@ -15,7 +15,7 @@ use crate::reply::{self, Body, Response};
 
 #[derive(Debug)]
 pub(crate) struct MetricsPage {
-    /// `None`: the metrics page is disabled.
+    /// The metrics. `None`: the metrics page is disabled.
     metrics: Option<Arc<Metrics>>,
     engine: Engine,
 }

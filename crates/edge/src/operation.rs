@@ -34,7 +34,7 @@ use crate::response_format::ResponseFormat;
 use crate::rules::Rules;
 use crate::sse::{self, Event, OpenStream, Until};
 
-/// What a command returns. The bindings encode it.
+/// The result of a command, which the bindings encode.
 #[derive(Debug)]
 pub(crate) enum Reply {
     /// The task that a sent message created or joined.
@@ -245,7 +245,7 @@ impl Operations {
         Err(Error::new(ErrorKind::PushNotSupported, text))
     }
 
-    /// What push notifications show: the same as responses to this caller.
+    /// The view for push notifications. They show the same as responses to this caller.
     fn push_view(&self, caller: &Caller, options: &RequestOptions) -> PushView {
         let Exposure { raw_thinking, tool_trace } =
             caller.rights.exposure.unwrap_or(self.deployment.exposure);

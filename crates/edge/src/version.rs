@@ -23,7 +23,7 @@ use crate::query;
 
 pub(crate) const VERSION_HEADER: &str = "a2a-version";
 
-/// What the head of a request says about its protocol version.
+/// The facts in the head of a request that decide its protocol version.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestedVersion {
     named: NamedVersion,

@@ -46,7 +46,7 @@ use crate::turn_span::TurnSpan;
 use crate::writer::Writer;
 use crate::{derived_ids, held, lifecycle};
 
-/// What an actor starts with.
+/// The arguments from which an actor is created.
 #[derive(Debug)]
 pub(crate) struct ActorParts {
     pub(crate) owner: Principal,

@@ -69,7 +69,7 @@ pub(crate) struct Asks {
     session: Option<SessionId>,
     open: Vec<Interrupt>,
     all: Arc<OpenAsks>,
-    /// For each open ask, its entry in the metrics of open asks.
+    /// The entry of each open ask in the metrics.
     counted: HashMap<RequestId, OpenAsk>,
     child_changes: Vec<AskChangeForChild>,
     answering: HashMap<RequestId, PendingAnswer>,
@@ -446,7 +446,7 @@ impl Asks {
 pub(crate) struct Settled {
     /// The result for the callers who gave the answer. `None`: no caller gave it.
     pub(crate) result: Option<AnswerResult>,
-    /// What the answer `always` means for the approvals that the gateway keeps.
+    /// What happens to the approval for the answer `always`. `None`: the answer concerns no approval.
     pub(crate) approval: Option<ApprovalChange>,
     /// An ask beyond the limit of open asks, and the deadline policy's answer to it.
     pub(crate) too_many: Option<(Ask, Answer)>,

@@ -23,7 +23,7 @@ use crate::queue;
 use crate::registry::Registration;
 use crate::writer::Writer;
 
-/// What the actor of the root task sends to the actor of a sub-agent's task.
+/// A message from the actor of the root task to the actor of a child task.
 #[derive(Debug)]
 pub(crate) enum ChildReport {
     Working(PromptId),

@@ -58,7 +58,7 @@ struct Child {
     reports: Option<queue::Sender<ChildReport>>,
 }
 
-/// What the tasks of sub-agents inherit from the root task.
+/// The facts about the root task that its child tasks inherit.
 pub(crate) struct Root<'a> {
     pub(crate) owner: &'a Principal,
     pub(crate) task: &'a Task,

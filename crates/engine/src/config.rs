@@ -43,11 +43,11 @@ pub struct EngineConfig {
     /// How many bytes the unfinished tasks may have together. A message that would exceed the limit is refused. The output of
     /// running turns counts too, but never ends a turn. 0: no limit.
     pub unfinished_bytes: u64,
-    /// The same limit for the tasks of one principal.
+    /// How many bytes the unfinished tasks of one principal may have together. 0: no limit.
     pub unfinished_bytes_per_principal: u64,
     /// How many bytes the store may hold before messages are refused. 0: no limit.
     pub stored_bytes: u64,
-    /// The same limit for the tasks of one principal.
+    /// How many bytes the store may hold for one principal before its messages are refused. 0: no limit.
     pub stored_bytes_per_principal: u64,
     /// How many bytes one task may have, with its messages and the output of its turn. A larger task fails. At most
     /// [`MAX_TASK_BYTES`].
@@ -75,7 +75,7 @@ impl Default for WireNames {
     }
 }
 
-/// Who may read and change the agent's sessions outside of turns.
+/// The rules about which callers may read and change the agent's sessions outside of turns.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlRules {
     pub session_guard: SessionGuard,
@@ -89,7 +89,7 @@ impl Default for ControlRules {
     }
 }
 
-/// Who may use a session. Tasks always belong to their owner alone.
+/// Which callers may use a session. Tasks always belong to their owner alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SessionGuard {
     /// Only the owner may use a session. An unowned session may be used by every caller that may claim sessions.
@@ -205,7 +205,7 @@ impl Default for IntakeRules {
     }
 }
 
-/// What happens to files that an agent produces.
+/// The rules for files that an agent produces.
 #[derive(Clone, Debug)]
 pub struct FileRules {
     /// The URL of a file up to its id.
@@ -230,7 +230,7 @@ impl Default for FileRules {
     }
 }
 
-/// What happens to asks that are not answered in time.
+/// The rules for asks that are not answered in time.
 #[derive(Clone, Copy, Debug)]
 pub struct AskConfig {
     /// How long an ask can be answered. `None`: until its turn ends.

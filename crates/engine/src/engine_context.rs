@@ -54,16 +54,16 @@ pub(crate) struct EngineContext {
     pub(crate) store_failures: Arc<RareLine>,
 }
 
-/// What the engine needs from outside.
+/// The parts outside of the engine that it uses, such as the store and the agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Ports {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) agent: Arc<dyn Agent>,
-    /// `None`: the agent has no control surface.
+    /// The agent's control surface. `None`: the agent has none.
     pub(crate) control: Option<Arc<dyn Control>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) spans: Arc<dyn Spans>,
-    /// `None`: no caller can register push notifications.
+    /// The parts for push notifications. `None`: callers cannot register any.
     pub(crate) push: Option<Arc<PushParts>>,
 }
 

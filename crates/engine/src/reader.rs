@@ -127,7 +127,7 @@ impl TaskReader {
         entries
     }
 
-    /// Called when the store has no event after the cursor. Looks for a live log again, before the reader ends.
+    /// Looks for a live log again before the reader ends. Called when the store has no event after the cursor.
     async fn reattach(&mut self) -> Result<()> {
         self.live = self.registry.log(&self.task).map(|live| live.follow(self.cursor));
         if self.live.is_some() {

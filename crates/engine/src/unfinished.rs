@@ -31,7 +31,7 @@ pub(crate) struct Unfinished {
     max_bytes: u64,
     max_bytes_per_principal: u64,
     counts: Mutex<Counts>,
-    /// Not inside the mutex, because every append adds to it.
+    /// The bytes of all unfinished tasks. Kept outside the mutex, because every append adds to this number.
     bytes: Arc<AtomicU64>,
 }
 

@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 pub struct PermissionRequest {
     /// The kind of permission, such as `bash` or `edit`.
     pub permission: String,
-    /// What the agent wants to do: one entry for each command of a chain, or for each file.
+    /// The intended actions: one entry for each command of a chain, or for each file.
     pub patterns: Vec<String>,
     /// The patterns that the answer `always` approves.
     pub always: Vec<String>,

@@ -114,7 +114,7 @@ pub struct GetPushConfig {
 pub struct ListPushConfigs {
     pub task: TaskId,
     pub page_size: u32,
-    /// As in [`ListTasks`].
+    /// The page token, as in [`ListTasks`].
     pub page_token: Option<String>,
 }
 

@@ -77,7 +77,7 @@ pub struct Interrupt {
     pub asked_at: Timestamp,
     /// The deadline of the ask. `None`: the ask never expires.
     pub expires_at: Option<Timestamp>,
-    /// `None`: the ask is open.
+    /// How the ask was closed. `None`: the ask is open.
     pub closed: Option<Closed>,
 }
 

@@ -69,7 +69,7 @@ impl PushFormat {
     }
 }
 
-/// What the caller who registered the configuration may see. Notifications show no more than that.
+/// The view of the caller who registered the configuration. Notifications show no more than that caller may see.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PushView {
     /// The 1.0 URIs of the extensions that the request had activated.

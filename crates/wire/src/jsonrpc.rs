@@ -30,7 +30,7 @@ pub enum Id {
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// `None`: the request is a notification, whose caller expects no response.
+    /// The id of the request. `None`: the request is a notification, whose caller expects no response.
     pub id: Option<Id>,
     pub method: Cow<'a, str>,
     /// The parameters: a JSON object, if present.

@@ -89,7 +89,7 @@ pub struct Operation {
     pub params: Params,
     /// Whether the response is a stream of events.
     pub streams: bool,
-    /// Who may call the operation, in every binding.
+    /// The callers that may use the operation, in every binding.
     pub access: Access,
     /// Whether the caller must have activated the extensions that the deployment requires.
     pub needs_extensions: bool,
@@ -328,7 +328,7 @@ pub static OPERATIONS: [Operation; 11] = [
     },
 ];
 
-/// Who may call an endpoint.
+/// The callers that may use an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     Anybody,

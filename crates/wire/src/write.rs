@@ -23,7 +23,7 @@ use crate::output::{Fate, fate, leaves_any};
 use crate::spelling::{PartView, Spelling};
 use crate::time;
 
-/// What a response shows of a task: the parts that the caller requested and may see.
+/// The view of a task in a response: the parts that the caller requested and may see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct View {
     /// The number of newest messages in the response. `None`: all messages. 0: no `history` key.

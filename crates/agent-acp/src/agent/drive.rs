@@ -168,7 +168,7 @@ pub(super) struct Driver {
     ended: Option<Ended>,
 }
 
-/// What the end of a turn says about the state of the agent.
+/// How a turn ended. Only a completed turn shows that the agent works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ended {
     Completed,

@@ -6,7 +6,7 @@ use super::lease::Live;
 use crate::connection::{Role, SessionFacts};
 use crate::schema::AuthMethod;
 
-/// What an agent said when it was started, and what it offered in the last opened session.
+/// The facts about an agent: its description of itself at its last start, and the offers in the last opened session.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AgentFacts {
     /// The agent's own name. If the agent gives none, the name in the configuration.

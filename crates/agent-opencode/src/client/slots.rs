@@ -15,7 +15,7 @@ pub(crate) const SHORT_WAIT: Duration = Duration::from_secs(1);
 pub(super) enum SlotWait {
     Briefly,
     UpTo(Duration),
-    /// For calls of a running turn, which must not fail for lack of a slot.
+    /// The call waits without a limit. Used for calls of a running turn, which must not fail for lack of a slot.
     Forever,
     /// The call takes no slot, because it ends the calls that hold the slots, or because its caller already holds one.
     NoSlot,

@@ -236,7 +236,7 @@ impl Routes {
         }
     }
 
-    /// Called when an event could not be parsed. It may have belonged to any session, so all turns are told.
+    /// Tells all turns that an event could not be parsed, because it may have belonged to any session.
     pub(super) fn missed(&self) {
         self.gap();
         for route in self.by_session.values() {

@@ -189,14 +189,14 @@ impl WatchedSessions {
         Fate::Routed
     }
 
-    /// Called when a turn of the gateway in this session is over.
+    /// Queues the fact that a turn of the gateway in this session is over.
     pub(super) fn turn_ended(&self, session: &str, is_idle: bool) {
         if self.contains(session) {
             self.push_or_lag(WatchEvent::TurnEnded { session: session.to_owned(), is_idle });
         }
     }
 
-    /// Called when events were missed.
+    /// Queues the fact that events were missed.
     pub(super) fn gap(&self) {
         if !self.shared.has_gap.swap(true, Ordering::AcqRel) {
             self.push_or_lag(WatchEvent::Gap);

@@ -136,7 +136,7 @@ impl Blocks {
         })
     }
 
-    /// Called when events were lost.
+    /// Marks the unfinished texts as incomplete and drops held text, because events were lost.
     pub(super) fn gap(&mut self) {
         self.held_text.clear();
         self.held_bytes = 0;

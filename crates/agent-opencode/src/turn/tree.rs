@@ -257,7 +257,7 @@ impl SessionTree {
         });
     }
 
-    /// Called when events were lost.
+    /// Passes on to all members that events were lost.
     pub(super) fn gap(&mut self) {
         self.root.translator.gap();
         for child in &mut self.children {

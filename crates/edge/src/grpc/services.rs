@@ -42,7 +42,7 @@ const LATE: &str = "The body of the request did not arrive in time.";
 
 /// Services that another crate implements.
 pub trait GrpcServices: fmt::Debug + Send + Sync {
-    /// Who may call at this path. `None`: no service has the path.
+    /// The callers that may use this path. `None`: no service has the path.
     fn access(&self, path: &str) -> Option<Access>;
 
     fn call(&self, request: Request<GrpcBody>) -> BoxFuture<'static, http::Response<GrpcBody>>;

@@ -20,7 +20,7 @@ pub(super) enum Host {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct AllowedHost {
     host: HostPattern,
-    /// `None`: any port.
+    /// The allowed port. `None`: any port.
     port: Option<u16>,
 }
 

@@ -293,7 +293,7 @@ impl OpenRequest {
         Self { connection: Arc::clone(connection), keeps_place: AtomicBool::new(false) }
     }
 
-    /// Called when the request has a valid credential. Protects the connection from displacement until the request has ended. Fails
+    /// Protects the connection from displacement until the request has ended. Called when the request has a valid credential. Fails
     /// if too many other connections are protected.
     pub(crate) fn keep_place(&self) -> Result<()> {
         let Connection { places, .. } = &*self.connection;

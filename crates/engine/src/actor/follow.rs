@@ -65,7 +65,7 @@ struct Batch {
     held: Option<Box<AgentEvent>>,
 }
 
-/// What a running turn waits for.
+/// The next thing that happens to a running turn.
 enum Next {
     Stopped,
     Request(Option<ActorRequest>),

@@ -13,7 +13,7 @@ use crate::port::{Claim, Claimed, Control, KnownSession, OwnedSession, Session};
 /// How many levels of parent sessions are searched for the owner of a session. Sub-agents are not nested more deeply.
 pub(crate) const MAX_LEVELS: usize = 8;
 
-/// What the caller wants to do with a session.
+/// The use of a session that the caller intends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Intent {
     Read,
@@ -30,12 +30,12 @@ pub(crate) struct AdmittedSession {
     pub(crate) session: Session,
     /// The claim of an unowned session, which is completed when the call is done. `None`: no claim is needed.
     pub(crate) pending_claim: Option<PendingClaim>,
-    /// What the agent knows of the session, if the agent was queried.
+    /// The agent's facts about the session. `None`: the agent was not queried.
     pub(crate) known: Option<KnownSession>,
 }
 
 impl AdmittedSession {
-    /// What the agent knows of the session. Queries the agent on the first call only.
+    /// The agent's facts about the session. Queries the agent on the first call only.
     pub(super) async fn known(&mut self, control: &dyn Control) -> Result<&KnownSession> {
         let id = &self.session.id;
         let known = match self.known.take() {
@@ -79,7 +79,7 @@ impl ReserveResult {
 #[derive(Debug)]
 struct SessionOwner {
     session: Session,
-    /// `None`: the session is unowned.
+    /// The owner of the session. `None`: the session is unowned.
     owner: Option<Principal>,
     /// The root of the session. A claim makes the caller the owner of this session.
     root: Session,

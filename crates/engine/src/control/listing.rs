@@ -117,7 +117,7 @@ pub(super) struct SessionTree<'a> {
     owners: BTreeMap<SessionId, Principal>,
     /// The parent of each session, from the list.
     parents: HashMap<SessionId, Option<SessionId>>,
-    /// What the agent knows of sessions that are not in the list.
+    /// The agent's answers about sessions that are not in the list.
     found: HashMap<SessionId, Lookup>,
 }
 

@@ -21,7 +21,7 @@ pub(super) enum FileKind {
 }
 
 impl MediaType {
-    /// `None`: the text is not a media type.
+    /// Parses a media type. `None`: the text is not a media type.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut pieces = text.split(';').map(str::trim);
         let essence = pieces.next()?;

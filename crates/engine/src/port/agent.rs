@@ -103,7 +103,7 @@ pub trait Agent: Send + Sync + Debug {
 pub struct Description {
     /// The name of the agent for people.
     pub name: String,
-    /// `None`: the version is not known yet.
+    /// The agent's version. `None`: it is not known yet.
     pub version: Option<String>,
     /// Whether the agent can say, after a restart of the gateway, that a turn continues or how it ended. If not,
     /// [`TurnRequest::resume`] is never set, and the engine ends the turn.
@@ -155,7 +155,7 @@ pub struct Admitted {
 pub struct NewSession {
     /// The directory to work in. [`Agent::admit`] has returned it before.
     pub directory: String,
-    /// `None`: the agent chooses a title.
+    /// The title of the new session. `None`: the agent chooses one.
     pub title: Option<String>,
 }
 
@@ -203,7 +203,7 @@ pub struct InputFile {
     /// Whether the content is UTF-8 text.
     pub is_text: bool,
     pub source: FileSource,
-    /// `None`: the content is at a remote URL, which the gateway does not read.
+    /// The size and digest of the content. `None`: the content is at a remote URL, which the gateway does not read.
     pub content: Option<ContentFacts>,
 }
 

@@ -62,7 +62,7 @@ pub trait Control: Send + Sync + Debug {
         Box::pin(async { Ok(Offers::default()) })
     }
 
-    /// `None`: the agent accepts only messages, and no prompts in a form of its own.
+    /// The agent's support for native prompts. `None`: the agent accepts only messages.
     fn native_prompts(&self) -> Option<&dyn NativePrompts> {
         None
     }

@@ -182,7 +182,7 @@ pub struct LeasedPush {
 pub struct PushRetry {
     pub at: Timestamp,
     pub attempts: u32,
-    /// `None`: delivery has not been tried yet.
+    /// When delivery of the event failed first. `None`: delivery has not been tried yet.
     pub first_failed_at: Option<Timestamp>,
 }
 

@@ -302,7 +302,7 @@ impl Engine {
         }
     }
 
-    /// Called when the task exists: publishes its first event to readers, and starts its actor.
+    /// Publishes the first event of an existing task to readers, and starts the task's actor.
     fn begin(&self, new: ActorParts, first: TaskEvent) {
         states::count(&self.ctx.metrics, new.snapshot.task.status.state);
         // The turn has not begun, so the next event may take long.
@@ -470,7 +470,7 @@ impl Engine {
         Ok(Sent { task, opening, reader, is_new: false })
     }
 
-    /// Called when the message went to an existing task. The caller follows the task from this snapshot on.
+    /// Lets the caller follow an existing task from this snapshot on, because the caller's message went to that task.
     pub(crate) async fn follow_from(
         &self,
         caller: &Principal,

@@ -166,9 +166,9 @@ impl Default for Deployment {
 /// How the version of a request without `A2A-Version` is determined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MissingVersion {
-    /// It is the version that has the method or the path.
+    /// The version is the one that has the method or the path.
     #[default]
     ByRequest,
-    /// It is always 0.3, as the specification of 1.0 demands.
+    /// The version is always 0.3, as the specification of 1.0 demands.
     V03,
 }

@@ -253,7 +253,7 @@ async fn a_client_whose_ping_had_to_wait_is_not_expected_to_answer_before_the_ne
     drop(fixture.turns.recv().await);
 }
 
-/// This client takes bytes all the time, so it never reaches the write timeout, but too few of them.
+/// This client takes some bytes all the time, so it never reaches the write timeout, but it takes them too slowly.
 #[tokio::test(start_paused = true)]
 async fn a_stream_ends_at_its_duration_also_while_its_client_reads_slowly() {
     // In the first case other messages are being written when the stream begins; in the second case there are none.

@@ -69,7 +69,7 @@ pub struct Frame {
 pub enum HasArtifact {
     Yes,
     No,
-    /// Not known: the caller must call [`Stream::locate`] with the task as it was before the next event.
+    /// It is not known. The caller must call [`Stream::locate`] with the task as it was before the next event.
     Unknown,
 }
 
