@@ -177,7 +177,7 @@ impl Run {
     pub(crate) async fn ended(&mut self) {
         let ended = |location: &Location| location.run != self.number || location.outage.is_some();
         if self.location.wait_for(ended).await.is_err() {
-            // All clones of the address are gone, so nobody can report the end of the run any more.
+            // All clones of the address were dropped, so nobody can report the end of the run any more.
             std::future::pending::<()>().await;
         }
     }

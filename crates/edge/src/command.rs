@@ -41,8 +41,8 @@ impl Command {
 #[derive(Debug)]
 pub(crate) struct MethodCall {
     pub(crate) method: &'static Method,
-    /// The decoded parameters, and a further need of theirs besides that of the method. A decoding error is reported only after the
-    /// checks of the caller, so that a caller who may not call the method learns nothing about its parameters.
+    /// The decoded parameters, and the switch that they need in addition to the switch of the method. A decoding error is reported
+    /// only after the checks of the caller, so that a caller who may not call the method learns nothing about its parameters.
     pub(crate) call: Result<(Call, Option<Need>)>,
 }
 

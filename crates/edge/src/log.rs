@@ -149,7 +149,7 @@ impl Log {
             match Box::pin(self.engine.task_before(&self.caller, task, entry.seq)).await {
                 Ok(Some(before)) => v03_stream.locate(&before),
                 Ok(None) => {}
-                // The stream goes on without this chunk, because the end of the task is more important.
+                // The stream continues without this chunk, because the end of the task is more important.
                 Err(error) => tracing::debug!(%task, %error, "a stream ends without its last chunk"),
             }
         }

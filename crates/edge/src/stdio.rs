@@ -19,7 +19,7 @@ use crate::dispatch::Dispatcher;
 use crate::guard::Bound;
 use crate::multiplexer::{MessageHead, Multiplexer};
 
-/// The address that the client counts as. It has none of its own, and runs on this machine.
+/// The address under which the client is counted, because a pipe has no address and the client runs on this machine.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// Serves until the end of the input, or until `shutdown` is canceled.

@@ -139,7 +139,7 @@ enum StopReason {
     Canceled { since: Instant, trace: Option<Box<TraceContext>> },
     /// The agent lacks credentials and could not begin. The task waits for another message.
     NeedsCredentials,
-    /// The gateway stops, or the actor cannot write the log any more. The task stays as it is.
+    /// The gateway stops, or the actor cannot write the log any more. The task does not change.
     Suspended,
 }
 

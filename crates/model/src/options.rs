@@ -32,7 +32,7 @@ named_enum! {
     /// How a message to a busy session is delivered.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub enum Delivery {
-        /// The message becomes a task of its own, which waits.
+        /// The message becomes a separate task, which waits.
         #[default]
         Queue = "queue",
         /// The message is refused.

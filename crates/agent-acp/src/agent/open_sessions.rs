@@ -78,7 +78,7 @@ impl Lease {
                     return SessionUse { live: Arc::clone(&self.live), session: session.to_owned() };
                 }
             }
-            // The sender lives as long as the lease, so this cannot fail.
+            // Cannot fail, because the sender exists as long as the lease.
             let _ = closed.changed().await;
         }
     }

@@ -60,7 +60,7 @@ async fn only_texts_of_opencode_itself_are_taken_from_a_refusal() {
     }
 }
 
-/// A complete 404 of OpenCode means that the session or the ask is gone; any other 404 means that the address is wrong.
+/// A complete 404 from OpenCode means that the session or the ask does not exist. Any other 404 means that the address is wrong.
 #[tokio::test]
 async fn a_not_found_that_breaks_off_counts_as_a_broken_connection() {
     for (status, expected) in [(404, true), (400, false)] {

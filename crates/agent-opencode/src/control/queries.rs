@@ -137,7 +137,7 @@ impl OpenCode {
 
     /// Filters OpenCode's list of worktrees, which also contains clones and every other directory of the project that OpenCode has
     /// ever seen. Keeps only the worktrees of the workspace's own repository, as the disk shows them. If OpenCode runs on another
-    /// machine, the disk cannot show that, and the list stays as it is.
+    /// machine, the disk cannot show that, and the list is returned unchanged.
     async fn usable_worktrees(&self, listed: Vec<String>) -> Vec<String> {
         if !self.is_root_here {
             return listed;

@@ -1,4 +1,4 @@
-//! Detects an OpenCode whose process lives but no longer responds.
+//! Detects an OpenCode whose process is alive but no longer responds.
 
 use std::time::Duration;
 

@@ -22,7 +22,7 @@ use crate::limits::Places;
 /// pause.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The address that clients of a unix socket count as. They have none of their own, and run on this machine.
+/// The address under which clients of a unix socket are counted, because they have no address and run on this machine.
 const ADDRESS_OF_UNIX_CLIENTS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// The sockets on which a gateway serves.

@@ -461,7 +461,7 @@ impl Actor {
                 Err(error) if error.retry() == Retry::Later => {
                     self.unless_stopped(tokio::time::sleep(backoff.next_pause())).await?;
                 }
-                // The turn itself goes on without a task for this sub-agent.
+                // The turn continues without a child task for this sub-agent.
                 Err(error) => {
                     tracing::error!(task = %self.writer.task().id, error = ?error, "a sub-agent has no task");
                     return Ok(());

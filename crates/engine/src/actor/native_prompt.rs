@@ -21,7 +21,7 @@ impl Actor {
     /// Sends the result to the sender of the native prompt, if that sender still waits for one.
     pub(super) fn report_prompt(&mut self, accepted: Result<()>) {
         if let Some(sender) = self.pending_prompt.as_mut().and_then(|prompt| prompt.accepted.take()) {
-            // The sender may have disconnected; the task goes on.
+            // The send fails only if the sender has disconnected; the task continues.
             let _ = sender.send(accepted);
         }
     }

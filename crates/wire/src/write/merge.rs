@@ -70,8 +70,8 @@ fn may_hold(base: &str, name: &str) -> bool {
     base.contains(name) || base.contains("\\u")
 }
 
-/// The fields of an object. Any other value counts as an object without fields, and is thereby replaced, because the name belongs
-/// to the gateway.
+/// The fields of an object. Any other value counts as an object without fields. The gateway may replace it, because the name
+/// belongs to the gateway.
 fn fields_of(json: &str) -> BTreeMap<String, &RawValue> {
     serde_json::from_str(json).unwrap_or_default()
 }
