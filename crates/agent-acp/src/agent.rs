@@ -1,4 +1,4 @@
-//! An ACP agent as the engine sees it: one process for all sessions, which is started when it is needed.
+//! The engine's view of an ACP agent: one process for all sessions, started when it is first needed.
 
 mod admit;
 mod choose;
@@ -36,51 +36,52 @@ use crate::connection::{Limits, Role};
 use crate::process::ProcessConfig;
 use crate::schema::McpServer;
 
-/// How an agent is started and used.
+/// How the gateway starts and uses an ACP agent.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each one is a setting of its own")]
 pub struct AcpConfig {
-    /// What the operator calls the agent.
+    /// The operator's name for the agent.
     pub name: String,
     pub process: ProcessConfig,
-    /// The directory of sessions whose caller requested no other.
+    /// The root of the directories that callers may use, and the directory of sessions whose caller requests none.
     pub workspace: PathBuf,
-    /// Callers may work in directories below the workspace.
+    /// Whether callers may request directories below the workspace.
     pub allow_directory_override: bool,
     /// The gateway's own files, which callers must not reach.
     pub protected: Arc<ProtectedPaths>,
     pub limits: Limits,
-    /// The files that the agent may have the gateway read and write.
+    /// Which files the agent may read and write through the gateway (`fs/*`).
     pub client_files: FileAccess,
-    /// The agent may have the gateway run commands.
+    /// Whether the agent may run commands through the gateway (`terminal/*`).
     pub client_terminals: bool,
     pub mcp_servers: Vec<McpServer>,
-    /// `None`: sessions have only the configured servers.
+    /// Provides an additional MCP server for each session. `None`: sessions have only the configured servers.
     pub session_servers: Option<Arc<dyn SessionServers>>,
-    /// The method to log in with after each start of the agent. `None`: the agent needs no login, or has one already.
+    /// The method of the login after each start of the agent. `None`: the agent needs no login, or is already logged in.
     pub auth_method: Option<String>,
-    /// The default mode of a turn. `None`: the mode that the agent gave the session when it was opened.
+    /// The default mode of a turn. `None`: the mode in which the agent opened the session.
     pub mode: Option<String>,
-    /// The default model of a turn. `None`: the model that the agent gave the session when it was opened.
+    /// The default model of a turn. `None`: the model with which the agent opened the session.
     pub model: Option<String>,
-    /// What callers may not choose.
+    /// The settings (mode, model) that callers may not choose.
     pub pinned: Vec<Role>,
-    /// Callers may choose no other options of the agent either.
+    /// Whether callers may not choose the agent's other options either.
     pub pins_config: bool,
-    /// The operator lets callers with the right to it run a shell.
+    /// Whether the operator allows the shell, for callers that have the right to it.
     pub shell: bool,
-    /// How long the agent may be idle before its process is stopped. `None`: it runs on.
+    /// How long the agent may be idle before its process is stopped. `None`: the process is never stopped for being idle.
     pub idle_stop: Option<Duration>,
-    /// How long the agent may be silent during a turn while it waits for no answer and runs no tool. Then the turn is stopped.
-    /// `None`: it is never too long.
+    /// How long the agent may be silent during a turn, when it neither waits for an answer nor runs a tool. After that the gateway
+    /// stops the turn. `None`: no limit.
     pub silence: Option<Duration>,
-    /// How long the agent may take to end a turn that was canceled. Then the process is ended.
+    /// How long the agent may take to end a canceled turn. After that the gateway ends the turn without the agent, and frees the
+    /// session by ending the process if necessary.
     pub cancel_patience: Duration,
     pub metrics: Arc<Metrics>,
 }
 
 impl AcpConfig {
-    /// The agent decides everything itself, and is offered nothing.
+    /// Uses the agent's own defaults for everything, and offers the agent no files, commands or servers.
     pub fn new(name: impl Into<String>, process: ProcessConfig, workspace: impl Into<PathBuf>) -> Self {
         Self {
             name: name.into(),
@@ -107,7 +108,7 @@ impl AcpConfig {
     }
 }
 
-/// See the module.
+/// An ACP agent: see the module.
 #[derive(Debug)]
 pub struct AcpAgent {
     config: AcpConfig,
@@ -155,18 +156,18 @@ impl AcpAgent {
         }
     }
 
-    /// Starts the agent now, if it does not run, and returns what it says about itself.
+    /// Starts the agent if it does not run, and returns what it says about itself.
     pub async fn start(&self) -> Result<AgentFacts> {
         let _lease = self.host.lease().await?;
         self.facts().ok_or_else(|| Error::internal("an agent that runs has no facts"))
     }
 
-    /// Ends the agent and its whole process group. The agent is not started again.
+    /// Ends the agent with its whole process group. The agent is not started again.
     pub async fn stop(&self) {
         self.host.stop().await;
     }
 
-    /// What the agent said about itself when it was last started. `None`: it never ran.
+    /// The agent's description of itself at its last start. `None`: it has not been started.
     pub fn facts(&self) -> Option<AgentFacts> {
         self.host.facts()
     }
@@ -175,7 +176,7 @@ impl AcpAgent {
 impl Agent for AcpAgent {
     fn describe(&self) -> Description {
         let version = self.facts().map(|facts| facts.version).filter(|version| !version.is_empty());
-        // A turn ends with its process, which ends with the gateway: `end_resumed` says how.
+        // The process of a turn ends with the gateway, so a resumed turn is over: `end_resumed` reports how it ended.
         Description { name: self.config.name.clone(), version, resumes_turns: true }
     }
 
@@ -255,7 +256,7 @@ impl Agent for AcpAgent {
     }
 }
 
-/// Those of the session that was opened last.
+/// Offers the choices of the session that was opened last.
 impl SessionChoices for AcpAgent {
     fn known(&self) -> Option<Choices> {
         let session = self.facts()?.session?;
@@ -263,13 +264,13 @@ impl SessionChoices for AcpAgent {
     }
 }
 
-/// Turns that were canceled or ran out of time, and that the process has not ended yet.
+/// The unfollowed turns: they were canceled or ran out of time, but the agent has not ended them yet.
 impl UnfollowedTurns for AcpAgent {
     fn is_busy<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async { Ok(self.turns.get(&session.id).is_some() || self.host.is_stuck(&session.id)) })
     }
 
-    /// The process ends with the gateway, so only turns of this run can still run.
+    /// Only turns of this run can still run, because the agent's process ends with the gateway.
     fn stop_turns<'a>(&'a self, over: &'a [TurnRecord]) -> BoxFuture<'a, Result<Vec<SessionId>>> {
         Box::pin(async move {
             for TurnRecord { session, prompt, .. } in over {

@@ -1,8 +1,8 @@
-//! What the gateway does when the agent asks for it: reads and writes text files (`fs/*`), and runs commands (`terminal/*`).
+//! Serves the agent's requests to the gateway: reads and writes text files (`fs/*`), and runs commands (`terminal/*`).
 //!
-//! Both are off unless the operator allows them. A file must be in the directory of the session, and none of the gateway's own.
-//! A command starts in that directory, and is ended with the turn in which it was started; what it does there is not limited. A
-//! process that leaves the group of its command is ended with the agent.
+//! Both are off unless the operator allows them. A file must be in the directory of the session, and must not be one of the
+//! gateway's own files. A command starts in the session's directory and ends with the turn in which it was started. Its access to
+//! the machine is not limited. A process that leaves the process group of its command ends with the agent.
 
 mod command;
 mod files;
@@ -23,19 +23,20 @@ pub use self::request::{FileRequest, Kind, NewTerminal, Refusal, Request, Termin
 pub use self::terminals::Report;
 pub(crate) use self::terminals::{Reserved, Terminals};
 
-/// How many requests of an agent are worked on at once. Further ones are refused.
+/// How many requests of an agent are served at the same time. Further requests are refused.
 const MAX_REQUESTS: usize = 64;
 
-/// How many requests may wait for the end of a command. Further ones are refused.
+/// How many requests may wait for the end of a command. Further requests are refused.
 const MAX_WAITS: usize = 128;
 
-/// How many long answers are made, or wait until the agent reads them, at once. Further requests wait.
+/// How many long answers may exist at the same time, while they are built or wait for the agent to read them. Further requests
+/// wait.
 const MAX_LONG_ANSWERS: usize = 4;
 
-/// The target of audit lines. They are written whatever log level is configured, and hold names only.
+/// The log target of audit lines. They are written at every configured log level, and contain only names.
 const AUDIT: &str = "longshore::audit";
 
-/// Which files the agent may ask for.
+/// Which file requests of the agent are served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FileAccess {
     #[default]
@@ -44,16 +45,16 @@ pub enum FileAccess {
     ReadWrite,
 }
 
-/// What the agent may ask for. The default is nothing.
+/// Which requests of the agent are served. By default none.
 #[derive(Clone, Debug, Default)]
 pub struct ClientConfig {
     pub files: FileAccess,
     pub terminals: bool,
-    /// The directory tree that the directories of sessions are in, resolved.
+    /// The resolved root of the directories of all sessions.
     pub root: PathBuf,
     /// The gateway's own files.
     pub protected: Arc<ProtectedPaths>,
-    /// The environment of commands, before the variables of the request.
+    /// The environment of commands. A request can add variables to it.
     pub environment: BTreeMap<OsString, OsString>,
 }
 
@@ -64,7 +65,7 @@ impl ClientConfig {
         json!({"fs": {"readTextFile": reads, "writeTextFile": writes}, "terminal": self.terminals})
     }
 
-    /// Whether a method of the agent is served.
+    /// Whether this method is served.
     fn offers(&self, method: &str) -> bool {
         match method {
             "fs/read_text_file" => self.files != FileAccess::Off,
@@ -97,7 +98,7 @@ impl Client {
         }
     }
 
-    /// Reads a request. `None`: the method is not served.
+    /// Parses a request. `None`: the method is not served.
     pub(crate) fn read(&self, method: &str, params: Option<&str>) -> Option<Result<Request, Refusal>> {
         if !self.config.offers(method) {
             return None;

@@ -1,10 +1,10 @@
-//! A connection to one agent process: requests and their answers, sessions, and the events of turns.
+//! A connection to one agent process: its requests and responses, its sessions, and the events of its turns.
 //!
-//! One [`Driver`] reads and writes; the caller spawns it. All lines of the agent come through one pipe, so the events of a turn
-//! and the answer to its prompt stay in order. Events that are not read wait in memory, up to a bound that all turns share
-//! ([`backlog`]). At the bound the driver stops reading the pipe, so the agent waits and nothing is lost. But if other sessions
-//! wait too, the driver goes on after [`Limits::stall`]: it drops the events of the turn that is not read, and that turn says
-//! that a piece is missing. So a reader that waits for an answer of the agent must go on reading the events of its turn meanwhile.
+//! One [`Driver`] reads and writes; the caller spawns it. All lines of the agent come through one pipe, so the events of a turn and
+//! the response to its prompt stay in order. Events that were not read yet wait in memory, up to a limit for all turns together
+//! ([`backlog`]). At the limit the driver stops reading the pipe, so the agent waits and nothing is lost. But if other sessions are
+//! waiting too, the driver continues after [`Limits::stall`]: it drops the events of the turn whose reader is too slow, and that
+//! turn reports that a piece is missing. So a reader must continue to read the events of its turn while it waits for a response.
 
 mod backlog;
 mod choose;
@@ -53,38 +53,38 @@ use crate::schema::{
 use crate::translate::{Replay, TurnEnd};
 
 /// How many lines may wait to be written to the agent. If the queue is full, most requests wait for room, within their time limits.
-/// Prompts, cancels and answers to permission requests fail at once, because the agent seems to have stopped reading.
-/// [`Limits::unwritten_bytes`] bounds the bytes of long lines.
+/// Prompts, cancels and answers to permission requests fail at once, because the agent has apparently stopped reading.
+/// [`Limits::unwritten_bytes`] limits the bytes of long lines.
 const OUTBOX: usize = 1024;
 
-/// How much text that is no message is kept to explain a failure, in bytes. Later text is dropped.
+/// How many bytes of text that is no JSON-RPC message are kept to explain a failure. Later text is dropped.
 const MAX_NOISE: usize = 2048;
 
-/// How many sessions may be opened that nobody waits for any more. Further ones stay open in the agent.
+/// How many abandoned openings of sessions are tracked. Further sessions stay open in the agent.
 const MAX_UNWANTED: usize = 64;
 
 /// The bounds of a connection.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The longest line that the agent may send. A longer line is dropped. Its request fails, or its turn reports a lost update.
+    /// The longest line that the agent may send. A longer line is dropped: its request fails, or its turn reports a lost update.
     pub line_bytes: usize,
-    /// How many bytes of events may wait to be read, over all turns, and how many bytes of requests for files may wait to be served.
-    /// Then the agent waits.
+    /// How many bytes of unread events all turns may have, and how many bytes of unserved file requests. At the limit, the agent
+    /// waits.
     pub queued_bytes: usize,
-    /// How many bytes of long lines may wait to be written. Then requests and prompts wait, within their time limits. A longer line
-    /// waits until no other one does.
+    /// How many bytes of long lines may wait to be written. At the limit, requests and prompts wait, within their time limits. A
+    /// line longer than the limit waits until no other line waits.
     pub unwritten_bytes: usize,
-    /// How long the agent may take no byte of its input while a line waits. Then it is ended, and its turns fail.
+    /// How long the agent may read no byte of its input while a line waits. After that the agent is ended, and its turns fail.
     pub write: Duration,
-    /// How long the agent waits so while other sessions wait too. Then events of the turn that is not read are dropped, and the turn
-    /// says so.
+    /// How long a slow reader of one turn may make the agent wait while other sessions are waiting too. After that, events of this
+    /// turn are dropped, and the turn reports that.
     pub stall: Duration,
-    /// How many sessions may be open in the process. If there are more, those that were used least recently are closed, unless a
-    /// turn runs in them. 0: any number.
+    /// How many sessions may be open in the process. If there are more, the least recently used ones without a running turn are
+    /// closed. 0: no limit.
     pub open_sessions: usize,
     /// How long the agent may take to start, and to open or load a session.
     pub start: Duration,
-    /// How long other requests may take. Prompts have no limit here: the engine has one for turns.
+    /// How long other requests may take. Prompts have no limit here, because the engine limits turns.
     pub call: Duration,
 }
 
@@ -103,7 +103,7 @@ impl Default for Limits {
     }
 }
 
-/// See the module. Clones are handles of the same connection.
+/// A connection: see the module. Clones are handles of the same connection.
 #[derive(Clone)]
 pub struct Connection(Arc<Shared>);
 
@@ -111,16 +111,17 @@ struct Shared {
     limits: Limits,
     state: Mutex<State>,
     backlog: Arc<Backlog>,
-    /// Permits for the bytes of the agent's requests that wait to be served.
+    /// The permits for the bytes of the agent's requests that wait to be served.
     requests: Arc<Semaphore>,
     unwritten: Unwritten,
-    /// The output of the agent was not read for a while, because events waited to be read. An agent may read no input meanwhile.
+    /// Whether the agent's output was recently not read because too many events were unread. The agent may read no input during
+    /// that time.
     was_held_back: AtomicBool,
     /// Whether the agent's process has ended.
     exited: watch::Sender<bool>,
-    /// Unset: the agent may ask for no files and commands.
+    /// Serves the agent's requests for files and commands. Unset: the agent may request none.
     client: OnceLock<Arc<Client>>,
-    /// Told after the agent has named the commands of a session.
+    /// Signals that the agent has named the commands of a session.
     commands_named: watch::Sender<()>,
 }
 
@@ -132,7 +133,7 @@ struct Outgoing {
 }
 
 struct State {
-    /// `None`: no more lines are written.
+    /// The queue of lines to write. `None`: no more lines are written.
     outbox: Option<queue::Sender<Outgoing>>,
     unwritten: Unwritten,
     last_id: u64,
@@ -142,28 +143,28 @@ struct State {
     open_asks: HashMap<AgentRequestId, String>,
     capabilities: AgentCapabilities,
     auth_methods: Vec<AuthMethod>,
-    /// Methods that the agent advertised and does not have.
+    /// The methods that the agent advertised but turned out to lack.
     absent: HashSet<&'static str>,
     ignored: Ignored,
     metrics: Arc<Metrics>,
     noise: String,
-    /// Why the connection is over.
+    /// Why the connection is over. `None`: it is open.
     closed: Option<String>,
 }
 
 type Reply<T> = oneshot::Sender<Result<T, CallError>>;
 
-/// A request that the agent has not answered.
+/// A request to which the agent has not responded.
 enum Pending {
     Call(Reply<Json>),
-    /// The answer names a new session in this directory.
+    /// The response will name a new session in this directory.
     NewSession {
         directory: String,
-        /// A copy has a history, and what that used.
+        /// Whether the session is a copy, which has a history with usage of its own.
         is_copy: bool,
         reply: Reply<OpenedSession>,
     },
-    /// The session is known, and the agent may repeat its history.
+    /// The session is known. The agent may repeat its history.
     OldSession {
         session: String,
         is_replayed: bool,
@@ -172,16 +173,16 @@ enum Pending {
     Prompt {
         session: String,
     },
-    /// A session is being opened that nobody waits for any more. `None`: the answer names it.
+    /// A session is being opened, but its caller no longer waits. `None`: the response will name the session.
     Unwanted {
         session: Option<String>,
         is_copy: bool,
     },
-    /// The connection closes or deletes a session that no turn waits for. This counts against the same bound as the opening.
+    /// The connection closes or deletes a session for which no turn waits. Counts towards the same limit as `Unwanted`.
     Closing,
 }
 
-/// What the connection knows about a session.
+/// The connection's state of one session.
 struct Route {
     facts: SessionFacts,
     phase: Phase,
@@ -199,7 +200,7 @@ enum Phase {
 #[derive(Debug)]
 pub enum TurnEvent {
     Update(Update),
-    /// An update, or several in a row, are missing.
+    /// One or more consecutive updates are missing.
     LostUpdate(Loss),
     Permission {
         id: AgentRequestId,
@@ -207,12 +208,12 @@ pub enum TurnEvent {
     },
     /// The output of a command that the gateway runs for the agent.
     Terminal(Report),
-    /// The last event.
+    /// The end of the turn, which is always the last event.
     Ended(TurnEnd),
 }
 
 impl Connection {
-    /// Makes a connection, and the driver that must run for it to work.
+    /// Creates a connection and its driver. The connection works only while the driver runs.
     pub fn new<R, W>(output: R, input: W, limits: Limits, metrics: Arc<Metrics>) -> (Self, Driver<R, W>)
     where
         R: AsyncRead + Unpin,
@@ -251,9 +252,9 @@ impl Connection {
         (connection, driver)
     }
 
-    /// Agrees on the version of the protocol. The first request.
+    /// Negotiates the protocol version. This is the first request.
     pub async fn initialize(&self) -> Result<InitializeAnswer, CallError> {
-        // An agent that is offered no files and terminals works on its own.
+        // If no files and terminals are offered, the agent uses its own.
         let params = json!({
             "protocolVersion": PROTOCOL_VERSION,
             "clientCapabilities": self.client_capabilities(),
@@ -275,7 +276,7 @@ impl Connection {
         self.call("authenticate", &json!({"methodId": method}), self.0.limits.start).await.map(drop)
     }
 
-    /// Waits until a prompt of about so many bytes may be queued.
+    /// Waits until a prompt of about this many bytes may be queued.
     pub(crate) async fn room(&self, bytes: usize) -> Result<Room, CallError> {
         match timeout(self.0.limits.start, self.0.unwritten.room(bytes)).await {
             Ok(Ok(room)) => Ok(room),
@@ -285,7 +286,7 @@ impl Connection {
     }
 
     /// Sends a prompt, and returns the queue of the turn's events. Fails with [`CallError::Busy`] while another prompt runs in the
-    /// session: each agent does something else with a second one.
+    /// session, because every agent handles a second prompt differently.
     pub fn prompt(
         &self,
         session: &str,
@@ -294,7 +295,7 @@ impl Connection {
         self.prompt_in(None, session, prompt)
     }
 
-    /// The same, with the room that it waited for.
+    /// Like [`Self::prompt`], with the room that the prompt waited for.
     pub(crate) fn prompt_in(
         &self,
         room: Option<Room>,
@@ -320,15 +321,15 @@ impl Connection {
         Ok(receiver)
     }
 
-    /// Asks the agent to stop the session's turn. First answers its open permission requests with `cancelled`: two agents wait for
-    /// that. Later requests of the turn are answered so too. Does nothing if no turn runs.
+    /// Asks the agent to stop the session's turn. First answers the open permission requests of the turn with `cancelled`, because
+    /// two agents wait for that. Later requests of the turn get the same answer. Does nothing if no turn runs.
     pub fn cancel(&self, session: &str) -> Result<(), CallError> {
         let mut state = self.lock();
         if !matches!(state.sessions.get(session), Some(Route { phase: Phase::Turn { .. }, .. })) {
             return Ok(());
         }
         self.end_commands(session);
-        // One item, so that no other line comes between them.
+        // Queued as one item, so that no other line comes in between.
         let asks: Vec<_> = state.asks_of(session);
         let cancelled = asks.iter().flat_map(|id| frame::result(id, &Choice::Cancelled.outcome()));
         let notice = frame::notification("session/cancel", &json!({"sessionId": session}));
@@ -342,7 +343,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Forgets the turn that runs in a session, which the agent does not end, and kills its commands. Its answer is dropped if it comes after all.
+    /// Forgets the running turn of a session, which the agent does not end, and kills its commands. A late response to its prompt
+    /// is dropped.
     pub fn abandon(&self, session: &str) {
         let mut state = self.lock();
         self.end_commands(session);
@@ -352,7 +354,7 @@ impl Connection {
         state.end_turn(session);
     }
 
-    /// Answers a permission request. Returns whether it was still open; each is answered once.
+    /// Answers a permission request. Each can be answered once. Returns whether the request was still open.
     pub fn answer(&self, id: &AgentRequestId, choice: Choice<'_>) -> Result<bool, CallError> {
         let mut state = self.lock();
         if !state.open_asks.contains_key(id) {
@@ -363,22 +365,22 @@ impl Connection {
         Ok(true)
     }
 
-    /// Writes the lines that wait, and closes the agent's input: it should end by itself then.
+    /// Writes the waiting lines, and then closes the agent's input, whereupon the agent should end.
     pub fn shut(&self) {
         self.lock().outbox = None;
     }
 
-    /// The agent's process has ended: reads what it said before, and then ends the connection.
+    /// Called when the agent's process has ended: the driver reads the remaining output and then ends the connection.
     pub fn note_exit(&self) {
         self.0.exited.send_replace(true);
     }
 
-    /// Whether requests can still be answered.
+    /// Whether requests can still get a response.
     pub fn is_open(&self) -> bool {
         !*self.0.exited.borrow() && self.closed().is_none()
     }
 
-    /// The methods to log in with that the agent names.
+    /// The login methods that the agent names.
     pub fn auth_methods(&self) -> Vec<AuthMethod> {
         self.lock().auth_methods.clone()
     }
@@ -393,17 +395,17 @@ impl Connection {
         self.lock().closed.clone()
     }
 
-    /// What the agent printed that is no message: the first lines.
+    /// The first lines of the agent's output that were no JSON-RPC messages.
     pub fn noise(&self) -> String {
         self.lock().noise.clone()
     }
 
-    /// How often something was ignored, or understood in part, by name: outside of turns, and in those that have ended.
+    /// How often content outside of turns, and in ended turns, was ignored or only partly understood, by name.
     pub fn ignored(&self) -> BTreeMap<String, u64> {
         self.lock().ignored.counts()
     }
 
-    /// Adds what a turn could not translate.
+    /// Adds the counts of a turn's content that could not be translated.
     pub(crate) fn count_ignored(&self, ignored: &Ignored) {
         let mut state = self.lock();
         for (why, name, count) in ignored.iter() {
@@ -411,7 +413,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request and waits for its answer.
+    /// Sends a request and waits for the response.
     async fn call(
         &self,
         method: &'static str,
@@ -435,11 +437,11 @@ impl Connection {
             let outbox = state.outbox()?;
             (state.register(pending), outbox)
         };
-        // Also when the caller stops waiting: a late answer is then counted and dropped.
+        // Also runs if the caller stops waiting. A late response is then counted and dropped.
         let _forget = Forget { connection: self, id };
         let line = frame::request(id, method, params);
         let exchange = async {
-            // If the line cannot be sent, the connection is over, and that is the answer.
+            // If the line cannot be sent, the connection is over, and the reply reports that.
             if let Ok(room) = self.0.unwritten.room(line.len()).await {
                 let _ = outbox.send(Outgoing { line, _room: room, _held: None }).await;
             }
@@ -468,7 +470,7 @@ impl Connection {
         state.outbox = None;
         state.unwritten.close();
         state.open_asks.clear();
-        // Dropping the queues and the replies tells those who wait.
+        // Dropping the queues and the reply channels tells the waiting callers.
         let pending = std::mem::take(&mut state.pending);
         for route in state.sessions.values_mut() {
             route.phase = Phase::Idle;
@@ -498,12 +500,12 @@ impl State {
         self.last_id
     }
 
-    /// Queues a line. If it fails, nothing was sent.
+    /// Queues a line. After an error, nothing was sent.
     fn send(&self, line: Vec<u8>) -> Result<(), CallError> {
         self.send_in(None, line)
     }
 
-    /// The same, with the room that was waited for.
+    /// Like [`Self::send`], with the room that the line waited for.
     fn send_in(&self, room: Option<Room>, line: Vec<u8>) -> Result<(), CallError> {
         let outbox = self.outbox()?;
         let room =
@@ -538,7 +540,7 @@ impl State {
     }
 }
 
-/// Removes a request from the pending ones when its caller stops waiting.
+/// Removes a pending request when its caller stops waiting.
 struct Forget<'a> {
     connection: &'a Connection,
     id: u64,
@@ -547,7 +549,7 @@ struct Forget<'a> {
 impl Drop for Forget<'_> {
     fn drop(&mut self) {
         let mut state = self.connection.lock();
-        // Whether the agent opens the session after all is not known yet.
+        // It is not known yet whether the agent opens the session.
         let (session, is_copy) = match state.pending.remove(&self.id) {
             Some(Pending::OldSession { session, .. }) => {
                 state.sessions.remove(&session);

@@ -1,6 +1,6 @@
-//! The content of a prompt: each input becomes a block of a kind that the agent takes, or else a description of the file.
+//! The content of a prompt: each input becomes a block of a kind that the agent accepts, or otherwise a description of the file.
 //!
-//! Every agent takes text and links. The rest depends on the agent's capabilities.
+//! Every agent accepts text and links. The rest depends on the agent's capabilities.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use url::Url;
 
 use crate::schema::PromptCapabilities;
 
-/// The images that models read.
+/// The image types that models can read.
 const IMAGES: &[&str] = &["image/png", "image/jpeg", "image/gif", "image/webp"];
 
 /// One block of a prompt.
@@ -57,8 +57,8 @@ pub struct EmbeddedResource {
     pub blob: Option<String>,
 }
 
-/// The files of the workspace whose bytes the prompt needs: [`blocks`] takes them, because it reads nothing itself. The agent
-/// itself reads the other files of the workspace.
+/// The workspace files whose bytes the prompt contains. The caller reads them for [`blocks`], which does no IO. The agent itself
+/// reads the other workspace files.
 pub fn needed_files<'a>(inputs: &'a [Input], takes: PromptCapabilities) -> Vec<&'a Path> {
     let needed = |input: &'a Input| match input {
         Input::File(InputFile { source: FileSource::Workspace(path), media_type, .. }) => {
@@ -69,7 +69,7 @@ pub fn needed_files<'a>(inputs: &'a [Input], takes: PromptCapabilities) -> Vec<&
     inputs.iter().filter_map(needed).collect()
 }
 
-/// About how many bytes the blocks have that hold text and files.
+/// The approximate number of bytes of the blocks with text and files.
 pub fn size(inputs: &[Input], takes: PromptCapabilities) -> usize {
     let encoded = |bytes: usize| bytes / 3 * 4;
     let size = |input: &Input| match input {
@@ -83,8 +83,8 @@ pub fn size(inputs: &[Input], takes: PromptCapabilities) -> usize {
     inputs.iter().map(size).sum()
 }
 
-/// Builds the content blocks of a prompt. `read` holds the content of the files that [`needed_files`] names. A file that could not be
-/// read is described in the prompt by its name and type.
+/// Builds the content blocks of a prompt. `read`: the content of the files that [`needed_files`] returned. A file that is missing
+/// there could not be read, and the prompt describes it by its name and type.
 pub fn blocks(
     inputs: &[Input],
     directory: &Path,
@@ -99,12 +99,12 @@ pub fn blocks(
     inputs.iter().map(block).collect()
 }
 
-/// Whether the model gets the bytes of a file of this type.
+/// Whether the prompt contains the bytes of a file of this type.
 fn is_shown(media_type: &str, takes: PromptCapabilities) -> bool {
     takes.image && IMAGES.contains(&media_type) || takes.audio && media_type.starts_with("audio/")
 }
 
-/// `None`: the agent does not take the file.
+/// The block of a file. `None`: the agent does not accept the file.
 fn attach(
     file: &InputFile,
     takes: PromptCapabilities,
@@ -133,7 +133,7 @@ fn attach(
         }
         FileSource::Remote(url) => Some(PromptBlock::ResourceLink { uri: url.clone(), name, mime_type }),
         FileSource::Inline(bytes) if takes.embedded_context => {
-            // No path: the agent must not look for the file.
+            // Not a path, because the agent must not look for the file on the disk.
             let uri = format!("attachment:{}", utf8_percent_encode(&name, NON_ALPHANUMERIC));
             let text = std::str::from_utf8(bytes).ok().filter(|_| file.is_text).map(str::to_owned);
             let blob = text.is_none().then(|| STANDARD.encode(bytes));

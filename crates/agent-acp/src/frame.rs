@@ -1,7 +1,7 @@
 //! JSON-RPC 2.0 messages, one JSON object per line.
 //!
-//! The envelope is read first: whether a line is a request, a notification or an answer does not depend on whether its content
-//! can be understood.
+//! The envelope is parsed separately, so that an unreadable content does not affect whether a line is a request, a notification or
+//! a response.
 
 mod head;
 
@@ -16,21 +16,21 @@ use tokio::io::{AsyncRead, AsyncReadExt as _};
 
 pub use self::head::Head;
 
-/// The default of the longest accepted line. An agent that edits a file may repeat the whole file several times in one line.
+/// The default limit for a line. An agent that edits a file may repeat the whole file several times in one line.
 pub const MAX_LINE_BYTES: usize = 16 * 1024 * 1024;
 
-/// How much of a line is kept when the line is too long: enough to see which message it was.
+/// How many bytes of an overlong line are kept: enough to recognize which message it was.
 const HEAD_BYTES: usize = 4096;
 
-/// How much is read at once.
+/// How many bytes are read at once.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Reads lines of bounded length.
+/// Reads lines of limited length.
 #[derive(Debug)]
 pub struct LineReader<R> {
     source: R,
     buffer: BytesMut,
-    /// So many bytes at the start of `buffer` hold no line break.
+    /// How many bytes at the start of `buffer` are known to contain no line break.
     searched: usize,
     max_bytes: usize,
     bytes_read: u64,
@@ -38,9 +38,9 @@ pub struct LineReader<R> {
 
 #[derive(Debug)]
 pub enum Line {
-    /// A whole line, without its line break.
+    /// A complete line without its line break.
     Whole(BytesMut),
-    /// The line was longer than allowed. All of it was read and dropped, except its first bytes.
+    /// A line longer than allowed. All of it was read, and only its first bytes were kept.
     TooLong { head: Vec<u8>, bytes: u64 },
 }
 
@@ -49,12 +49,12 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         Self { source, buffer: BytesMut::new(), searched: 0, max_bytes, bytes_read: 0 }
     }
 
-    /// How many bytes were read from the source so far.
+    /// The number of bytes read from the source so far.
     pub fn bytes_read(&self) -> u64 {
         self.bytes_read
     }
 
-    /// The next line; `None` at the end. A last line without a line break counts.
+    /// The next line. `None`: the source has ended. A last line without a line break is returned too.
     pub async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {
             if let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
@@ -79,7 +79,7 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
         }
     }
 
-    /// Reads up to the next line break and keeps nothing but the head.
+    /// Reads up to the next line break, and keeps only the head of the line.
     async fn drop_line(&mut self) -> io::Result<Line> {
         let mut line = too_long(&self.buffer, 0);
         self.buffer = BytesMut::new();
@@ -114,7 +114,7 @@ fn too_long(line: &[u8], more: u64) -> Line {
 /// A message of the agent.
 #[derive(Debug)]
 pub enum Incoming<'a> {
-    /// The agent waits for an answer. Any id is possible, also 0.
+    /// The agent waits for a response. Any id is possible, even 0.
     Request {
         id: AgentRequestId,
         method: Cow<'a, str>,
@@ -124,14 +124,14 @@ pub enum Incoming<'a> {
         method: Cow<'a, str>,
         params: Option<&'a RawValue>,
     },
-    /// The answer to one of our requests. `id`: `None` if it is no id that we use.
+    /// The response to a request of the gateway. `id`: `None` if the gateway does not use such ids.
     Answer {
         id: Option<u64>,
         outcome: Result<&'a RawValue, RpcError>,
     },
-    /// JSON, but no JSON-RPC message.
+    /// Valid JSON, but no JSON-RPC message.
     Invalid,
-    /// Not JSON: text that the agent, or a program that it runs, printed.
+    /// Text that is not JSON, which the agent or one of its programs printed.
     Noise,
     /// An empty line.
     Blank,
@@ -142,14 +142,14 @@ pub enum Incoming<'a> {
 pub struct AgentRequestId(Box<str>);
 
 impl AgentRequestId {
-    /// `None`: neither a number nor a string.
+    /// Parses an id. `None`: it is neither a number nor a string.
     pub fn parse(raw: &str) -> Option<Self> {
         let first = raw.bytes().next()?;
         (first == b'"' || first == b'-' || first.is_ascii_digit()).then(|| Self(raw.into()))
     }
 }
 
-/// The error of an answer.
+/// The error in a response.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 pub struct RpcError {
     #[serde(default)]
@@ -162,12 +162,12 @@ pub struct RpcError {
 
 impl RpcError {
     pub const METHOD_NOT_FOUND: i64 = -32601;
-    /// The code of ACP for "authenticate first".
+    /// The ACP error code for "authenticate first".
     pub const AUTH_REQUIRED: i64 = -32000;
-    /// The code of ACP for "there is no such resource", which also means sessions.
+    /// The ACP error code for a resource that does not exist. Agents also use it for sessions.
     pub const NOT_FOUND: i64 = -32002;
 
-    /// The message together with the details that some agents put beside it.
+    /// The message, with the details that some agents send in addition.
     pub fn text(&self) -> String {
         #[derive(Deserialize)]
         struct Data {
@@ -181,17 +181,17 @@ impl RpcError {
         }
     }
 
-    /// The agent still opens the session for an earlier request, which the gateway has given up.
+    /// Whether the agent is still opening the session for an earlier request, which the gateway has abandoned.
     pub fn is_session_loading(&self) -> bool {
         self.text().to_ascii_lowercase().contains("session is already loading")
     }
 
-    /// The agent does not know the session. Each agent has its own code for that, so the words decide too.
+    /// Whether the agent does not know the session. Each agent uses another code, so the text is checked too.
     pub fn is_session_gone(&self) -> bool {
         self.code == Self::NOT_FOUND || self.text().to_ascii_lowercase().contains("session not found")
     }
 
-    /// The agent works on another prompt of the session. The protocol has no code for that, so the words of the agents decide.
+    /// Whether the agent works on another prompt of the session. ACP has no code for this, so the text is checked.
     pub fn is_session_busy(&self) -> bool {
         self.text().to_ascii_lowercase().contains("turn is already running")
     }
@@ -205,7 +205,7 @@ struct Envelope<'a> {
     method: Option<Cow<'a, str>>,
     #[serde(default, borrow)]
     params: Option<&'a RawValue>,
-    /// `null` is a result.
+    /// The result of a response. `null` is a valid result.
     #[serde(default, borrow, deserialize_with = "present")]
     result: Option<&'a RawValue>,
     #[serde(default, borrow)]
@@ -216,7 +216,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Reads the envelope of a line.
+/// Parses the envelope of a line.
 pub fn parse(line: &[u8]) -> Incoming<'_> {
     let line = line.trim_ascii();
     let Ok(Envelope { id, method, params, result, error }) = serde_json::from_slice(line) else {

@@ -1,22 +1,22 @@
-//! Counts what an agent sends that is ignored, or understood in part, by name. An agent chooses many of the names, so their number
-//! is bounded.
+//! Counts content of an agent that was ignored or only partly understood, by name. The agent chooses many of these names, so their
+//! number is limited.
 
 use std::collections::{BTreeMap, HashMap};
 
 use longshore_meter::label::WhyIgnored;
 
-/// How many different names get a count of their own. All further names share one count for each reason.
+/// How many different names are counted separately. All further names share one count for each reason.
 pub const MAX_NAMES: usize = 64;
 
 /// The longest name, in characters. The rest is cut.
 const MAX_NAME_CHARS: usize = 100;
 
-/// See the module.
+/// The counts: see the module.
 #[derive(Debug, Default)]
 pub struct Ignored(HashMap<(WhyIgnored, String), u64>);
 
 impl Ignored {
-    /// Returns the name under which this is counted, if it is the first of that name.
+    /// Counts a name. If it is new, returns the name under which it is counted.
     pub(crate) fn add(&mut self, why: WhyIgnored, name: &str, count: u64) -> Option<String> {
         let mut key = (why, name.chars().take(MAX_NAME_CHARS).collect::<String>());
         if !self.0.contains_key(&key) && self.0.len() >= MAX_NAMES {

@@ -17,29 +17,30 @@ use crate::connection::{CallError, Connection, Limits};
 use crate::process::{Ending, Group, Process, ProcessConfig};
 use crate::schema::InitializeAnswer;
 
-/// Why an agent that runs is of no more use.
+/// The reason why a running agent can no longer be used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failed {
-    /// The connection is over, which it is soon after the process has ended.
+    /// The connection is over. This also happens soon after the process has ended.
     Closed,
-    /// The agent uses more than so many bytes of memory, which it may not.
+    /// The agent uses more memory than its limit, which is this number of bytes.
     OverMemory(u64),
 }
 
-/// An agent that has answered the handshake.
+/// An agent that has responded to the handshake.
 #[derive(Debug)]
 pub struct Running {
     pub connection: Connection,
-    /// What the agent says about itself.
+    /// The agent's description of itself.
     pub about: InitializeAnswer,
-    /// Ends with the connection, and says why.
+    /// The task of the connection's driver. Its result is the reason for the end of the connection.
     driver: JoinHandle<String>,
-    /// `None`: a test plays the agent.
+    /// The agent's process. `None`: a test plays the agent.
     process: Option<Process>,
 }
 
 impl Running {
-    /// Waits until the connection is over, or the agent uses too much memory. Cancel safe; call it no more after it returned.
+    /// Waits until the connection is over or the agent uses too much memory. Must not be called again after it has returned. Cancel
+    /// safe.
     pub async fn failed(&mut self) -> Failed {
         let process = self.process.as_ref();
         let over_memory = async {
@@ -50,13 +51,13 @@ impl Running {
         };
         tokio::select! {
             biased;
-            // An error means that the driver panicked or was stopped, and then the connection is over too.
+            // An error means that the driver panicked or was stopped. Then the connection is over too.
             _ = &mut self.driver => Failed::Closed,
             most = over_memory => Failed::OverMemory(most),
         }
     }
 
-    /// Ends an agent that may not go on, without giving it time for anything else.
+    /// Ends an agent that may not continue, without waiting for it to end by itself.
     pub async fn cut_off(self) -> io::Result<Ending> {
         self.connection.shut();
         match self.process {
@@ -74,7 +75,7 @@ impl Running {
         }
     }
 
-    /// Ends an agent whose connection is over, and says in a sentence how it ended.
+    /// Ends an agent whose connection is over, and returns a sentence about how the agent ended.
     pub async fn bury(self) -> String {
         let Some(process) = self.process else { return "The agent ended.".to_owned() };
         match process.end_within(LAST_MOMENTS).await {
@@ -96,12 +97,12 @@ impl Running {
 /// How long an agent whose connection is over may take to end by itself.
 const LAST_MOMENTS: Duration = Duration::from_secs(1);
 
-/// Starts an agent. If the handshake fails, the process is ended, and the error holds what the agent printed instead.
+/// Starts an agent. If the handshake fails, the process is ended, and the error contains the text that the agent printed instead.
 pub async fn launch(config: &ProcessConfig, limits: Limits, tasks: &Tasks) -> Result<Running> {
     launch_offering(config, limits, ClientConfig::default(), Arc::default(), tasks).await
 }
 
-/// Like [`launch`], with an agent that may ask for files and commands.
+/// Like [`launch`], for an agent that may request files and commands from the gateway.
 pub async fn launch_offering(
     config: &ProcessConfig,
     limits: Limits,
@@ -115,7 +116,7 @@ pub async fn launch_offering(
     let (log, group) = (process.log().clone(), process.group());
     tasks.spawn("acp error output", log.clone().fill(pipes.errors, group.clone()));
     let (connection, driver) = connect(pipes.output, pipes.input, limits, metrics, tasks);
-    // The commands that the gateway runs for the agent are ended with it, like its own tools.
+    // With the marker, the commands that the gateway runs for the agent end with the agent, like the agent's own tools.
     client.environment.insert(MARKER.into(), process.marker().into());
     connection.offer(client, tasks);
     tasks.spawn("acp process", end_with_agent(group, connection.clone()));
@@ -132,7 +133,7 @@ pub async fn launch_offering(
     Err(failed(&name, why, &status, &connection.noise()))
 }
 
-/// Like [`launch`], with an agent that a test plays.
+/// Like [`launch`], for an agent that a test plays.
 #[cfg(test)]
 pub(crate) async fn launch_played(
     pipe: tokio::io::DuplexStream,
@@ -146,8 +147,8 @@ pub(crate) async fn launch_played(
     Ok(Running { connection, about, driver, process: None })
 }
 
-/// Ends the connection when the agent itself has ended: a process that it started may hold its output, and would keep the connection
-/// open for ever.
+/// Ends the connection when the agent itself has ended. Otherwise a process that the agent started could hold its output and keep
+/// the connection open for ever.
 async fn end_with_agent(group: Group, connection: Connection) {
     group.exited().await;
     group.signal(Signal::KILL);

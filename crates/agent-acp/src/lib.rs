@@ -1,11 +1,11 @@
 //! Drives coding agents that speak the Agent Client Protocol (ACP): JSON-RPC 2.0 over the standard input and output of a child
 //! process, one JSON object per line.
 //!
-//! A line comes from [`process`] through [`frame`] (which message is it?) and [`connection`] (which request or session does it
-//! belong to?) to the pure [`translate`], which makes [`longshore_model::AgentEvent`]s of it. [`schema`] has the types of the
-//! messages, [`permission`] the choice of an answer, and [`content`] the blocks of a prompt. [`client`] has the files and commands
-//! that an agent may ask for, and [`ignored`] counts what is not understood. [`launch`] starts an agent and [`turn`] follows one prompt. [`AcpAgent`] implements
-//! [`longshore_engine::port::Agent`] with all of these.
+//! A line comes from [`process`] through [`frame`] (which kind of message is it?) and [`connection`] (to which request or session
+//! does it belong?) to [`translate`], which does no IO and converts it into [`longshore_model::AgentEvent`]s. [`schema`] has the
+//! types of the messages, [`permission`] chooses the option for an answer, and [`content`] builds the blocks of a prompt.
+//! [`client`] serves the agent's requests for files and commands, and [`ignored`] counts content that is not understood. [`launch`]
+//! starts an agent, and [`turn`] follows one prompt. [`AcpAgent`] implements [`longshore_engine::port::Agent`] with all of these.
 
 mod agent;
 pub mod client;

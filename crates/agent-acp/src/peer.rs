@@ -14,26 +14,26 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// An agent, and the gateway's side of the pipe to it.
+    /// Creates an agent, and the gateway's end of the pipe to it.
     pub(crate) fn new() -> (Self, DuplexStream) {
         let (ours, theirs) = tokio::io::duplex(1 << 16);
         let (read, write) = split(theirs);
         (Self { lines: BufReader::new(read).lines(), output: write }, ours)
     }
 
-    /// The next message of the client.
+    /// The next message from the gateway.
     pub(crate) async fn get(&mut self) -> Value {
         let line = timeout(Duration::from_secs(30), self.lines.next_line()).await.expect("a message comes");
         serde_json::from_str(&line.unwrap().expect("the client writes")).unwrap()
     }
 
-    /// Reads a little of what the client writes, and ignores it.
+    /// Reads some of the gateway's output and ignores it.
     pub(crate) async fn take_some(&mut self) {
         let read = self.lines.get_mut().fill_buf().await.unwrap().len();
         self.lines.get_mut().consume(read);
     }
 
-    /// Waits until the client closes the pipe.
+    /// Waits until the gateway closes the pipe.
     pub(crate) async fn closed(&mut self) {
         assert_eq!(self.lines.next_line().await.unwrap(), None);
     }
@@ -46,7 +46,7 @@ impl Peer {
         self.output.write_all(text.as_bytes()).await.unwrap();
     }
 
-    /// Answers the next request, which must have this method.
+    /// Responds to the next request, which must have this method.
     pub(crate) async fn answer(&mut self, method: &str, result: Value) -> Value {
         let request = self.get().await;
         assert_eq!(request["method"], method);
@@ -73,7 +73,7 @@ impl Peer {
         .await;
     }
 
-    /// Ends the turn of this prompt.
+    /// Ends the turn of this prompt with a response.
     pub(crate) async fn end(&mut self, prompt: &Value, reason: &str) {
         self.say(&json!({"id": prompt["id"], "result": {"stopReason": reason}})).await;
     }

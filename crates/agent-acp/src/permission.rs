@@ -1,4 +1,4 @@
-//! Permission requests: their options, the choice among them, and the ask that callers see.
+//! Permission requests: their options, the option for an answer, and the ask that callers see.
 
 use longshore_model::redact;
 use longshore_model::{
@@ -10,22 +10,22 @@ use serde_json::json;
 use crate::schema::{MAX_META, RawOption};
 use crate::translate::{CallFacts, MAX_PATHS, places};
 
-/// The longest text of an ask's details, in characters. The rest is cut; the tool call has the whole text.
+/// The longest text in an ask's details, in characters. A longer text is cut; the tool call has all of it.
 const MAX_DETAIL_CHARS: usize = 4096;
 
 /// The answer to a permission request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Choice<'a> {
     Selected(&'a AskOption),
-    /// The turn is stopped, or no option fits a rejection.
+    /// The turn is being stopped, or no option fits a rejection.
     Cancelled,
 }
 
 impl<'a> Choice<'a> {
-    /// The choice of a caller. Fails for an option that the agent does not offer.
+    /// The option for a caller's answer. Fails if the agent does not offer that option.
     pub fn of(answer: &Answer, options: &'a AskOptions) -> Result<Self> {
         match answer {
-            // The gateway rejects at a deadline too, also if the agent offers no option for that.
+            // A rejection always succeeds, even without a fitting option, because the gateway itself rejects at the deadline.
             Answer::Permission { reply: PermissionReply::Reject, .. } => Ok(options
                 .choose(PermissionReply::Reject)
                 .ok()
@@ -42,7 +42,7 @@ impl<'a> Choice<'a> {
         }
     }
 
-    /// The result that the agent gets. An error instead of a result would make the session of one agent unusable.
+    /// The result for the agent. It is never an error, because an error would make the session of one agent unusable.
     pub fn outcome(self) -> serde_json::Value {
         match self {
             Self::Selected(option) => json!({"outcome": {"outcome": "selected", "optionId": option.id}}),
@@ -58,7 +58,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// The options of a request. Empty: the agent offers none that could be chosen.
+/// Parses the options of a request. Empty: the agent offers none that could be chosen.
 pub fn read_options(raw: &[RawOption]) -> AskOptions {
     AskOptions::new(raw.iter().map(|raw| AskOption {
         id: raw.option_id.clone(),
@@ -67,7 +67,7 @@ pub fn read_options(raw: &[RawOption]) -> AskOptions {
     }))
 }
 
-/// The options of a request, as callers can choose them and as the agent wrote them.
+/// The options of a request, in the form for callers and in the agent's form.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offered<'a> {
     pub(crate) options: &'a AskOptions,
@@ -75,7 +75,8 @@ pub(crate) struct Offered<'a> {
 }
 
 impl Offered<'_> {
-    /// What the agent adds to its options, by their ids: together at most [`MAX_META`] bytes. One that does not fit is left out.
+    /// The agent's additions (`_meta`) to its options, by option id, together at most [`MAX_META`] bytes. An addition that does not
+    /// fit is left out.
     fn meta(self) -> serde_json::Map<String, serde_json::Value> {
         let mut room = MAX_META;
         let meta = |option: &AskOption| {
@@ -88,7 +89,7 @@ impl Offered<'_> {
     }
 }
 
-/// The ask that callers see. Relative paths begin in the directory of the session.
+/// The ask that callers see. `directory`: the session's directory, from which relative paths start.
 pub(crate) fn ask(
     id: RequestId,
     session: SessionId,
@@ -149,12 +150,13 @@ pub(crate) fn ask(
     }
 }
 
-/// What the request asks for. `always` covers the same command in the same directory, or the same files again. If the call shows neither, `always` covers
-/// other calls of the same tool only if the tool changes nothing and concerns no files; else it covers nothing, because nobody saw what was approved.
+/// The permission that the request asks for. `always` covers the same command in the same directory, or the same files. If the call
+/// shows neither a command nor files, `always` covers other calls of the same tool, but only if the tool changes nothing. Otherwise
+/// it covers nothing, because nobody saw what was approved.
 fn requested(call: &CallFacts<'_>, directory: Option<&str>) -> PermissionRequest {
     let paths = all_places(&call.paths, directory);
     let works_on_files = matches!(call.kind, Some("read" | "edit" | "delete" | "move" | "search"));
-    // The editor of one agent names its operation so.
+    // The editor tool of one agent has the name of its operation in the field `command`.
     let command = call.command.clone().filter(|_| !works_on_files);
     let titled = || vec![call.title.unwrap_or(call.tool).to_owned()];
     let (patterns, always) = match (call.kind, &command) {
@@ -178,7 +180,7 @@ fn requested(call: &CallFacts<'_>, directory: Option<&str>) -> PermissionRequest
     PermissionRequest { permission: call.tool.to_owned(), patterns, always, action }
 }
 
-/// In a pattern, these characters stand for others: a command or path with one of them cannot be approved exactly.
+/// The patterns, if they match only themselves. `None`: one contains a wildcard character, so it cannot be approved exactly.
 fn exactly(patterns: Vec<String>) -> Option<Vec<String>> {
     let is_exact = |pattern: &String| !pattern.contains(['*', '?']);
     patterns.iter().all(is_exact).then_some(patterns)
@@ -261,7 +263,7 @@ mod tests {
         let of_kind = |kind, call| CallFacts { kind: Some(kind), ..call };
         for (call, patterns, always) in [
             (call(Some("touch a"), &["/w"], true), vec!["touch a"], vec!["touch a"]),
-            // The same command does something else in another directory.
+            // The same command has another effect in another directory.
             (
                 CallFacts { directory: Some("/w/d".to_owned()), ..call(Some("make"), &[], true) },
                 vec!["make (in /w/d)"],
@@ -272,15 +274,15 @@ mod tests {
                 vec!["npm (args: [\"ci\"])"],
                 vec![],
             ),
-            // As a pattern, these would cover other commands.
+            // As patterns, these would also cover other commands.
             (call(Some("rm *"), &[], true), vec!["rm *"], vec![]),
             (call(Some("*"), &[], true), vec!["*"], vec![]),
-            // A call whose command is not known: `always` must not cover every later command.
+            // The command is not known, so `always` must not cover every later command.
             (call(None, &[], true), vec!["a title"], vec![]),
             (call(None, &["/w/a", "/w/b"], true), vec!["a title"], vec![]),
             (CallFacts { kind: None, ..call(None, &["/w/a"], true) }, vec!["a title"], vec![]),
             (CallFacts { kind: None, ..call(Some("ls"), &[], true) }, vec!["a title"], vec![]),
-            // The operation of an editor, not a command.
+            // `write` is the operation of an editor tool, and not a command.
             (of_kind("edit", call(Some("write"), &["/w/a"], true)), vec!["/w/a"], vec!["/w/a"]),
             (
                 of_kind("edit", call(None, &["/w/a", "/w/b"], true)),
@@ -291,7 +293,7 @@ mod tests {
             (of_kind("read", call(None, &[], true)), vec!["a title"], vec![]),
             (of_kind("search", call(None, &[], true)), vec!["a title"], vec![]),
             (of_kind("search", call(None, &["/w/*"], true)), vec!["/w/*"], vec![]),
-            // Where this leads is not known.
+            // It is not known where this path leads.
             (of_kind("edit", call(None, &["$HOME/a"], true)), vec!["$HOME/a"], vec![]),
             (of_kind("edit", call(None, &["file:/w/a"], true)), vec!["file:/w/a"], vec![]),
             (of_kind("edit", call(None, &["a"], true)), vec!["a"], vec![]),
@@ -315,7 +317,7 @@ mod tests {
         };
         let announced = |input| json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "read_file", "rawInput": input});
         for (announced, asked, expected) in [
-            // The input, the locations and the changes each may name other files.
+            // The input, the locations and the changes may each name different files.
             (
                 announced(json!({})),
                 json!({"kind": "read", "locations": [{"path": "/w/a"}], "rawInput": {"file_path": "/w/b"}}),

@@ -1,7 +1,7 @@
 //! The process of an agent: starts it with a clean environment, keeps the end of its error output, and ends it together with all
 //! processes that it started.
 //!
-//! These are the processes of its group, and those with its marker: a tool may have left the group.
+//! These are the processes in its group, and those with its marker in their environment, because a tool may have left the group.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{OsStr, OsString};
@@ -22,7 +22,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::record::Record;
 
-/// The variables that an agent gets from the gateway's environment: no credentials, nothing of the gateway itself.
+/// The variables that an agent inherits from the gateway's environment. None of them is a credential or a setting of the gateway.
 pub const INHERITED: &[&str] = &[
     "HOME",
     "LANG",
@@ -44,14 +44,14 @@ pub const INHERITED: &[&str] = &[
     "XDG_STATE_HOME",
 ];
 
-/// How often the process is checked if the kernel's signals about children cannot be received.
+/// How often the process is checked if the gateway cannot receive the kernel's signals about child processes.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 /// How often the memory of an agent with a limit is measured.
 const MEASURE_EVERY: Duration = Duration::from_secs(5);
 
-/// How long an agent's output is read after its end, if a process that it started still holds the pipe. All that the agent itself
-/// wrote is there by then.
+/// How long an agent's output is read after the agent's end, if a process that it started still holds the pipe. All output of the
+/// agent itself is in the pipe by then.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How an agent is started and ended.
@@ -60,18 +60,18 @@ pub struct ProcessConfig {
     pub program: OsString,
     pub arguments: Vec<OsString>,
     pub directory: PathBuf,
-    /// The whole environment: see [`environment`].
+    /// The complete environment of the process: see [`environment`].
     pub environment: BTreeMap<OsString, OsString>,
-    /// How much of the error output is kept: the last bytes.
+    /// How many bytes from the end of the error output are kept.
     pub log_bytes: usize,
     /// How long the agent may take to end by itself after its input was closed.
     pub patience: Duration,
-    /// How long it may take after SIGTERM, before it is killed.
+    /// How long the agent may take to end after SIGTERM. After that it is killed.
     pub grace: Duration,
-    /// The memory of the agent and of everything that it started. An agent that uses more is ended. `None`: no limit.
+    /// The memory limit for the agent and all processes that it started. An agent that exceeds it is ended. `None`: no limit.
     pub memory_bytes: Option<u64>,
-    /// The directory with the files that tell the next gateway what this one started. `None`: a gateway that is killed leaves no
-    /// trace of its agent.
+    /// The directory of the records by which the next gateway finds processes that this one left behind. `None`: there are no
+    /// records, so after a kill of the gateway its agent is not found.
     pub records: Option<PathBuf>,
 }
 
@@ -91,7 +91,7 @@ impl ProcessConfig {
     }
 }
 
-/// The environment of an agent: the inherited variables, and those that the configuration names.
+/// The environment of an agent: the inherited variables, and the configured ones.
 pub fn environment(
     gateway: impl IntoIterator<Item = (OsString, OsString)>,
     named: &BTreeMap<String, String>,
@@ -101,7 +101,7 @@ pub fn environment(
     inherited.chain(named.iter().map(|(name, value)| (name.into(), value.into()))).collect()
 }
 
-/// A running agent. When it is dropped, all its processes are killed.
+/// A running agent. Dropping it kills all its processes.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -125,7 +125,7 @@ pub struct Pipes {
 /// How a process ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// By itself, after its input was closed or before.
+    /// The process ended by itself, before or after its input was closed.
     ByItself,
     Terminated,
     Killed,
@@ -134,7 +134,7 @@ pub enum Ending {
 impl Process {
     pub fn start(config: &ProcessConfig) -> io::Result<(Self, Pipes)> {
         let marker = new_marker();
-        // Before the process starts, so that there is no moment in which a crash loses it.
+        // Written before the process starts, so that a crash at any moment leaves a record of the process.
         let record = config.records.as_deref().map(|records| Record::new(records, marker.clone()));
         record.as_ref().map_or(Ok(()), Record::write)?;
         let mut child = Command::new(&config.program)
@@ -146,7 +146,7 @@ impl Process {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Ctrl-C on the gateway's terminal must not reach the agent, and one signal must reach its children.
+            // Ctrl-C on the gateway's terminal must not reach the agent, and a signal to the group must reach the agent's children.
             .process_group(0)
             .spawn()
             .inspect_err(|_| record.iter().for_each(Record::remove))?;
@@ -162,7 +162,7 @@ impl Process {
         let ProcessConfig { memory_bytes, patience, grace, .. } = *config;
         let mut process = Self { child, group, marker, record, memory_bytes, log, patience, grace };
         if let (Some(record), Some(pid)) = (&mut process.record, id) {
-            // If this fails, the process is dropped here, and so killed.
+            // If this fails, the process is dropped here, which kills it.
             record.note(pid)?;
         }
         Ok((process, pipes))
@@ -173,17 +173,17 @@ impl Process {
         &self.log
     }
 
-    /// The value of [`MARKER`] in the environment of the agent and of all that it starts.
+    /// The value of [`MARKER`] in the environment of the agent and of all processes that it starts.
     pub fn marker(&self) -> &str {
         &self.marker
     }
 
-    /// The group of the process, which can be watched and signalled until the process is ended.
+    /// The group of the process. It can be watched and signalled until the process is ended.
     pub fn group(&self) -> Group {
         self.group.clone()
     }
 
-    /// Waits until the agent, with everything that it started, uses more memory than it may. Returns the limit in bytes.
+    /// Waits until the agent and its processes together exceed the memory limit. Returns the limit in bytes.
     pub async fn over_memory(&self) -> u64 {
         let Some(most) = self.memory_bytes else { return std::future::pending().await };
         let pid = self.group.lock().map(|pid| pid.as_raw_nonzero().get().unsigned_abs());
@@ -191,7 +191,7 @@ impl Process {
         loop {
             sleep(MEASURE_EVERY).await;
             let marker = self.marker.clone();
-            // On a thread of its own, because reading `/proc` may take long on a machine with many processes.
+            // Runs on a blocking thread, because reading `/proc` may take long on a machine with many processes.
             let used = tokio::task::spawn_blocking(move || memory_bytes(&process_tree(root, &marker))).await;
             if used.is_ok_and(|used| used > most) {
                 return most;
@@ -199,14 +199,14 @@ impl Process {
         }
     }
 
-    /// Waits until the agent has ended, whose input must be closed; after a while sends SIGTERM and then SIGKILL. In the end kills
-    /// whatever the agent left behind.
+    /// Waits until the agent has ended. Its input must be closed. Sends SIGTERM after a while, and then SIGKILL. Finally kills all
+    /// processes that the agent left behind.
     pub async fn end(self) -> io::Result<(Ending, ExitStatus)> {
         let patience = self.patience;
         self.end_within(patience).await
     }
 
-    /// Like [`Self::end`], with another time for the agent to end by itself.
+    /// Like [`Self::end`], with another time limit for the agent to end by itself.
     pub async fn end_within(mut self, patience: Duration) -> io::Result<(Ending, ExitStatus)> {
         let ending = if timeout(patience, self.group.exited()).await.is_ok() {
             Ending::ByItself
@@ -215,17 +215,17 @@ impl Process {
             let is_over = timeout(self.grace, self.group.exited()).await.is_ok();
             if is_over { Ending::Terminated } else { Ending::Killed }
         };
-        // Before the process is reaped: until then, its id and that of its group cannot be reused.
+        // Done before the process is reaped, because until then the ids of the process and its group cannot be reused.
         self.group.kill();
         let status = self.child.wait().await?;
         let marker = self.marker.clone();
-        // An error means that the runtime ends, and then the process is dropped.
+        // An error means that the runtime is ending. Then the process is dropped, which kills it.
         let _ = tokio::task::spawn_blocking(move || kill_marked(&marker)).await;
         self.is_over();
         Ok((ending, status))
     }
 
-    /// Nothing is left of the agent.
+    /// Records that no process of the agent is left.
     fn is_over(&mut self) {
         if let Some(record) = self.record.take() {
             record.remove();
@@ -235,7 +235,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // An ended process has no record, and its group was killed.
+        // A process that was ended has no record any more, and its group was killed.
         if self.group.kill() || self.record.is_some() {
             kill_marked(&self.marker);
             self.is_over();
@@ -243,7 +243,7 @@ impl Drop for Process {
     }
 }
 
-/// Kills what the agent started and what left its group.
+/// Kills the processes that the agent started and that have left its group.
 fn kill_marked(marker: &str) {
     for process in process_tree(None, marker) {
         tracing::debug!(pid = process.pid, "killed a process that an agent left behind");
@@ -251,7 +251,7 @@ fn kill_marked(marker: &str) {
     }
 }
 
-/// The process group of an agent. Clones share it.
+/// The process group of an agent. Clones share its state.
 #[derive(Clone, Debug)]
 pub struct Group(Arc<Mutex<Option<Pid>>>);
 
@@ -260,9 +260,9 @@ impl Group {
         Self(Arc::new(Mutex::new(leader)))
     }
 
-    /// Waits until the agent itself has ended, whatever the processes do that it started. Leaves it to be reaped.
+    /// Waits until the agent itself has ended, even if processes that it started continue. Does not reap the agent.
     pub async fn exited(&self) {
-        // Received from here on, so that no end is missed.
+        // Signals are received from here on, so that the end is not missed.
         let mut children = signal(SignalKind::child()).ok();
         while !self.has_exited() {
             let told = match &mut children {
@@ -278,13 +278,13 @@ impl Group {
     fn has_exited(&self) -> bool {
         let Some(pid) = *self.lock() else { return true };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        // An error means that there is no such child.
+        // An error means that there is no such child process.
         !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
     }
 
     /// Sends a signal to all processes of the group, unless the group was ended.
     pub fn signal(&self, signal: Signal) {
-        // Locked while it is signalled, so that the leader is not reaped meanwhile and its id reused.
+        // The group stays locked during the signal, so that its leader is not reaped and its id not reused meanwhile.
         if let Some(group) = *self.lock()
             && let Err(error) = kill_process_group(group, signal)
         {
@@ -292,7 +292,7 @@ impl Group {
         }
     }
 
-    /// Kills the group for good. Returns whether it was not killed before.
+    /// Kills the group for good. Returns whether it had not been killed before.
     fn kill(&self) -> bool {
         self.signal(Signal::KILL);
         self.lock().take().is_some()
@@ -311,7 +311,8 @@ pub struct Log {
 }
 
 impl Log {
-    /// Reads until the agent closes its error output, or has ended. Spawn it: an agent whose error output is not read may block.
+    /// Reads until the agent closes its error output or has ended. The caller spawns this, because an agent may block if nobody
+    /// reads its error output.
     pub async fn fill(self, mut errors: impl AsyncRead + Unpin, group: Group) {
         let mut buffer = vec![0; 4096];
         // A process that the agent started may hold the pipe after the agent's end.
@@ -343,7 +344,7 @@ impl Log {
         bytes.drain(..over);
     }
 
-    /// The text, without the keys of model providers and code hosts.
+    /// The text, in which the API keys of model providers and code hosts are redacted.
     pub fn text(&self) -> String {
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         redact::keys(String::from_utf8_lossy(bytes.make_contiguous()).trim())

@@ -1,7 +1,7 @@
-//! What a gateway that is killed leaves behind: a file for each process of the agent, and the next start, which ends the process.
+//! A record for each process of the agent: a file by which the next start of the gateway ends processes that a killed gateway left.
 //!
-//! A file is there while its process runs. It holds the marker, the process id and the start time, so the next start never ends
-//! another process that got the same id.
+//! The file exists while its process runs. It contains the marker, the process id and the start time, so that the next start never
+//! ends another process that got the same id.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write as _};
@@ -22,7 +22,7 @@ pub(crate) struct Record {
 #[derive(Debug, Serialize, Deserialize)]
 struct Content {
     marker: String,
-    /// `None` until the process was started.
+    /// The identity of the process. `None`: it has not been started yet.
     #[serde(flatten)]
     process: Option<Identity>,
 }
@@ -33,14 +33,14 @@ impl Record {
         Self { file: records.join(format!("{marker}.json")), content: Content { marker, process: None } }
     }
 
-    /// Adds the process that was just started.
+    /// Adds the identity of the process that was just started.
     pub(crate) fn note(&mut self, pid: u32) -> io::Result<()> {
-        // None: it has ended already.
+        // `None`: the process has already ended.
         self.content.process = Process::find(pid).map(Identity::of);
         self.write()
     }
 
-    /// Writes the file atomically, readable by the owner only. It is not synced: after a power failure no process is left.
+    /// Writes the file atomically, readable only by its owner. Does not sync it, because no process survives a power failure.
     pub(crate) fn write(&self) -> io::Result<()> {
         if let Some(records) = self.file.parent() {
             DirBuilder::new().recursive(true).mode(0o700).create(records)?;
@@ -53,7 +53,7 @@ impl Record {
         std::fs::rename(draft, &self.file)
     }
 
-    /// Removes the file, because nothing is left of the agent. If that fails, the next start finds nothing to end.
+    /// Deletes the file, because no process of the agent is left. If that fails, the next start finds no process to end.
     pub(crate) fn remove(&self) {
         if let Err(error) = ignore_absent(std::fs::remove_file(&self.file)) {
             tracing::warn!(%error, "the record of an ended agent could not be removed");
@@ -61,8 +61,8 @@ impl Record {
     }
 }
 
-/// Ends what a gateway left behind that was killed: the processes of its agent, and all that these started. Agents normally end when
-/// their input closes, but not all, and not with all their tools.
+/// Ends the processes that a killed gateway left behind: those of its agent, and all that these started. Most agents end when their
+/// input closes, but not all do, and not with all their tools.
 pub(crate) async fn end_left_behind(records: &Path) -> Result<()> {
     let files = match std::fs::read_dir(records) {
         Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>(),
@@ -84,7 +84,7 @@ pub(crate) async fn end_left_behind(records: &Path) -> Result<()> {
 async fn end_process_of(record: &[u8]) -> Result<()> {
     let Content { marker, process } = match serde_json::from_slice(record) {
         Ok(content) => content,
-        // A file is renamed into place, so this is a draft, before whose renaming no process was started, or not a record.
+        // Files are renamed into place. So this file is a draft, before whose renaming no process is started, or it is no record.
         Err(error) => {
             tracing::debug!(%error, "a record of an agent process is not complete");
             return Ok(());

@@ -1,7 +1,7 @@
-//! The messages of ACP, as far as they are used.
+//! The ACP messages, with the members that the gateway uses.
 //!
-//! All types are lenient: a member that is missing or has another type counts as absent, an entry of a list that cannot be read
-//! is left out, and words that are not known stay words. JSON that is passed on is kept as its original text.
+//! All types are lenient. A member that is missing or has another type counts as absent, an unreadable entry of a list is left out,
+//! and unknown words are kept as text. JSON that is passed on is kept as its original text.
 
 pub(crate) mod lenient;
 mod options;
@@ -55,7 +55,7 @@ pub struct AuthMethod {
     pub description: Option<String>,
 }
 
-/// A sentence for callers.
+/// A sentence about the method for callers.
 impl fmt::Display for AuthMethod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { id, name, description } = self;
@@ -78,7 +78,7 @@ pub struct AgentCapabilities {
     pub session_capabilities: SessionCapabilities,
 }
 
-/// What a prompt may hold beside text and links, which every agent takes.
+/// The content that a prompt may hold in addition to text and links, which every agent accepts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PromptCapabilities {
@@ -99,7 +99,7 @@ pub struct McpCapabilities {
     pub sse: bool,
 }
 
-/// The methods that an agent says it has. An agent may advertise a method that it lacks.
+/// The session methods that an agent advertises. It may lack some of them nevertheless.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 #[expect(clippy::struct_excessive_bools, reason = "each one is a capability of its own")]
@@ -116,7 +116,7 @@ pub struct SessionCapabilities {
     pub delete: bool,
 }
 
-/// The answer to `session/new`, `session/load`, `session/resume` and `session/fork`.
+/// The response to `session/new`, `session/load`, `session/resume` and `session/fork`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SessionAnswer {
@@ -130,7 +130,7 @@ pub struct SessionAnswer {
     pub config_options: Vec<ConfigOption>,
 }
 
-/// The answer to `session/set_config_option`.
+/// The response to `session/set_config_option`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ConfigAnswer {
@@ -159,7 +159,7 @@ pub struct ListedSession {
     pub updated_at: Option<String>,
 }
 
-/// The answer to `session/prompt`.
+/// The response to `session/prompt`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PromptAnswer {
@@ -209,7 +209,7 @@ pub struct RawOption {
     pub meta: Meta,
 }
 
-/// A server that offers tools to the agent, as the configuration names it.
+/// A configured MCP server, which offers tools to the agent.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(untagged)]
 pub enum McpServer {
@@ -230,10 +230,10 @@ pub struct NamedValue {
     pub value: String,
 }
 
-/// Reads an answer. `None`: the answer is no JSON object.
+/// Parses a response. `None`: the response is not a JSON object.
 pub fn read<T: Default + for<'de> Deserialize<'de>>(answer: &Json) -> Option<T> {
     match answer.get() {
-        // Some agents answer `null` where others answer `{}`.
+        // Some agents respond with `null` where others respond with `{}`.
         "null" => Some(T::default()),
         text if text.starts_with('{') => serde_json::from_str(text).ok(),
         _ => None,

@@ -1,7 +1,7 @@
-//! Translates the updates, permission requests and the end of one prompt into [`AgentEvent`]s. Pure: no IO, no clock.
+//! Translates the updates, the permission requests and the end of one turn into [`AgentEvent`]s. Does no IO and uses no clock.
 //!
-//! ACP numbers nothing: a text is a run of chunks of the same kind and message, so a tool call or a thought ends it. Tool calls
-//! may come without announcement and may never get a final update, so this module creates and closes them.
+//! ACP gives ids to few things. A text is a series of chunks of the same kind and message, so a tool call or a thought ends it.
+//! Tool calls may come without an announcement and may never get a final update, so this module creates and closes them.
 
 mod diff;
 mod outcome;
@@ -42,14 +42,14 @@ use crate::ignored::Ignored;
 use crate::permission::{self, Offered};
 use crate::schema::{AuthMethod, Chunk, ContentBlock, PermissionRequest, Plan, Update};
 
-/// How many files of a turn are reported, and the size of one. Others are counted by name and dropped.
+/// How many files of a turn are reported, and the largest size of one. Other files are counted by name and dropped.
 const MAX_FILES: usize = 64;
 const MAX_FILE_BYTES: usize = 8 * 1024 * 1024;
 
-/// How many asks of a turn may be open at once. The driver rejects further ones.
+/// How many asks of a turn may be open at the same time. The driver rejects further ones.
 const MAX_ASKS: usize = 64;
 
-/// The longest part of a prompt's id that the ids of blocks begin with; the whole id may have 128 characters.
+/// How many characters of a prompt's id the ids of blocks begin with at most. A whole block id may have 128 characters.
 const MAX_PREFIX: usize = 100;
 
 /// The state of one turn.
@@ -69,14 +69,14 @@ pub struct Translator {
     /// The paths from which the reported files may come. `None`: not all are known.
     file_paths: HashMap<ArtifactId, Option<FilePaths>>,
     ignored: Ignored,
-    /// Why updates are missing.
+    /// The reasons why updates are missing.
     losses: BTreeSet<Loss>,
     is_stopped: bool,
     is_over: bool,
     out: Vec<AgentEvent>,
 }
 
-/// Makes the ids of blocks, asks and sub-agents. ACP has ids for few of these, and they are unique in one process only.
+/// Makes the ids of blocks, asks and sub-agents. ACP has ids for few of these, and those are unique only within one process.
 #[derive(Debug)]
 struct Ids {
     prefix: String,
@@ -108,7 +108,7 @@ struct OpenAsk {
 }
 
 impl Translator {
-    /// `prompt`: unique for ever, so that the ids of the turn's blocks and asks are.
+    /// `prompt`: the permanently unique id of the prompt, from which the ids of the turn's blocks and asks are made.
     pub fn new(session: SessionId, prompt: &PromptId, totals: SessionTotals) -> Self {
         let prefix = prompt.as_str().chars().take(MAX_PREFIX).collect();
         Self {
@@ -132,26 +132,26 @@ impl Translator {
         }
     }
 
-    /// Sets the settings of the session at the start of the turn. Only changes of them are reported.
+    /// Sets the session's settings at the start of the turn. Only changes to them are reported.
     #[must_use]
     pub fn with_settings(self, settings: Settings) -> Self {
         Self { settings, ..self }
     }
 
-    /// Sets the directory of the session, in which relative paths begin.
+    /// Sets the directory of the session, from which relative paths start.
     #[must_use]
     pub fn in_directory(mut self, directory: String) -> Self {
         self.calls.directory = Some(directory);
         self
     }
 
-    /// Sets the agent's methods to log in with.
+    /// Sets the agent's login methods.
     #[must_use]
     pub fn with_auth_methods(self, auth_methods: Vec<AuthMethod>) -> Self {
         Self { auth_methods, ..self }
     }
 
-    /// The events since the last call.
+    /// Removes and returns the events since the last call.
     pub fn take(&mut self) -> Vec<AgentEvent> {
         std::mem::take(&mut self.out)
     }
@@ -161,7 +161,7 @@ impl Translator {
         self.file_paths.remove(file).flatten()
     }
 
-    /// What could not be translated.
+    /// The counts of content that could not be translated.
     pub fn ignored(&self) -> &Ignored {
         &self.ignored
     }
@@ -171,7 +171,7 @@ impl Translator {
         self.calls.sub_agents()
     }
 
-    /// Whether a tool runs or the agent waits for an answer, so that it has a reason to be silent.
+    /// Whether silence is expected, because a tool runs or the agent waits for an answer.
     pub fn may_be_silent(&self) -> bool {
         !self.asks.is_empty() || self.calls.any_runs()
     }
@@ -190,14 +190,14 @@ impl Translator {
             Update::Usage(update) => self.usage.update(update),
             Update::Mode(mode) => self.out.extend(self.settings.mode_changed(mode)),
             Update::ConfigOptions(options) => self.out.extend(self.settings.options_changed(options)),
-            // One agent repeats each prompt. Commands belong to the session, which the connection keeps. The connection counts what
-            // is not known, also outside of turns.
+            // One agent repeats each prompt. Commands belong to the session and are kept by the connection. Unknown updates are
+            // counted by the connection, because they also come outside of turns.
             Update::UserMessage(_) | Update::Commands(_) | Update::Unknown(_) => {}
         }
         self.report_usage(None);
     }
 
-    /// A piece of the turn is missing.
+    /// Records that a piece of the turn is missing.
     pub fn lost_update(&mut self, loss: Loss) {
         self.losses.insert(loss);
         let name = match loss {
@@ -207,15 +207,15 @@ impl Translator {
         self.count(WhyIgnored::TooMuch, name);
     }
 
-    /// A command that the gateway runs for the agent has this output now.
+    /// Records the current output of a command that the gateway runs for the agent.
     pub fn terminal(&mut self, id: &str, output: &str) {
         if !self.is_over {
             self.calls.terminal(id, output, &mut self.ids, &mut self.out);
         }
     }
 
-    /// The agent waits for a permission. Returns the id of the ask; `None`: the ask cannot be shown, so it must be rejected. A
-    /// request without options is such an ask, because nothing could allow it.
+    /// Handles a permission request. Returns the id of the ask. `None`: the ask cannot be shown, so it must be rejected. This
+    /// includes a request without options, because no answer could allow it.
     pub fn permission(&mut self, request: &PermissionRequest, options: &AskOptions) -> Option<RequestId> {
         let is_askable = !request.tool_call.id.is_empty() && !options.is_empty();
         if self.is_over || self.asks.len() >= MAX_ASKS || !is_askable {
@@ -233,7 +233,7 @@ impl Translator {
         Some(id)
     }
 
-    /// The gateway answered an ask. Returns whether it was open.
+    /// Records the gateway's answer to an ask. Returns whether the ask was open.
     pub fn answered(&mut self, ask: &RequestId, is_rejection: bool) -> bool {
         let Some(at) = self.asks.iter().position(|open| open.id == *ask) else { return false };
         let OpenAsk { id, call } = self.asks.remove(at);
@@ -243,13 +243,13 @@ impl Translator {
         true
     }
 
-    /// The gateway asked the agent to stop, and answered all open asks.
+    /// Records that the gateway asked the agent to stop and answered all open asks.
     pub fn stopped(&mut self) {
         self.is_stopped = true;
         self.drop_asks();
     }
 
-    /// The turn is over: closes what the agent left open, and reports the end. Further calls change nothing.
+    /// Ends the turn: closes everything that the agent left open, and reports the end. Further calls change nothing.
     pub fn end(&mut self, end: &TurnEnd) {
         if std::mem::replace(&mut self.is_over, true) {
             return;
@@ -275,7 +275,7 @@ impl Translator {
         match content.kind.as_str() {
             "text" => self.append(kind, chunk.message_id.as_deref(), &content.text),
             "resource_link" => self.append(kind, chunk.message_id.as_deref(), &link_to(content)),
-            // An image may be named instead of sent.
+            // The agent may name the URI of an image instead of sending its data.
             "image" | "audio" if content.data.is_none() && content.uri.is_some() => {
                 self.append(kind, chunk.message_id.as_deref(), &link_to(content));
             }
@@ -304,7 +304,7 @@ impl Translator {
     }
 
     fn append(&mut self, kind: BlockKind, message: Option<&str>, text: &str) {
-        // Agents send empty texts to begin a message, or to carry something else.
+        // Agents send an empty text to begin a message, or to transport other facts.
         if text.is_empty() {
             return;
         }
@@ -316,7 +316,7 @@ impl Translator {
         }
         let Some(OpenText { block: open, .. }) = &self.text else { return };
         match self.out.last_mut() {
-            // The chunk extends an event that still waits to be reported.
+            // The chunk is appended to an event that was not taken yet.
             Some(AgentEvent::Text { block, text: waiting }) if block == open => waiting.push_str(text),
             _ => self.out.push(AgentEvent::Text { block: open.clone(), text: text.to_owned() }),
         }
@@ -418,7 +418,7 @@ fn path_of(content: &ContentBlock, directory: &Path) -> Result<Option<PathBuf>, 
     uri.map_or(Ok(None), |uri| paths::of_uri(uri, directory))
 }
 
-/// The file that a block of content holds. `None`: it holds none, or one that cannot be decoded.
+/// The file in a content block. `None`: the block contains none, or one that cannot be decoded.
 fn file_of(content: &ContentBlock) -> Option<AgentFile> {
     let name_in = |uri: &str| uri.rsplit('/').next().filter(|name| !name.is_empty()).map(str::to_owned);
     let file = |name: Option<String>, media_type: Option<&str>, bytes: Vec<u8>| AgentFile {

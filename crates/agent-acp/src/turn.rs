@@ -16,7 +16,7 @@ use crate::frame::AgentRequestId;
 use crate::permission::{self, Choice};
 use crate::translate::{FilePaths, Settings, Translator, TurnEnd};
 
-/// A turn that runs. Dropping it does not stop the agent.
+/// A running turn. Dropping it does not stop the agent.
 #[derive(Debug)]
 pub struct Turn {
     connection: Connection,
@@ -24,18 +24,18 @@ pub struct Turn {
     translator: Translator,
     events: queue::Receiver<Queued>,
     asks: HashMap<RequestId, (AgentRequestId, AskOptions)>,
-    /// How the process ended, once that is known.
+    /// Gets the sentence about how the process ended, once that is known.
     epitaph: Option<watch::Receiver<Option<String>>>,
-    /// See [`Self::silent_since`].
+    /// The value of [`Self::silent_since`].
     silent_since: Instant,
     is_over: bool,
-    /// The agent refused the prompt because it works on another one of the session.
+    /// Whether the agent refused the prompt because it works on another prompt of the session.
     found_busy: bool,
     /// See [`Self::lost_because`].
     lost_because: Option<String>,
 }
 
-/// How long the end of a turn whose connection is over waits for the reason.
+/// How long a turn whose connection is over waits for the sentence about how the process ended.
 const EPITAPH_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Turn {
@@ -48,7 +48,7 @@ impl Turn {
         Self::start_in(None, connection, session, prompt, content)
     }
 
-    /// The same, with the room that the prompt waited for.
+    /// Like [`Self::start`], with the room that the prompt waited for.
     pub(crate) fn start_in(
         room: Option<Room>,
         connection: &Connection,
@@ -79,7 +79,7 @@ impl Turn {
         })
     }
 
-    /// Lets the turn say how the agent's process ended, if the turn ends with it.
+    /// Makes the turn report how the agent's process ended, if the turn ends because of that.
     #[must_use]
     pub fn with_epitaph(self, epitaph: watch::Receiver<Option<String>>) -> Self {
         Self { epitaph: Some(epitaph), ..self }
@@ -94,7 +94,7 @@ impl Turn {
         self.translator.take_paths(file)
     }
 
-    /// The next events. `None`: the turn is over. When the future is dropped, no event is lost.
+    /// Waits for the next events. `None`: the turn is over. Dropping the future loses no event.
     pub async fn next(&mut self) -> Option<Vec<AgentEvent>> {
         loop {
             let waiting = self.translator.take();
@@ -112,7 +112,7 @@ impl Turn {
         }
     }
 
-    /// The queue has ended without an end of the turn.
+    /// The end of a turn whose queue ended without one.
     async fn lost(&mut self) -> TurnEvent {
         let told = match &mut self.epitaph {
             Some(epitaph) => {
@@ -138,7 +138,7 @@ impl Turn {
                     Some(ask) => {
                         self.asks.insert(ask, (id, options));
                     }
-                    // An error means that the connection is over, which the next event says.
+                    // An error means that the connection is over, which the next event reports.
                     None => drop(self.connection.answer(&id, Choice::Cancelled)),
                 }
             }
@@ -156,7 +156,7 @@ impl Turn {
         }
     }
 
-    /// Since when the agent has sent nothing for the turn. An answer to it, or an excuse, begins a new silence.
+    /// Since when the agent has sent nothing for the turn. An answer to the agent, or an expected silence, restarts this time.
     pub fn silent_since(&self) -> Instant {
         self.silent_since
     }
@@ -187,7 +187,7 @@ impl Turn {
         self.found_busy
     }
 
-    /// Answers an ask. Fails with `InterruptNotFound` if it is not open, and for an option that the agent does not offer.
+    /// Answers an ask. Fails with `InterruptNotFound` if the ask is not open, and fails if the agent does not offer the option.
     pub fn reply(&mut self, ask: &RequestId, answer: &Answer) -> Result<()> {
         let gone = || {
             Error::new(
@@ -209,12 +209,12 @@ impl Turn {
         Ok(())
     }
 
-    /// Ends the turn without the agent, which may go on with it: why, in a sentence for callers.
+    /// Ends the turn without the agent, which may continue it. `why`: the reason as a sentence for callers.
     pub fn give_up(&mut self, why: &str) {
         self.take(TurnEvent::Ended(TurnEnd::Lost(why.to_owned())));
     }
 
-    /// Asks the agent to stop. The turn goes on until the agent says that it ended.
+    /// Asks the agent to stop. The turn continues until the agent reports its end.
     pub fn cancel(&mut self) -> std::result::Result<(), CallError> {
         self.asks.clear();
         self.translator.stopped();

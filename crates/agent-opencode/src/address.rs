@@ -1,4 +1,4 @@
-//! Holds OpenCode's address and password, and whether OpenCode is up. All users of one OpenCode share this state.
+//! The address and password of an OpenCode server, and whether the server is up. All users of one server share this state.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,31 +10,30 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use url::Url;
 
-/// The address of an OpenCode server. All clones share one address: if another program takes the port of a managed
-/// OpenCode while OpenCode is down, OpenCode restarts on another port, and every holder of a clone uses that port from
-/// then on.
+/// The address of an OpenCode server. All clones share one address. If another program takes the port of a managed OpenCode
+/// while OpenCode is down, OpenCode restarts on another port, and from then on every holder of a clone uses that port.
 ///
 /// The address also says whether OpenCode is up. Each time that OpenCode comes back, a new *run* begins. The end of a run ends
-/// every call of that run at once, and no call is made before the next run: a process that is gone never responds, and one that
-/// is just starting accepts requests and never responds to them either.
+/// every call of that run at once, and no call is made before the next run begins. The reason: a process that has ended never
+/// responds, and a process that is still starting accepts requests but never responds to them.
 #[derive(Clone)]
 pub struct Address(Arc<watch::Sender<Location>>);
 
-/// A URL with its password, and the state of the server there. All change together.
+/// A URL, its password, and the state of the server at that URL. All of them change together.
 #[derive(Clone)]
 pub(crate) struct Location {
     pub(crate) url: Url,
-    /// `None`: the server never moved, and has its configured password.
+    /// The password after a move of the server. `None`: the server has never moved, so its configured password is valid.
     pub(crate) password: Option<SecretString>,
-    /// Grows each time that OpenCode comes back.
+    /// The number of the run. Grows each time that OpenCode comes back.
     pub(crate) run: u32,
-    /// `None`: OpenCode is up, as far as is known.
+    /// The current outage. `None`: OpenCode is up, as far as is known.
     pub(crate) outage: Option<Outage>,
-    /// True if Longshore supervises the process. Then a new run is a new process, and no turn of the old process continues.
+    /// Whether Longshore supervises the process. Then a new run is a new process, and no turn of the old process continues.
     is_supervised: bool,
 }
 
-/// OpenCode is down.
+/// A time in which OpenCode is down.
 #[derive(Clone, Debug)]
 pub(crate) struct Outage {
     pub(crate) since: Instant,
@@ -48,14 +47,14 @@ impl Outage {
     }
 }
 
-/// A run of OpenCode, for one call.
+/// The run of OpenCode to which one call belongs.
 pub(crate) struct Run {
     location: watch::Receiver<Location>,
     number: u32,
 }
 
 impl Address {
-    /// The address of a process that Longshore supervises.
+    /// Creates the address of a process that Longshore supervises.
     pub fn supervised(url: Url) -> Self {
         Self::new(url, true)
     }
@@ -95,7 +94,7 @@ impl Address {
         });
     }
 
-    /// Like `set_up`, for an OpenCode that has another URL or another password now.
+    /// Like `set_up`, for an OpenCode with a new URL and a new password.
     pub(crate) fn move_to(&self, url: Url, password: SecretString) {
         self.0.send_modify(|location| {
             (location.url, location.password) = (url, Some(password));
@@ -108,14 +107,14 @@ impl Address {
         self.0.borrow().is_supervised
     }
 
-    /// A number that differs for each known process. Only supervision shows that a process is a new one, so the number of an
+    /// The number of the current OpenCode process. Only a supervisor knows that a process is a new one, so the number of an
     /// unsupervised OpenCode is always 0.
     pub(crate) fn process(&self) -> u32 {
         let location = self.0.borrow();
         if location.is_supervised { location.run } else { 0 }
     }
 
-    /// Waits until another process than this one responds. Waits for ever if that cannot be known.
+    /// Waits until a process other than `last` responds. Never returns for an unsupervised OpenCode.
     pub(crate) async fn next_process(&self, last: u32) -> u32 {
         let is_next =
             |location: &Location| location.is_supervised && location.run != last && location.outage.is_none();
@@ -151,7 +150,7 @@ impl Address {
         self.wait_for(|location| location.outage.is_none().then_some(())).await;
     }
 
-    /// Waits until OpenCode is up in another run than at the time of this call.
+    /// Waits until OpenCode is up in a later run than the current one.
     pub(crate) fn until_back(&self) -> impl Future<Output = ()> + Send + use<> {
         let (address, before) = (self.clone(), self.0.borrow().run);
         let is_back = move |location: &Location| location.run != before && location.outage.is_none();
@@ -174,11 +173,11 @@ impl Address {
 }
 
 impl Run {
-    /// Waits until OpenCode is down, or up in another run.
+    /// Waits until OpenCode is down, or is up in another run.
     pub(crate) async fn ended(&mut self) {
         let ended = |location: &Location| location.run != self.number || location.outage.is_some();
         if self.location.wait_for(ended).await.is_err() {
-            // All clones of the address are gone, so nobody can report the end of the run any more.
+            // All clones of the address were dropped, so nobody can report the end of the run any more.
             std::future::pending::<()>().await;
         }
     }
@@ -200,7 +199,7 @@ impl FromStr for Address {
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The rest may contain credentials.
+        // The rest of the URL may contain credentials.
         f.debug_tuple("Address").field(&self.url().host_str()).finish()
     }
 }

@@ -1,8 +1,9 @@
-//! Decides where callers may work: in the workspace, in further directories of the operator's choice, and in the worktrees and
-//! workspaces of the project.
+//! Decides where callers may work: in the workspace, in further directories that the operator has opened, and in the worktrees
+//! and OpenCode workspaces of the project.
 //!
-//! A path is resolved before it is judged. A path outside the root is allowed only if it is in a worktree or workspace that
-//! OpenCode lists. All refusals of a directory have the same text, so that they do not reveal which paths exist outside the root.
+//! A path is resolved before it is checked. A path outside the root is allowed only if it is in a worktree or an OpenCode
+//! workspace that OpenCode lists. All refusals of a directory have the same text, so that they do not reveal which paths exist
+//! outside the root.
 
 mod repository;
 mod worktrees;
@@ -27,11 +28,11 @@ const WORKSPACE: &str = "metadata.opencode.workspace.id";
 #[derive(Debug)]
 pub(crate) struct AccessPolicy {
     pub(crate) catalog: Arc<Catalog>,
-    /// The workspace root, resolved.
+    /// The resolved workspace root.
     pub(crate) root: String,
-    /// Further directories that the operator opened to callers, resolved.
+    /// Further directories that the operator has opened to callers, resolved.
     pub(crate) other_roots: Vec<PathBuf>,
-    /// Callers may work outside the root itself.
+    /// Whether callers may work outside the root directory itself.
     pub(crate) allow_override: bool,
     pub(crate) protected: Arc<ProtectedPaths>,
     pub(crate) rules: Arc<PromptRules>,
@@ -72,14 +73,14 @@ impl AccessPolicy {
         }
     }
 
-    /// `directory`: the path, and the name of the field that holds it.
+    /// Resolves a requested directory. `directory`: the path, and the name of the request field that holds it.
     async fn resolve(
         &self,
         workspace: Option<&str>,
         directory: Option<(&str, &str)>,
         current: Option<&str>,
     ) -> Result<String> {
-        // A workspace has priority over a directory.
+        // An OpenCode workspace has priority over a directory.
         if let Some(workspace) = workspace {
             return self.workspace(workspace).await;
         }
@@ -105,7 +106,7 @@ impl AccessPolicy {
         into_text(found, field)
     }
 
-    /// The directory of an OpenCode workspace. OpenCode created it, so it can be anywhere.
+    /// The directory of an OpenCode workspace. OpenCode chose it, so it can be anywhere.
     async fn workspace(&self, id: &str) -> Result<String> {
         if !self.allow_override {
             return Err(Error::invalid(
@@ -113,7 +114,7 @@ impl AccessPolicy {
                 "This gateway works in its own workspace only; leave this field out.",
             ));
         }
-        // The ids of all OpenCode workspaces begin like this, so no other id needs a request.
+        // The ids of all OpenCode workspaces have this prefix, so OpenCode is not queried for other ids.
         let found = if id.starts_with("wrk") { self.catalog.workspace(id).await? } else { None };
         let directory = match found.and_then(|workspace| workspace.directory) {
             Some(directory) => resolve_directory(Path::new(&directory)).await,
@@ -155,8 +156,8 @@ impl AccessPolicy {
         Ok(false)
     }
 
-    /// Whether the directory belongs to a workspace that OpenCode lists. If a workspace contains the root, only the workspace's own
-    /// directory is allowed, not the directories below it.
+    /// Whether the directory belongs to a workspace that OpenCode lists. If such a workspace contains the root, only the
+    /// workspace's own directory is allowed, and not the directories below it.
     async fn is_in_workspace(&self, found: &Path) -> Result<bool> {
         for refresh in [false, true] {
             let listed = self.catalog.workspaces(refresh).await?;
@@ -187,18 +188,18 @@ fn unless_blank(text: Option<&str>) -> Option<&str> {
     text.map(str::trim).filter(|text| !text.is_empty())
 }
 
-/// The resolved path of a directory that exists.
+/// The resolved path of an existing directory. `None`: there is no such directory.
 async fn resolve_directory(path: &Path) -> Option<PathBuf> {
     let found = tokio::fs::canonicalize(path).await.ok()?;
     tokio::fs::metadata(&found).await.is_ok_and(|what| what.is_dir()).then_some(found)
 }
 
-/// Whether OpenCode would read the path as another path, or the path would garble the log.
+/// Whether OpenCode would decode the path into another path, or the path would garble the log.
 fn is_unsafe_path(path: &str) -> bool {
     id::is_misread(path) || path.chars().any(char::is_control)
 }
 
-/// Fails for an unsafe path: a link can lead to one.
+/// Converts a resolved path to text. Fails for an unsafe path, because a link can lead to one.
 fn into_text(path: PathBuf, field: &str) -> Result<String> {
     let text = path.into_os_string().into_string().ok().filter(|path| !is_unsafe_path(path));
     text.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! OpenCode's data types, read leniently: unknown fields are skipped, and most known ones may be missing.
+//! OpenCode's data types, parsed leniently: unknown fields are skipped, and most known fields may be missing.
 
 mod asks;
 mod catalog;
@@ -41,8 +41,8 @@ pub(crate) struct HeadProperties<'a> {
     pub(crate) info: Option<HeadInfo<'a>>,
 }
 
-/// The parent of the object that the event is about. In `session.created` and `session.updated` it is a session, in events about
-/// messages a message.
+/// The parent of the event's object: a session in `session.created` and `session.updated`, and a message in events about
+/// messages.
 #[derive(Deserialize, Debug)]
 pub(crate) struct HeadInfo<'a> {
     #[serde(borrow, rename = "parentID")]
@@ -134,7 +134,7 @@ pub(crate) struct SessionProperties {
     pub(crate) session: Option<String>,
 }
 
-/// `GET /session/status`: sessions that are not idle.
+/// The response of `GET /session/status`: all sessions that are not idle.
 pub(crate) type Statuses = HashMap<String, Status>;
 
 #[derive(Deserialize, Debug)]
@@ -173,10 +173,10 @@ pub(crate) struct Message {
     #[serde(rename = "parentID")]
     pub(crate) parent: Option<String>,
     pub(crate) mode: Option<String>,
-    /// The agent that a user's message is for, or that answered.
+    /// In a user's message, the agent that answers; in an answer, the agent that wrote it.
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) agent: Option<String>,
-    /// In a user's message: the model that answers.
+    /// In a user's message, the model that answers.
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) model: Option<ModelRef>,
     pub(crate) finish: Option<String>,
@@ -242,24 +242,24 @@ pub(crate) struct Part {
     #[serde(rename = "callID")]
     pub(crate) call: Option<String>,
     pub(crate) state: Option<ToolState>,
-    /// In a user's text: OpenCode wrote it, not the user.
+    /// In a user's text: whether OpenCode wrote the text.
     #[serde(default)]
     pub(crate) synthetic: bool,
-    /// In a user's text: the model does not see it.
+    /// In a user's text: whether the text is hidden from the model.
     #[serde(default)]
     pub(crate) ignored: bool,
-    /// In a compaction: OpenCode itself started it.
+    /// In a compaction: whether OpenCode itself started it.
     #[serde(default)]
     pub(crate) auto: bool,
-    /// In a file.
+    /// In a file: its media type.
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) mime: Option<String>,
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) filename: Option<String>,
-    /// In a reference to an agent.
+    /// In a reference to an agent: the agent's name.
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) name: Option<String>,
-    /// In a subtask.
+    /// In a subtask: the agent that it calls.
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) agent: Option<String>,
     #[serde(default, deserialize_with = "if_valid")]
@@ -269,7 +269,7 @@ pub(crate) struct Part {
     /// In a subtask: the command that it runs.
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) command: Option<String>,
-    /// At the end of a step: why the step ended, and its token usage.
+    /// At the end of a step: the reason for its end, and its token usage.
     pub(crate) reason: Option<String>,
     pub(crate) tokens: Option<Tokens>,
     #[serde(default, deserialize_with = "usage::amount")]
@@ -342,10 +342,10 @@ pub(crate) struct Todo {
 pub(crate) struct Session {
     pub(crate) id: String,
     pub(crate) directory: Option<String>,
-    /// For the session of a sub-agent: the session that started it.
+    /// The session that started this sub-agent. `None`: the session is not that of a sub-agent.
     #[serde(rename = "parentID")]
     pub(crate) parent: Option<String>,
-    /// Set for a session that was opened in a workspace of OpenCode by the workspace's id.
+    /// The id of the OpenCode workspace, if the session was opened in one by that id.
     #[serde(rename = "workspaceID")]
     pub(crate) workspace: Option<String>,
     #[serde(default, deserialize_with = "if_valid")]
@@ -391,8 +391,8 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// `None` for a value of another type. Some fields are texts for one tool or provider and something else for another, and one
-/// such field must not make the whole object unreadable.
+/// Deserializes a value of the wrong type as `None`. Some fields contain text for one tool or provider and something else for
+/// another, and one such field must not make the whole object unreadable.
 fn if_valid<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,

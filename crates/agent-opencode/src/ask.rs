@@ -49,7 +49,7 @@ struct Tool<'a> {
     call_id: &'a str,
 }
 
-/// Fails when OpenCode's ids are not valid identifiers: such an ask could not be answered.
+/// Converts a permission request. Fails if OpenCode's ids are not valid identifiers, because nobody could answer such an ask.
 pub(crate) fn permission(ask: &PermissionAsk, of_sub_agent: bool) -> Result<Ask, IdError> {
     let who = who(of_sub_agent);
     let what = match ask.permission.as_str() {
@@ -98,7 +98,7 @@ pub(crate) fn permission(ask: &PermissionAsk, of_sub_agent: bool) -> Result<Ask,
     })
 }
 
-/// Fails as [`permission`] does.
+/// Converts a question. Fails as [`permission`] does.
 pub(crate) fn question(ask: &QuestionAsk, of_sub_agent: bool) -> Result<Ask, IdError> {
     let who = who(of_sub_agent);
     let questions: Vec<Question> = ask
@@ -137,8 +137,8 @@ pub(crate) fn question(ask: &QuestionAsk, of_sub_agent: bool) -> Result<Ask, IdE
     })
 }
 
-/// The answer in the form that OpenCode needs: one of its three words, or one answer for each question. Refuses an answer of another kind, more answers
-/// than questions, and free text for a question that takes only its options.
+/// Converts the answer into the form that OpenCode needs: one of its three words, or one answer for each question. Fails for an
+/// answer of another kind, for more answers than questions, and for free text to a question that accepts only its options.
 pub(crate) fn fit_answer<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'a, Answer>> {
     if answer.kind() != ask.kind {
         return Err(Error::new(
@@ -178,14 +178,14 @@ pub(crate) fn fit_answer<'a>(ask: &Ask, answer: &'a Answer) -> ModelResult<Cow<'
     if answers.len() == asked {
         return Ok(Cow::Borrowed(answer));
     }
-    // OpenCode tells the model that these questions were left open.
+    // OpenCode reports missing answers to the model as unanswered questions.
     let mut answers = answers.clone();
     answers.resize(asked, Vec::new());
     Ok(Cow::Owned(Answer::Question { answers }))
 }
 
-/// What OpenCode tells about the action. Its permissions stand for kinds of tools; it does not name the tool itself. Its relative paths
-/// begin in the worktree of the project, and not in the directory of the session, so that they stay relative here.
+/// The action, as far as OpenCode reports it. OpenCode's permissions stand for kinds of tools, and do not name the tool itself.
+/// Relative paths stay relative, because they start in the worktree of the project and not in the session's directory.
 fn action(ask: &PermissionAsk) -> Action {
     let kind = match ask.permission.as_str() {
         "bash" => Some("execute"),
@@ -197,14 +197,14 @@ fn action(ask: &PermissionAsk) -> Action {
     };
     let text = |key: &str| ask.metadata.get(key)?.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     let command = match kind {
-        // The parts of a chain are asked together.
+        // The commands of a chain (`a && b`) are requested together.
         Some("execute") => {
             text("command").or_else(|| Some(ask.patterns.join(" && ")).filter(|chain| !chain.is_empty()))
         }
         _ => None,
     };
     let named = ["filepath", "filePath", "path"].into_iter().find_map(text);
-    // A patch of several files has all their names in one text.
+    // For a patch of several files, this text contains all their names, so it is no path.
     let named = named.filter(|_| kind != Some("edit") || ask.patterns.len() < 2);
     let paths = match (patched(&ask.metadata), named, kind) {
         (Some(paths), _, _) => paths,
@@ -215,7 +215,7 @@ fn action(ask: &PermissionAsk) -> Action {
     Action { tool: None, kind: kind.map(str::to_owned), command, paths }
 }
 
-/// The files of a patch, and where it moves them. `None`: not each of them is named.
+/// The files of a patch, and their new names. `None`: some of them are not named.
 fn patched(metadata: &serde_json::Value) -> Option<Vec<String>> {
     let mut paths = Vec::new();
     for file in metadata.get("files")?.as_array()? {
@@ -311,7 +311,7 @@ mod tests {
                 json!({"permission": "read", "patterns": ["a.rs"]}),
                 json!({"permission": "read", "patterns": ["a.rs"], "kind": "read", "paths": ["a.rs"]}),
             ),
-            // A patch. Its text of all files is no path.
+            // A patch. The text with the names of all files is no path.
             (
                 json!({"permission": "edit", "patterns": ["a.rs", "../b"], "metadata": {"filepath": "a.rs, ../b"}}),
                 json!({"permission": "edit", "patterns": ["a.rs", "../b"], "kind": "edit", "paths": ["a.rs", "../b"],

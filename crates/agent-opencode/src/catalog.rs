@@ -25,7 +25,7 @@ const MAX_AGE: Duration = Duration::from_mins(1);
 /// How long cached worktrees and workspaces of the project are used.
 const MAX_WORKSPACES_AGE: Duration = Duration::from_secs(30);
 
-/// When this many directories are cached, all are forgotten, and read again when they are needed.
+/// The most directories with cached lists. When this number is reached, all are forgotten, and are read again when needed.
 const MAX_DIRECTORIES: usize = 100;
 
 /// How many of the available names an error text lists.
@@ -59,14 +59,14 @@ impl Fields<'static> {
 #[derive(Debug)]
 pub(crate) struct Catalog {
     client: Client,
-    /// The workspace root. The worktrees and workspaces are those of its project.
+    /// The workspace root. Worktrees and workspaces are read for its project.
     root: String,
     worktrees: Cached<Vec<String>>,
     workspaces: Cached<Vec<Workspace>>,
     directories: Mutex<HashMap<String, Arc<DirectoryCatalog>>>,
 }
 
-/// What OpenCode offers in one directory.
+/// The lists that OpenCode offers in one directory.
 #[derive(Debug, Default)]
 struct DirectoryCatalog {
     models: Cached<Models>,
@@ -78,14 +78,14 @@ struct DirectoryCatalog {
 #[derive(Debug)]
 struct Models {
     providers: BTreeMap<String, BTreeMap<String, Model>>,
-    /// The model that responds when none was chosen.
+    /// The model that answers if a prompt chooses none.
     default: Option<ModelName>,
 }
 
 #[derive(Debug, Default)]
 struct Model {
     file_kinds: FileKinds,
-    /// Empty: OpenCode reports no variants.
+    /// The names of the model's variants. Empty: OpenCode reports none.
     variants: Vec<String>,
 }
 
@@ -100,8 +100,8 @@ impl Catalog {
         }
     }
 
-    /// The kinds of file that a model accepts: the model that OpenCode will use for a prompt with these options. If that model is
-    /// unknown, no kind is accepted.
+    /// The kinds of file that a model accepts. The model is the one that OpenCode will use for a prompt with these options. If it
+    /// is unknown, no kind is accepted.
     pub(crate) async fn accepted_files(
         &self,
         client: &Client,
@@ -120,8 +120,8 @@ impl Catalog {
         self.models(&self.client, directory, MAX_AGE).await.map(drop)
     }
 
-    /// The worktrees of the project, as OpenCode spells them. `refresh`: use a cached response only if it is a few seconds old at
-    /// most.
+    /// The worktrees of the project in OpenCode's spelling. `refresh`: use a cached response only if it is at most a few seconds
+    /// old.
     pub(crate) async fn worktrees(&self, refresh: bool) -> Result<Arc<Vec<String>>> {
         let ask = |client: Client| async move {
             let mut found = match client.worktrees(&self.root).await {
@@ -147,7 +147,7 @@ impl Catalog {
         Ok(None)
     }
 
-    /// The workspaces of the project. `refresh`: use a cached response only if it is a few seconds old at most.
+    /// The workspaces of the project. `refresh`: use a cached response only if it is at most a few seconds old.
     pub(crate) async fn workspaces(&self, refresh: bool) -> Result<Arc<Vec<Workspace>>> {
         let ask = |client| self.read_workspaces(client);
         let listed = self.workspaces.get(workspaces_age(refresh), &self.client, ask).await;
@@ -158,13 +158,13 @@ impl Catalog {
         unless_absent(client.workspaces(&self.root).await)
     }
 
-    /// Discards the cached worktrees and workspaces. Called after a change of them.
+    /// Discards the cached worktrees and workspaces. Called after they were changed.
     pub(crate) async fn forget_workspaces(&self) {
         self.worktrees.forget().await;
         self.workspaces.forget().await;
     }
 
-    /// The model that will respond, chosen as OpenCode chooses it. `None`: OpenCode does not report it.
+    /// The model that will answer, chosen as OpenCode chooses it. `None`: OpenCode does not report it.
     async fn responding_model(
         &self,
         client: &Client,
@@ -255,7 +255,7 @@ impl Models {
         self.providers.get(&name.provider)?.get(&name.model)
     }
 
-    /// Refuses a model or variant that OpenCode does not have. `requested`: the caller named the model itself. A model that the
+    /// Refuses a model or variant that OpenCode does not have. `requested`: whether the caller named the model. A model that the
     /// caller did not name is never refused.
     fn check(
         &self,
@@ -324,8 +324,8 @@ fn workspaces_age(refresh: bool) -> Duration {
     if refresh { PAUSE } else { MAX_WORKSPACES_AGE }
 }
 
-/// Returns `None` if OpenCode did not answer the call, because the caller then skips its check. If the gateway had no free slot
-/// for the call, the error is returned.
+/// Returns `None` if OpenCode did not answer the call; the caller of this function then skips its check. If the gateway had no free
+/// slot for the call, returns the error.
 fn unless_failed<T>(found: Result<Arc<T>, CallError>) -> Result<Option<Arc<T>>> {
     match found {
         Ok(found) => Ok(Some(found)),

@@ -10,12 +10,12 @@ use longshore_model::{Answer, PermissionReply};
 
 use crate::client::{CallError, Client};
 
-/// The maximum number of ancestors of a session that are read. A sub-agent that is nested deeper is not found.
+/// How many ancestors of a session are read. The asks of a sub-agent that is nested more deeply are not found.
 const MAX_DEPTH: usize = 8;
 
-/// Rejects the open asks of the session and of the sub-agents below it. `known`: the sessions of sub-agents that the turn has
-/// called. Such a session may have existed before, and then it is not a descendant of this session. Best effort: an ask that
-/// remains does no harm until it is answered.
+/// Rejects the open asks of the session and of its sub-agents. `known`: the sessions of sub-agents that the turn called; such a
+/// session may have existed before, and then it is no descendant of this session. Best effort: an ask that remains does no harm
+/// until somebody answers it.
 pub(crate) async fn reject_asks(client: &Client, session: &Session, known: Vec<String>) {
     if let Err(cause) = try_reject_asks(client, session, known).await {
         tracing::debug!(session = %session.id, %cause, "asks of an aborted turn may remain open in OpenCode");
@@ -47,7 +47,7 @@ pub(crate) struct DescendantFilter<'a> {
 }
 
 impl<'a> DescendantFilter<'a> {
-    /// `known` names some of the descendants.
+    /// `known`: sessions that are known to be descendants.
     pub(crate) fn new(client: &'a Client, session: &'a Session, known: Vec<String>) -> Self {
         let all = known.into_iter().chain([session.id.as_str().to_owned()]);
         let known = all.map(|session| (session, true)).collect();

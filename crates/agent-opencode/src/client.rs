@@ -39,7 +39,7 @@ use crate::api::{ErrorBody, Health, PermissionAsk, QuestionAsk, Session, Statuse
 use crate::id::{Kind, directory_value, segment};
 use crate::redact;
 
-/// The largest response that is read.
+/// The largest response, in bytes, that is read.
 const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 
 /// How long a connection attempt may take.
@@ -56,8 +56,8 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) struct Client {
     shared: Arc<Shared>,
     waits: SlotWait,
-    /// The trace that all calls of this client belong to. `None`: each call belongs to the trace of the current request. Single
-    /// calls are not exported as spans; the creator of the trace exports it.
+    /// The trace for all calls of this client. `None`: each call belongs to the trace of the current request. Calls are not
+    /// exported as spans of their own; the code that created the trace exports it.
     trace: Option<TraceContext>,
 }
 
@@ -69,10 +69,10 @@ struct Shared {
     timeout: Duration,
     max_body: usize,
     slots: CallSlots,
-    /// For calls that last as long as a model or a command runs. As many as `slots`.
+    /// The slots for calls that last as long as a model or a command runs. There are as many as in `slots`.
     long_slots: CallSlots,
     status_queries: StatusQueries,
-    /// Notified when a call or a stream breaks, because OpenCode may be down then.
+    /// Notified when a call or a stream breaks, because OpenCode may then be down.
     suspected: Notify,
     metrics: Arc<Metrics>,
 }
@@ -84,10 +84,10 @@ struct AnyMessage {
     _info: IgnoredAny,
 }
 
-/// The result of a test request to OpenCode's address.
+/// The result of a probe: a request that only tests OpenCode's address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Probe {
-    /// Some server responds there.
+    /// A server at the address responded.
     Response,
     /// No connection could be opened.
     Unreachable,
@@ -130,12 +130,12 @@ impl Client {
         Self { waits: SlotWait::UpTo(self.shared.timeout), ..self.clone() }
     }
 
-    /// A client for calls that stop a turn and clean up after it. These calls need no slot.
+    /// A client for calls that stop a turn and clean up after it. Such calls never wait for a slot.
     pub(crate) fn for_cleanup(&self) -> Self {
         Self { waits: SlotWait::NoSlot, ..self.clone() }
     }
 
-    /// A client for several calls in a row under one slot that the caller already holds.
+    /// A client for several consecutive calls under one slot, which the caller already holds.
     pub(crate) fn with_slot(&self, _slot: &CallSlot<'_>) -> Self {
         Self { waits: SlotWait::NoSlot, ..self.clone() }
     }
@@ -162,7 +162,7 @@ impl Client {
         })
     }
 
-    /// Opens the event stream of a directory. Only the response head has a time limit: the reader of the stream detects
+    /// Opens the event stream of a directory. Only the response head has a time limit, because the reader of the stream detects
     /// silence.
     pub(crate) async fn events(&self, directory: &str, patience: Duration) -> Result<Response> {
         self.event_stream(self.request(Method::GET, "event", directory, "")?, patience).await
@@ -185,7 +185,7 @@ impl Client {
         self.in_run(opening).await
     }
 
-    /// Without a title OpenCode names the session after its first prompt, as it does for its own users.
+    /// Creates a session. Without a title, OpenCode names the session after its first prompt.
     pub(crate) async fn create_session(&self, directory: &str, title: Option<&str>) -> Result<Session> {
         let body = title.map_or_else(|| json!({}), |title| json!({"title": title}));
         let request = self.request(Method::POST, "session", directory, "")?;
@@ -217,7 +217,7 @@ impl Client {
         let request = request.header(CONTENT_TYPE, "application/json").body(body);
         let running = async { decode::<AnyMessage>(request.send().await?, self.shared.max_body).await };
         match self.in_run(running).await {
-            // A response that is too long is also a success: the event stream has already delivered the content.
+            // A response that is too long is also a success, because the event stream has already delivered the content.
             Ok(_) | Err(CallError::TooLong) => Ok(()),
             Err(cause) => Err(cause),
         }
@@ -254,7 +254,7 @@ impl Client {
         health.map_err(without_session)
     }
 
-    /// Whether any response comes from OpenCode's address within this time, even if OpenCode counts as down.
+    /// Whether any response comes from OpenCode's address within this time. Sent even while OpenCode counts as down.
     pub(crate) async fn probe(&self, patience: Duration) -> Probe {
         let location = self.address().location();
         let request = self.call_at(&location, Method::GET, "global/health");
@@ -300,12 +300,12 @@ impl Client {
         self.get(Call::Session, &path, directory, "").await
     }
 
-    /// The sessions that are not idle. OpenCode determined them after this call began. Concurrent callers share a response.
+    /// The sessions that are not idle, as OpenCode determined them after this call began. Concurrent callers share a response.
     pub(crate) async fn statuses(&self, directory: &str) -> Result<Arc<Statuses>> {
         self.shared.status_queries.query(directory, || self.unshared_statuses(directory)).await
     }
 
-    /// Like `statuses`, but with a request of its own: never waits for other callers.
+    /// Like `statuses`, with a request of its own. So this never waits for other callers.
     pub(crate) async fn unshared_statuses(&self, directory: &str) -> Result<Statuses> {
         self.get(Call::Statuses, "session/status", directory, "").await.map_err(without_session)
     }
@@ -334,12 +334,12 @@ impl Client {
         self.json(call, self.request(Method::GET, path, directory, more)?).await
     }
 
-    /// `more`: further query parameters, each with its `&`.
+    /// Builds a request about a directory. `more`: further query parameters, each with its `&`.
     fn request(&self, method: Method, path: &str, directory: &str, more: &str) -> Result<RequestBuilder> {
         self.call(method, &format!("{path}?directory={}{more}", directory_value(directory)))
     }
 
-    /// Builds a request. The base address may have a path of its own, with or without a slash at its end.
+    /// Builds a request. The base address may have a path, with or without a slash at its end.
     fn call(&self, method: Method, path_and_query: &str) -> Result<RequestBuilder> {
         let location = self.address().location();
         if let Some(outage) = location.outage {
@@ -367,8 +367,8 @@ impl Client {
         })
     }
 
-    /// Sends a request that continues or stops a turn, and whose response has no content. It takes no slot, because it may be what
-    /// ends the calls that hold the slots.
+    /// Sends a request that continues or stops a turn, and whose response has no content. It takes no slot, because it may be the
+    /// request that ends the calls that hold the slots.
     async fn post(&self, call: Call, path: &str, directory: &str, body: String) -> Result<()> {
         let request = self.request(Method::POST, path, directory, "")?;
         let request = request.header(CONTENT_TYPE, "application/json").body(body);
@@ -416,8 +416,8 @@ async fn decode<T: DeserializeOwned>(response: Response, max_body: usize) -> Res
     })
 }
 
-/// The readable elements of a list. A list of asks covers a whole directory: one malformed ask of another session must not
-/// stop every turn there. The same goes for lists of sessions and messages.
+/// Parses the elements of a list, and leaves out malformed ones. A list covers a whole directory, so one malformed ask, session or
+/// message of another session must not stop every turn in the directory.
 fn readable<T: DeserializeOwned>(listed: Vec<Box<RawValue>>) -> Vec<T> {
     let read = |raw: Box<RawValue>| {
         let element = serde_json::from_str(raw.get());
@@ -429,7 +429,7 @@ fn readable<T: DeserializeOwned>(listed: Vec<Box<RawValue>>) -> Vec<T> {
     listed.into_iter().filter_map(read).collect()
 }
 
-/// OpenCode accepts a prompt with status 204 only. Any other success comes from another server, or from another operation.
+/// Checks that OpenCode accepted a prompt, which only status 204 shows. Any other success comes from another server or operation.
 async fn check_accepted(response: Response) -> Result<()> {
     match response.status() {
         StatusCode::NO_CONTENT => Ok(()),
@@ -447,10 +447,10 @@ async fn read_refusal(response: Response) -> CallError {
     if status == StatusCode::UNAUTHORIZED {
         return CallError::Unauthorized;
     }
-    // OpenCode gives its reasons in JSON. Anything else comes from a proxy in front of it, and is not shown to callers.
+    // OpenCode sends its reasons as JSON. Anything else comes from a proxy in front of OpenCode and is not shown to callers.
     let json = content_type(response.headers()).starts_with("application/json");
     let body = match read(response, MAX_BODY_BYTES).await {
-        // The text that was cut off would say whether the session or the path is unknown, so the 404 cannot be interpreted.
+        // The missing rest of the text would say whether the session or the path is unknown, so the 404 cannot be interpreted.
         Err(cause @ (CallError::Cut(_) | CallError::Ended)) if status == StatusCode::NOT_FOUND => {
             return cause;
         }
@@ -467,19 +467,19 @@ async fn read_refusal(response: Response) -> CallError {
         };
     }
     let message = error_message(body);
-    // The text of a database query is not shown to callers.
+    // OpenCode's database errors contain the query, which is not shown to callers.
     let message = if message.contains("Failed query") { String::new() } else { redact::public(&message) };
     let message = if message.is_empty() { "OpenCode gave no reason".to_owned() } else { message };
     CallError::Refused { status: status.as_u16(), message }
 }
 
-/// Whether a 404 comes from OpenCode. A proxy also answers 404, and that says nothing about a session.
+/// Whether a 404 comes from OpenCode itself. A 404 from a proxy says nothing about the session.
 fn is_opencode_not_found(body: &ErrorBody) -> bool {
     let name = body.name.as_ref().or(body.tag.as_ref());
     name.is_some_and(|name| name.ends_with("NotFoundError"))
 }
 
-/// Converts the error of a call that names no session: here a 404 cannot mean that a session is gone.
+/// Converts the error of a call that names no session, where a 404 cannot mean that a session does not exist.
 fn without_session(cause: CallError) -> CallError {
     if matches!(cause, CallError::NotFound | CallError::NoMessage) { CallError::NoSuchPath } else { cause }
 }

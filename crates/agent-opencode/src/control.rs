@@ -1,8 +1,9 @@
 //! Lets callers query and change sessions, worktrees and workspaces in OpenCode. Implements [`longshore_engine::port::Control`].
 //!
-//! OpenCode does not check its input: it reports success for ids that it does not have, writes into the session that holds a
+//! OpenCode does not check its input. It reports success for ids that it does not have, writes into the session that holds a
 //! message even if the request names another session, and deletes any directory that a request names. So the driver looks up every
-//! name before it uses it, and refuses a request whose names it cannot look up. A call that changes something is never repeated.
+//! name before it uses the name, and refuses a request whose names it cannot look up. A call that changes something is never
+//! repeated.
 
 mod commands;
 mod failure;
@@ -36,7 +37,7 @@ impl Control for OpenCode {
 
     fn find<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<KnownSession>>> {
         Box::pin(async move {
-            // For an id that is not in OpenCode's form, OpenCode returns another error than "not found".
+            // If an id is not in OpenCode's form, OpenCode returns an error other than "not found".
             if id::segment(id::Kind::Session, id.as_str()).is_err() {
                 return Ok(None);
             }
@@ -54,7 +55,8 @@ impl Control for OpenCode {
             Ok(Some(KnownSession {
                 session: Session { id: id.clone(), directory },
                 parent: parent.map_err(|_| malformed("a session with a malformed parent"))?,
-                // The events of a session in a workspace are sent only there, so the gateway does not get them.
+                // OpenCode sends the events of a session in a workspace only to that workspace's stream, so the gateway does not
+                // get them.
                 is_followed: workspace
                     .map_err(|_| malformed("a session with a malformed workspace"))?
                     .is_none(),
@@ -165,7 +167,7 @@ impl SessionWatch for OpenCode {
 }
 
 impl OpenCode {
-    /// Uses the directory of a call, and that of its session.
+    /// Marks the directory of a call as in use, and the directory of the call's session.
     async fn enter_both(&self, at: &str, session: Option<&Session>) -> Result<[Option<DirectoryUse>; 2]> {
         let own = match session {
             Some(session) => self.directories.enter_for_call(&session.directory).await?,
@@ -175,7 +177,7 @@ impl OpenCode {
     }
 }
 
-/// Returns the session. The engine passes one with every query and command that is about a session.
+/// The session of a query or command about a session. The engine always passes it.
 fn required(session: Option<&Session>) -> Result<&Session> {
     session.ok_or_else(|| Error::internal("a query or command about a session came without the session"))
 }

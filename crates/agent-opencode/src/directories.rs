@@ -1,8 +1,8 @@
-//! The directories that OpenCode has open. Each costs OpenCode 50 to 75 MB of memory, and OpenCode closes none by itself. So their
-//! number is bounded, for each principal and in total, and idle ones are closed: after a while, and when another needs the room.
+//! Limits the directories that OpenCode has open, for each principal and in total. Each costs OpenCode 50 to 75 MB of memory, and
+//! OpenCode itself never closes one. So the gateway closes idle directories: after a while, or when another one needs the room.
 //!
-//! A directory is idle when the gateway has no call and no turn there, and OpenCode no busy session. A turn that waits for an answer
-//! counts as running. The workspace root is always open, and is not counted.
+//! A directory is idle if the gateway has no call and no turn in it, and OpenCode has no busy session in it. A turn that waits for
+//! an answer counts as running. The workspace root is always open and does not count towards the limits.
 
 use std::collections::{HashMap, HashSet};
 use std::pin::pin;
@@ -20,27 +20,27 @@ use crate::outage::LONGEST_BUSY;
 use crate::reader::lock;
 use crate::watch::Watch;
 
-/// How long a caller waits for the close of a directory. The close itself goes on.
+/// How long a caller waits until a directory is closed. The closing itself continues after that.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How many directories are tried when another needs the room. If none of them can be closed, the caller is refused.
+/// How many idle directories the gateway tries to close when another needs the room. If none can be closed, the caller is refused.
 const MAX_TRIED: usize = 4;
 
-/// How long a caller waits for room, and how often it tries. OpenCode works on a turn for a moment after its end.
+/// How long a caller waits for room, and how often it tries. A wait helps because OpenCode still works briefly after a turn's end.
 const ROOM_PATIENCE: Duration = Duration::from_secs(2);
 const ROOM_PAUSE: Duration = Duration::from_millis(200);
 
-/// How soon a refused caller may try again.
+/// The retry hint for a refused caller.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// How many directories OpenCode may have open besides the workspace root.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectoryLimits {
-    /// 0: no limit.
+    /// The limit for all principals together. 0: no limit.
     pub total: usize,
-    /// 0: no limit.
+    /// The limit for one principal. 0: no limit.
     pub per_principal: usize,
-    /// A directory that was not used for so long is closed. `None`: only when another needs the room.
+    /// How long a directory may be unused before it is closed. `None`: it is closed only when another needs the room.
     pub idle: Option<Duration>,
 }
 
@@ -59,13 +59,13 @@ pub(crate) struct DirectoryKeeper {
     limits: DirectoryLimits,
     tasks: Tasks,
     open: Mutex<OpenDirectories>,
-    /// A directory was closed, or could not be.
+    /// Notified when a directory was closed, or could not be closed.
     closed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct OpenDirectories {
-    /// The process of OpenCode that has them open.
+    /// The OpenCode process that has these directories open.
     process: u32,
     by_path: HashMap<String, OpenDirectory>,
 }
@@ -74,7 +74,7 @@ struct OpenDirectories {
 struct OpenDirectory {
     users: HashMap<Principal, DirectoryUser>,
     used: Instant,
-    /// The calls and turns of the gateway there.
+    /// How many calls and turns of the gateway use the directory.
     calls: usize,
     is_closing: bool,
 }
@@ -85,7 +85,7 @@ struct DirectoryUser {
     calls: usize,
 }
 
-/// A directory in use: it is not closed before this is dropped.
+/// A use of a directory. The directory is not closed before this is dropped.
 #[derive(Debug)]
 pub(crate) struct DirectoryUse {
     keeper: Arc<DirectoryKeeper>,
@@ -97,22 +97,22 @@ pub(crate) struct DirectoryUse {
 #[derive(Debug)]
 enum Refused {
     Full(Full),
-    /// The directory is being closed, and that takes long.
+    /// The directory is being closed, which takes long.
     Closing,
 }
 
-/// There are too many directories.
+/// The limit is reached.
 #[derive(Debug)]
 struct Full {
     limit: &'static str,
     max: usize,
-    /// The directories to close, the one that was not used for the longest time first.
+    /// The directories that could be closed, the least recently used first.
     candidates: Vec<String>,
 }
 
 enum Entered {
     Yes,
-    /// The directory is just being closed.
+    /// The directory is being closed at this moment.
     Later,
     Full(Full),
 }
@@ -146,19 +146,19 @@ impl DirectoryKeeper {
         keeper
     }
 
-    /// Uses a directory for a message, which is refused if there are too many.
+    /// Uses a directory for a message. Fails if too many directories are open.
     pub(crate) async fn enter(self: &Arc<Self>, directory: &str) -> Result<Option<DirectoryUse>> {
         let entered = self.try_enter(directory, self.limits).await;
         entered.map_err(|refused| refused.into_error(ErrorKind::TooManyRequests))
     }
 
-    /// The same for a call with the error of a call that finds no room. With that error a task that was accepted waits.
+    /// Like [`Self::enter`], for a call. The error is that of a call without a free slot, for which an accepted task waits.
     pub(crate) async fn enter_for_call(self: &Arc<Self>, directory: &str) -> Result<Option<DirectoryUse>> {
         let entered = self.try_enter(directory, self.limits).await;
         entered.map_err(|refused| refused.into_error(ErrorKind::UpstreamBackpressure))
     }
 
-    /// The same for a turn that already runs there: it is counted, and no limit applies to it.
+    /// Like [`Self::enter`], for a turn that already runs in the directory: it is counted, but no limit applies to it.
     pub(crate) async fn enter_running(self: &Arc<Self>, directory: &str) -> Result<Option<DirectoryUse>> {
         let limits = DirectoryLimits { total: 0, per_principal: 0, ..self.limits };
         let entered = self.try_enter(directory, limits).await;
@@ -238,7 +238,7 @@ impl DirectoryKeeper {
         Entered::Yes
     }
 
-    /// Counts the directories that are open because they are watched. After a start of the gateway no caller has used them yet.
+    /// Counts the directories that are open because they are watched. After a start of the gateway, no caller has used them yet.
     pub(crate) fn count_watched(&self, directories: HashSet<String>) {
         let is_counted = |directory: &String| *directory != self.root && self.watch.watches(directory);
         let watched: Vec<_> = directories.into_iter().filter(is_counted).collect();
@@ -248,15 +248,15 @@ impl DirectoryKeeper {
         }
     }
 
-    /// Closes a directory if it is idle. Returns whether it was closed in time. The close goes on when nobody waits for it any
-    /// more, and nobody enters the directory before its end: OpenCode would abort the turn.
+    /// Closes a directory if it is idle. Returns whether it was closed in time. The closing continues if nobody waits for it any
+    /// more. Nobody can enter the directory before the closing has ended, because OpenCode would abort the new turn.
     async fn close(self: &Arc<Self>, directory: &str) -> bool {
         let Some(closing) = Closing::begin(self, directory) else { return false };
         let closed = self.tasks.spawn("opencode-close", closing.run());
         matches!(timeout(CLOSE_TIMEOUT, closed).await, Ok(Ok(true)))
     }
 
-    /// Closes directories that were not used for so long. A watched directory stays open.
+    /// Closes the directories that were unused for this long. A watched directory stays open.
     async fn close_idle(self: Arc<Self>, idle: Duration) {
         loop {
             sleep(idle / 4).await;
@@ -266,7 +266,7 @@ impl DirectoryKeeper {
                 if self.watch.is_idle(&directory) {
                     self.close(&directory).await;
                 } else if let Some(found) = self.lock().by_path.get_mut(&directory) {
-                    // A turn runs there.
+                    // A turn runs in the directory.
                     found.used = Instant::now();
                 }
             }
@@ -277,7 +277,7 @@ impl DirectoryKeeper {
         let mut open = lock(&self.open);
         let process = self.client.address().process();
         if open.process != process {
-            // The next process has opened none yet.
+            // A new process has no directory open.
             open.process = process;
             open.by_path.retain(|_, found| found.calls > 0 || found.is_closing);
         }
@@ -292,7 +292,7 @@ impl OpenDirectory {
 }
 
 impl OpenDirectories {
-    /// The directories without calls, the one that was not used for the longest time first.
+    /// The directories without calls, the least recently used first.
     fn oldest(&self, wanted: impl Fn(&OpenDirectory) -> bool) -> Vec<String> {
         let is_free = |found: &&OpenDirectory| found.calls == 0 && !found.is_closing && wanted(found);
         let mut free: Vec<_> = self.by_path.iter().filter(|(_, found)| is_free(found)).collect();
@@ -300,8 +300,8 @@ impl OpenDirectories {
         free.into_iter().map(|(directory, _)| directory.clone()).collect()
     }
 
-    /// Makes room for another directory of this principal: leaves a directory to others who use it too, unless a call or a turn of
-    /// the principal runs there.
+    /// Makes room for another directory of this principal. A directory that other principals use too is no longer counted for this
+    /// principal, unless a call or a turn of the principal runs in it.
     fn make_room_for(&mut self, principal: &Principal, max: usize) -> Result<(), Full> {
         let count = self.by_path.values().filter(|found| found.users.contains_key(principal)).count();
         if max == 0 || count < max {
@@ -322,7 +322,7 @@ impl OpenDirectories {
 }
 
 impl Refused {
-    /// `kind`: of the error if there are too many directories.
+    /// The error for the caller. `kind`: its kind if too many directories are open.
     fn into_error(self, kind: ErrorKind) -> Error {
         let Self::Full(Full { limit, max, .. }) = self else {
             let text = "The agent is closing this directory, which was idle. Try again in a few seconds.";
@@ -349,7 +349,7 @@ impl Drop for DirectoryUse {
     }
 }
 
-/// A directory that is being closed. Nobody enters it meanwhile.
+/// A directory that is being closed. Nobody can enter it until this is dropped.
 struct Closing {
     keeper: Arc<DirectoryKeeper>,
     directory: String,
@@ -358,7 +358,7 @@ struct Closing {
 
 enum CloseState {
     Open,
-    /// OpenCode may close the directory at any time.
+    /// OpenCode was asked to close the directory, and may do so at any time.
     Requested,
     Closed,
 }
@@ -371,7 +371,7 @@ impl Closing {
         Some(Self { keeper: Arc::clone(keeper), directory: directory.to_owned(), state: CloseState::Open })
     }
 
-    /// Returns whether the directory was closed.
+    /// Closes the directory. Returns whether it was closed.
     async fn run(mut self) -> bool {
         let stop = self.keeper.tasks.stopping().clone();
         let closed = tokio::select! {
@@ -390,7 +390,7 @@ impl Closing {
 
     async fn close_if_idle(&mut self) -> Result<bool, CallError> {
         let DirectoryKeeper { client, watch, .. } = &*self.keeper;
-        // Another client of OpenCode may have a turn there, which the close would abort.
+        // Another client of OpenCode may have a turn in the directory, which the closing would abort.
         let statuses = timeout(CLOSE_TIMEOUT, client.unshared_statuses(&self.directory)).await;
         let is_idle = statuses.unwrap_or(Err(CallError::NoAnswer))?.is_empty();
         let was_watched = watch.watches(&self.directory);
@@ -400,7 +400,7 @@ impl Closing {
         self.state = CloseState::Requested;
         let closed = client.dispose(&self.directory, LONGEST_BUSY).await;
         if let Err(CallError::Cut(_) | CallError::Ended | CallError::NoAnswer) | Ok(()) = &closed {
-            // Without a response, OpenCode has probably closed it too. If not, its next use counts it again.
+            // Even without a response, OpenCode has probably closed the directory. If not, the next use counts it again.
             self.state = CloseState::Closed;
         } else {
             self.state = CloseState::Open;
@@ -421,7 +421,7 @@ impl Drop for Closing {
                     found.is_closing = false;
                 }
             }
-            // The gateway stops.
+            // The gateway is stopping.
             CloseState::Requested => return,
             CloseState::Closed => {
                 open.by_path.remove(&self.directory);

@@ -1,5 +1,5 @@
-//! Reads files on this machine that others may change at any time. A file is opened once, without following links, and then
-//! inspected through the open handle only.
+//! Reads files on this machine that others may change at any time. A file is opened once, without following links, and is then
+//! inspected only through the open handle.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use longshore_engine::ProtectedPaths;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-/// Resolves all links. Returns the directory and the path relative to it. `None`: no such file, or it is outside the directory.
+/// Resolves all links of a path. Returns the directory and the path relative to it. `None`: there is no such file in the directory.
 pub(crate) async fn inside(directory: &Path, path: &Path) -> Option<(PathBuf, PathBuf)> {
     let directory = tokio::fs::canonicalize(directory).await.ok()?;
     let path = tokio::fs::canonicalize(directory.join(path)).await.ok()?;
@@ -17,7 +17,7 @@ pub(crate) async fn inside(directory: &Path, path: &Path) -> Option<(PathBuf, Pa
     Some((directory, rest))
 }
 
-/// Whether a caller must not reach one of these absolute paths. A path that could not be checked counts as protected.
+/// Whether one of these absolute paths is protected from callers. A path that could not be checked counts as protected.
 pub(crate) async fn is_protected(
     protected: &Arc<ProtectedPaths>,
     paths: impl IntoIterator<Item = impl Into<PathBuf>>,
@@ -28,8 +28,8 @@ pub(crate) async fn is_protected(
     tokio::task::spawn_blocking(is_denied).await.unwrap_or(true)
 }
 
-/// The first `most` bytes of a regular file. `rest` was resolved and has no links: if it has one now, the link was put there
-/// later, and nothing is read.
+/// Reads the first `most` bytes of a regular file. `rest` must be resolved. If it contains a link now, the link was created later,
+/// and nothing is read.
 pub(crate) async fn read(directory: PathBuf, rest: PathBuf, most: u64) -> io::Result<Vec<u8>> {
     let read = move || {
         let file = open_below(&directory, &rest)?;
@@ -58,7 +58,7 @@ fn open_below(directory: &Path, rest: &Path) -> io::Result<File> {
     for name in names {
         at = openat(&at, name, step | OFlags::DIRECTORY, Mode::empty())?;
     }
-    // NONBLOCK: do not wait for the writer of a pipe. NOCTTY: do not make a terminal the controlling terminal.
+    // NONBLOCK: opening a pipe does not wait for its writer. NOCTTY: a terminal does not become the controlling terminal.
     let file = openat(&at, last, step | OFlags::NONBLOCK | OFlags::NOCTTY, Mode::empty())?;
     Ok(file.into())
 }

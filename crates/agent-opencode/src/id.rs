@@ -1,11 +1,11 @@
-//! Identifiers in OpenCode's form: how they enter a path, how new ones are made, and the time inside them.
+//! Ids in OpenCode's form: their encoding in a path, the making of new ids, and the time inside an id.
 //!
 //! An id is a prefix, twelve hexadecimal digits of time and fourteen random characters. The digits are the
 //! low 48 bits of `milliseconds * 4096 + counter`, so ids of one server sort by the moment they were made.
 //!
-//! The message of a prompt has the engine's id instead of the random characters: `msg_<digits>_<engine's id>`. OpenCode answers
-//! only messages that sort after all others of the session, so the digits must be a time of OpenCode's clock, which the gateway
-//! learns anew after each start. The engine's id alone therefore identifies the message.
+//! The message of a prompt has the engine's id in place of the random characters: `msg_<digits>_<engine's id>`. OpenCode answers a
+//! message only if its id sorts after all others of the session. So the digits must be a time of OpenCode's clock, which the
+//! gateway learns anew after each start, and only the engine's id identifies the message reliably.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -18,12 +18,12 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 /// Characters that need no escape in a path segment or a query value.
 const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The time in an id has 36 bits of milliseconds: it wraps every 795 days.
+/// The time in an id has 36 bits of milliseconds, so it wraps every 795 days.
 const TIME_BITS: u32 = 36;
 
 const RANDOM_LENGTH: usize = 14;
 
-/// The kind of object that an id names. OpenCode answers 500 or HTML, not 404, to an id with a wrong prefix.
+/// The kind of object that an id names. For an id with the wrong prefix, OpenCode answers 500 or HTML instead of 404.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Session,
@@ -63,12 +63,12 @@ pub(crate) fn query_value(value: &str) -> String {
     utf8_percent_encode(value, UNRESERVED).to_string()
 }
 
-/// A directory for the query. OpenCode decodes this value twice, so a `%` in it is escaped twice.
+/// Encodes a directory for a query. OpenCode decodes this value twice, so a `%` is escaped twice.
 pub(crate) fn directory_value(directory: &str) -> String {
     query_value(&directory.replace('%', "%25"))
 }
 
-/// Whether OpenCode would work in another directory than this: OpenCode decodes the path of a session once more whenever it
+/// Whether OpenCode would work in another directory than this one. OpenCode decodes the path of a session once more whenever it
 /// uses the session, so `%41` becomes `A`.
 pub(crate) fn is_misread(directory: &str) -> bool {
     let escape =
@@ -90,13 +90,13 @@ impl ServerClock {
         }
     }
 
-    /// OpenCode's time at a local time, in milliseconds.
+    /// OpenCode's time, in milliseconds, at a given local time.
     pub(crate) fn at(&self, local: Timestamp) -> i64 {
         local.0.saturating_add(self.offset_ms.load(Ordering::Relaxed))
     }
 }
 
-/// Makes message ids. Each is larger than the one before, even within a millisecond.
+/// Makes message ids. Each is larger than the previous one, even within one millisecond.
 #[derive(Debug)]
 pub(crate) struct MessageIds {
     clock: Arc<dyn Clock>,
@@ -109,7 +109,8 @@ impl MessageIds {
         Self { clock, server_clock, last: AtomicU64::new(0) }
     }
 
-    /// The id of the message for a prompt that is about to be sent. An id that has OpenCode's form already is not changed.
+    /// The id of the message for a prompt that is about to be sent. If `prompt` already has OpenCode's form, it is returned
+    /// unchanged.
     pub(crate) fn of_prompt(&self, prompt: &str) -> String {
         if prompt.starts_with("msg_") {
             return prompt.to_owned();
@@ -117,7 +118,7 @@ impl MessageIds {
         format!("msg_{}_{prompt}", self.next_time())
     }
 
-    /// The id of a message that is no prompt of the engine.
+    /// The id of a message that is not a prompt of the engine.
     pub(crate) fn of_note(&self) -> String {
         format!("msg_{}{}", self.next_time(), random_base62())
     }
@@ -132,13 +133,13 @@ impl MessageIds {
     }
 }
 
-/// The engine's id in the id of a message. `None`: no gateway sent the message, or a gateway of an earlier version did.
+/// The engine's id within the id of a message. `None`: no gateway sent the message, or an earlier version of the gateway did.
 pub(crate) fn engine_prompt(message: &str) -> Option<&str> {
     let (digits, rest) = message.strip_prefix("msg_")?.split_at_checked(12)?;
     rest.strip_prefix('_').filter(|_| digits.bytes().all(|digit| digit.is_ascii_hexdigit()))
 }
 
-/// Whether this message is the prompt. Prompts of external turns and of earlier versions are known by the id of their message.
+/// Whether this message is the prompt. A prompt of an external turn or of an earlier version is identified by its message id.
 pub(crate) fn is_prompt(message: &str, prompt: &str) -> bool {
     message == prompt || engine_prompt(message) == Some(prompt)
 }
@@ -197,7 +198,7 @@ mod tests {
         let cases = [
             ("/workspace", "%2Fworkspace"),
             ("/a b&c=d", "%2Fa%20b%26c%3Dd"),
-            // Decoded twice by OpenCode: %2525 -> %25 -> %.
+            // OpenCode decodes twice: %2525 -> %25 -> %.
             ("/100%", "%2F100%2525"),
         ];
         for (directory, expected) in cases {
@@ -243,9 +244,9 @@ mod tests {
             ("msg_ffffffffffff_0199-ab", "0199-ab", true),
             ("msg_1dd488432001_0199-ab", "0199-a", false),
             ("msg_1dd488432001_0199-ab", "199-ab", false),
-            // An external turn of another gateway is known by its whole id.
+            // A prompt of another gateway is an external turn, and is identified by its whole id.
             ("msg_1dd488432001_0199-ab", "msg_1dd488432001_0199-ab", true),
-            // OpenCode's own form, which earlier versions used.
+            // The id has OpenCode's own form, which earlier versions of the gateway used.
             ("msg_1dd4884320018BbK6iNarqlvpA", "msg_1dd4884320018BbK6iNarqlvpA", true),
             ("msg_1dd4884320018BbK6iNarqlvpA", "8BbK6iNarqlvpA", false),
             ("msg_of_a_caller__0199-ab", "0199-ab", false),

@@ -1,9 +1,9 @@
 //! Drives OpenCode over its HTTP API. Implements [`longshore_engine::port::Agent`], and
 //! [`longshore_engine::port::Control`] in `control`.
 //!
-//! [`OpenCode`] and `turn::start` send a prompt to OpenCode. Events come back from the one `reader` of the session's
-//! directory to the turn's driver, through the pure `translate`, to the engine. When the event stream has a gap,
-//! `reconcile` asks OpenCode for the missing events.
+//! [`OpenCode`] and `turn::start` send a prompt to OpenCode. Events come from the `reader` of the session's directory to the turn's
+//! driver, and through `translate`, which does no IO, to the engine. If the event stream has a gap, `reconcile` reads the state
+//! from OpenCode.
 
 mod address;
 mod admit;
@@ -66,34 +66,34 @@ pub use crate::turn::Watchdog;
 use crate::turn::{Starter, UnpromptedSessions};
 use crate::watch::Watch;
 
-/// The pause after a session could not be opened because OpenCode had just become unreachable.
+/// The pause before the next attempt to open a session after OpenCode became unreachable.
 const RETRY_PAUSE: Duration = Duration::from_millis(50);
 
-/// Where OpenCode is and how to use it.
+/// The address of OpenCode, and how the gateway uses it.
 #[derive(Clone, Debug)]
 pub struct OpenCodeConfig {
     pub endpoint: Endpoint,
-    /// The workspace root: the directory of sessions whose caller requested no other directory.
+    /// The workspace root. It is the directory of sessions whose caller requests none.
     pub directory: PathBuf,
     /// How long one call may take, and how long a turn waits for a busy session.
     pub control_timeout: Duration,
-    /// How long a call may take that lasts as long as a model or a command runs. `None`: no limit.
+    /// The time limit of a call that lasts as long as a model or a command runs. `None`: no limit.
     pub long_timeout: Option<Duration>,
     /// How long the event stream may be silent before the gateway considers it dead and opens it again. OpenCode sends a
     /// heartbeat every 10 s.
     pub stream_silence: Duration,
     pub rules: PromptRules,
-    /// Callers may work in directories below the root, and in worktrees and workspaces of its project.
+    /// Whether callers may work in directories below the root, and in worktrees and workspaces of its project.
     pub allow_directory_override: bool,
     /// The gateway's own files, which callers must not reach.
     pub protected: Arc<ProtectedPaths>,
     pub watchdog: Watchdog,
-    /// Attach the files that a turn wrote to the task when the turn ends.
+    /// Whether the files that a turn wrote are attached to the task at the end of the turn.
     pub written_files: bool,
     /// How many short calls to OpenCode may run at the same time; 0 means no limit. See [`UPSTREAM_CALLS`].
     pub upstream_calls: usize,
-    /// The number of directories in which the gateway watches for prompts of other OpenCode clients, including the root; 0
-    /// means none. Each watched directory costs OpenCode as much memory as a directory in use. See [`WATCH_DIRECTORIES`].
+    /// How many directories, including the root, the gateway watches for prompts of other OpenCode clients. 0: none. A watched
+    /// directory costs OpenCode as much memory as a directory in use. See [`WATCH_DIRECTORIES`].
     pub watch_directories: usize,
     pub directories: DirectoryLimits,
     pub metrics: Arc<Metrics>,
@@ -109,9 +109,9 @@ pub const WATCH_DIRECTORIES: usize = 16;
 #[derive(Clone)]
 pub struct Endpoint {
     pub base_url: Address,
-    /// `opencode`, unless the server was configured otherwise.
+    /// The user name: `opencode`, unless the server is configured otherwise.
     pub username: String,
-    /// `None`: the server asks for none. A server that moved has another password, which `base_url` holds.
+    /// The password. `None`: the server requires none. The new password of a server that moved is in `base_url`.
     pub password: Option<SecretString>,
 }
 
@@ -119,26 +119,26 @@ pub struct Endpoint {
 #[derive(Debug)]
 pub struct OpenCode {
     client: Client,
-    /// For calls of a caller who still waits for the response, so that a lack of call slots can be reported to the caller.
+    /// The client for callers who wait for the response, so that the lack of a call slot can be reported to them.
     for_callers: Client,
     access: AccessPolicy,
     directories: Arc<DirectoryKeeper>,
     long_timeout: Option<Duration>,
-    /// Whether the workspace root exists on this machine. Then the gateway resolves its paths before it sends them to OpenCode.
+    /// Whether the workspace root exists on this machine. If so, the gateway resolves paths before it sends them to OpenCode.
     is_root_here: bool,
     server_clock: Arc<ServerClock>,
     readers: Arc<Readers>,
     starter: Starter,
-    /// How many turns wait for OpenCode before they begin.
+    /// How many turns are waiting for OpenCode before they begin.
     waiting: Arc<AtomicUsize>,
     pub(crate) watch: Arc<Watch>,
-    /// The version that the last health check found.
+    /// OpenCode's version, as the last health check found it.
     version: Mutex<Option<String>>,
 }
 
 impl OpenCode {
     pub fn new(config: OpenCodeConfig, clock: Arc<dyn Clock>, tasks: Tasks) -> Result<Self> {
-        // OpenCode uses resolved paths. Only OpenCode can judge a directory that is not on this machine.
+        // OpenCode uses resolved paths. A directory on another machine can only be resolved by OpenCode.
         let root = std::fs::canonicalize(&config.directory);
         let is_root_here = root.is_ok();
         let root = root.unwrap_or(config.directory).into_os_string().into_string().map_err(|_| {
@@ -211,19 +211,19 @@ impl OpenCode {
         })
     }
 
-    /// Lets callers also work in these directories and below them.
+    /// Also lets callers work in these directories and below them.
     #[must_use]
     pub fn with_roots(mut self, roots: Vec<PathBuf>) -> Self {
         self.access.other_roots = roots;
         self
     }
 
-    /// Opens a session. Waits for an OpenCode that is still starting, and fails at once while it is known to be down.
+    /// Opens a session. Waits for an OpenCode that is still starting, but fails at once if OpenCode is known to be down.
     async fn create_session(&self, directory: &str, title: Option<&str>) -> Result<api::Session> {
         let deadline = Instant::now() + turn::STREAM_TIMEOUT.min(self.starter.timeout);
         let _in_use = self.directories.enter_for_call(directory).await?;
         loop {
-            // The supervisor knows when OpenCode answers requests. Of any other, only the event stream shows it.
+            // A supervisor knows when OpenCode answers requests. For an unsupervised OpenCode, only the event stream shows it.
             if !self.client.address().is_supervised() {
                 let left = deadline.saturating_duration_since(Instant::now());
                 let attached = self.readers.attached(directory, left);
@@ -319,7 +319,7 @@ impl Agent for OpenCode {
     fn cancel<'a>(&'a self, session: &'a Session) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.readers.note_abort(&session.directory, session.id.as_str());
-            // Read the descendants first: once the session has stopped, they are no longer known.
+            // The descendants are read first, because they are no longer known once the session has stopped.
             let below = self.readers.descendants(&session.directory, session.id.as_str());
             let aborted = self.client.abort(&session.directory, session.id.as_str()).await;
             aborted.map_err(|cause| cause.into_error("stop the turn"))?;
@@ -359,7 +359,7 @@ impl Agent for OpenCode {
 impl SessionFinder for OpenCode {
     fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
         Box::pin(async move {
-            // For an id that is not in OpenCode's form, OpenCode returns another error than "not found".
+            // If an id is not in OpenCode's form, OpenCode returns an error other than "not found".
             if id::segment(id::Kind::Session, id.as_str()).is_err() {
                 return Ok(None);
             }
@@ -367,8 +367,8 @@ impl SessionFinder for OpenCode {
                 Err(CallError::NotFound) => return Ok(None),
                 found => found.map_err(|cause| cause.into_error("look up the session"))?,
             };
-            // The session of a sub-agent belongs to its parent. The events of a session in an OpenCode workspace do not
-            // reach the stream of the directory.
+            // The session of a sub-agent belongs to its parent. The events of a session in an OpenCode workspace do not come on the
+            // stream of the directory.
             let Some(directory) = found.directory else { return Ok(None) };
             if found.parent.is_some() || found.workspace.is_some() {
                 return Ok(None);
@@ -396,7 +396,7 @@ impl UnfollowedTurns for OpenCode {
 
 #[cfg(test)]
 impl Endpoint {
-    /// A server that asks for no password.
+    /// The endpoint of a server that requires no password.
     pub(crate) fn without_password(url: &str) -> Self {
         Self { base_url: url.parse().unwrap(), username: "opencode".to_owned(), password: None }
     }

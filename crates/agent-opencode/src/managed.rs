@@ -1,10 +1,10 @@
 //! An `opencode serve` that Longshore starts, takes over, supervises and terminates.
 //!
-//! The process outlives the gateway: it has its own process group, its output goes to a file, and a record in the data
-//! directory holds what is needed to reach it. Only the owner can read these files. The next start of the gateway takes the
-//! process over (*adopts* it) if it is still the same process and responds. Otherwise the gateway terminates what is left of it
-//! and starts a new one. The *marker* is a random number in the environment of OpenCode and of every process that it starts: it
-//! identifies them.
+//! The process outlives the gateway: it has its own process group, its output goes to a file, and a record in the data directory
+//! holds everything that is needed to reach it. Only the owner can read these files. The next start of the gateway *adopts* (takes
+//! over) the process if it is still the same process and responds. Otherwise the gateway terminates what is left of it and starts
+//! a new process. The *marker* is a random number in the environment of OpenCode and of every process that it starts. The gateway
+//! finds these processes by it.
 //!
 //! | file | content |
 //! |---|---|
@@ -45,22 +45,22 @@ const USERNAME: &str = "opencode";
 /// How long [`stop`] waits for a gateway that is just starting or terminating OpenCode.
 const STOP_PATIENCE: Duration = Duration::from_secs(90);
 
-/// What to start, and where.
+/// How OpenCode is started, and in which directory.
 #[derive(Clone, Debug)]
 pub struct ManagedConfig {
-    /// A path, or a name to look up on the `PATH`.
+    /// The program: a path, or a name that is looked up in `PATH`.
     pub program: PathBuf,
     /// The directory for the record and the output.
     pub data_dir: PathBuf,
-    /// The directory that OpenCode works in.
+    /// The directory in which OpenCode works.
     pub workspace: PathBuf,
     /// Variables for OpenCode, in addition to the gateway's own environment. They override it.
     pub env: BTreeMap<OsString, OsString>,
-    /// OpenCode gets `env` only.
+    /// Whether OpenCode gets only `env`, and not the gateway's environment.
     pub env_clear: bool,
-    /// Names what `env` configures, if OpenCode must be restarted when that changes. See [`Managed::is_outdated`].
+    /// Identifies the settings in `env` for which OpenCode must be restarted when they change. See [`Managed::is_outdated`].
     pub configured: Option<String>,
-    /// An OpenCode that does not listen within this time is terminated. The start takes 2 to 4 s on an idle machine.
+    /// How long OpenCode may take until it listens. After that it is terminated. The start takes 2 to 4 s on an idle machine.
     pub start_timeout: Duration,
 }
 
@@ -71,7 +71,7 @@ pub struct Managed {
     record: Record,
     address: Address,
     liveness: LivenessCheck,
-    /// `None` for an adopted OpenCode, which is not a child of this process.
+    /// The child process. `None`: OpenCode was adopted, so it is not a child of this process.
     child: Option<Child>,
 }
 
@@ -85,7 +85,7 @@ impl Managed {
             .mode(0o700)
             .create(&config.data_dir)
             .map_err(|source| unavailable("The data directory cannot be created.").caused_by(source))?;
-        // The process that holds the lock may first terminate one OpenCode and then wait for the start of another.
+        // The holder of the lock may first terminate one OpenCode and then wait for the start of another.
         let lock = Lock::take(&config.data_dir, config.start_timeout + STOP_PATIENCE).await?;
         if let Some(record) = Record::read(&config.data_dir) {
             if record.is_adoptable(&config.workspace).await {
@@ -129,8 +129,8 @@ impl Managed {
         self.record.version.as_deref().unwrap_or_default()
     }
 
-    /// Whether OpenCode was already running, and was started with another [`ManagedConfig::configured`]. It is adopted all the same,
-    /// because turns may run in it.
+    /// Whether OpenCode was already running with another [`ManagedConfig::configured`]. It is adopted nevertheless, because turns
+    /// may run in it.
     pub fn is_outdated(&self) -> bool {
         self.record.configured != self.config.configured
     }
@@ -152,9 +152,9 @@ pub fn running(data_dir: &Path) -> Option<Endpoint> {
     })
 }
 
-/// Terminates the OpenCode of a data directory with every tool that it left running, and returns the number of processes; 0 if
-/// there is none. Fails when the record cannot be read. A supervisor does not start OpenCode again afterwards (the command line
-/// refuses to stop OpenCode while a gateway runs).
+/// Terminates the OpenCode of a data directory and all tools that it left running. Returns the number of terminated processes.
+/// Fails if the record cannot be read. A supervisor does not start OpenCode again after this. (The command line refuses to stop
+/// OpenCode while a gateway runs.)
 pub async fn stop(data_dir: &Path) -> Result<usize> {
     if !data_dir.is_dir() {
         return Ok(0);

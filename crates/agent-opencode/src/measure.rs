@@ -16,7 +16,7 @@ pub struct EventPipeline {
 }
 
 impl EventPipeline {
-    /// A turn that was just prompted. `prompt`: the id of its message.
+    /// A pipeline for a turn that was just prompted. `prompt`: the id of its message.
     pub fn new(session: &str, prompt: &str) -> Self {
         Self {
             decoder: Decoder::new(MAX_EVENT_BYTES),

@@ -1,4 +1,4 @@
-//! Detects outages of OpenCode, and logs their begin and end.
+//! Detects outages of OpenCode, and logs their beginning and end.
 //!
 //! The supervisor of a managed OpenCode reports when the process ends and when the next one responds. An attached OpenCode is
 //! probed when a call or a stream breaks, until it responds again.
@@ -15,25 +15,26 @@ use crate::address::Address;
 use crate::client::{Client, Probe};
 use crate::reader::Readers;
 
-/// How long an OpenCode that was up may take to respond to a probe, before it may have been replaced. Its one thread may be busy.
+/// How long an OpenCode that was up may take to respond to a probe before it counts as possibly restarted. Its one thread may be
+/// busy.
 const BUSY_PATIENCE: Duration = Duration::from_secs(3);
 
-/// An OpenCode that is busy for longer than this loses its open calls: they are looked up, not repeated.
+/// If OpenCode is busy for longer than this, its open calls are given up: their results are looked up, and they are not repeated.
 pub(crate) const LONGEST_BUSY: Duration = Duration::from_mins(1);
 
 const UNREACHABLE: &str = "OpenCode cannot be reached.";
 
-/// How long an OpenCode that may be starting may take to respond to a probe. Short, because it never responds to a request that
-/// arrives before it is ready.
+/// How long an OpenCode that may be starting may take to respond to a probe. This is short, because OpenCode never responds to a
+/// request that arrives before it is ready.
 const START_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The pause between two probes.
 const PROBE_PAUSE: Duration = Duration::from_millis(100);
 
-/// An outage is noticed within this time after calls fail.
+/// How long after failing calls an outage is noticed at the latest.
 pub(crate) const NOTICED_WITHIN: Duration = Duration::from_millis(600);
 
-/// An outage of at least this length is logged when it begins. By then all turns that need OpenCode wait for it.
+/// The length from which an outage is logged, at its beginning. By then all turns that need OpenCode wait for it.
 const NOTICE: Duration = Duration::from_secs(1);
 
 /// Notices and logs outages until the gateway stops.
@@ -62,7 +63,7 @@ pub(crate) fn count(waiting: &AtomicUsize) -> impl Drop + '_ {
     Counted(waiting)
 }
 
-/// Logs outages. Their begin and their end are both warnings, so that each log level shows both or neither.
+/// Logs outages. Both the beginning and the end are warnings, so that each log level shows both or neither.
 async fn report(address: &Address, turns: impl Fn() -> usize) {
     loop {
         let outage = address.until_down().await;
@@ -84,12 +85,12 @@ async fn probe(client: &Client) {
     }
 }
 
-/// A call to a process that ended, or was just starting, never gets a response. So the return of OpenCode ends all open calls.
-/// A process that was only busy responds to them, though late: it also responds to the first probe.
+/// Probes OpenCode until it is up. A call to a process that ended, or that was just starting, never gets a response, so the return
+/// of OpenCode ends all open calls. A process that was only busy responds late to its calls, and also to the first probe.
 async fn probe_until_up<F: Future<Output = Probe>>(address: &Address, probe: impl Fn(Duration) -> F) {
     let mut first = pin!(probe(LONGEST_BUSY));
     let mut may_be_busy = match timeout(BUSY_PATIENCE, first.as_mut()).await {
-        // A single connection broke.
+        // Only a single connection broke.
         Ok(Probe::Response) => return,
         Ok(Probe::Unreachable) => {
             address.set_down(UNREACHABLE);
@@ -131,7 +132,7 @@ async fn probe_until_up<F: Future<Output = Probe>>(address: &Address, probe: imp
             }
             Probe::NoResponse => {}
         }
-        // Longer each time: the way to OpenCode may be slow.
+        // The timeout grows, because the network path to OpenCode may be slow.
         patience = BUSY_PATIENCE.min(patience * 2);
     }
 }
@@ -144,7 +145,7 @@ mod tests {
 
     use super::*;
 
-    /// An OpenCode that responds after `busy`, except to the first probe if it `swallows` that.
+    /// Probes an OpenCode that responds after `busy`. With `swallows`, it does not respond to the first probe.
     async fn probed(busy: Duration, swallows: bool) -> (u32, Duration) {
         let address: Address = "http://host".parse().unwrap();
         let (run, began, probes) = (address.location().run, Instant::now(), Cell::new(0));
@@ -177,7 +178,7 @@ mod tests {
         }
     }
 
-    /// The attempt to connect takes longer than a busy OpenCode is waited for, and later probes give up before it fails.
+    /// Connecting takes longer than the gateway waits for a busy OpenCode, and later probes give up before the attempt fails.
     #[tokio::test(start_paused = true)]
     async fn an_opencode_whose_first_probe_finds_no_connection_late_is_down() {
         let address: Address = "http://host".parse().unwrap();

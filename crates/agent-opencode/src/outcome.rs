@@ -1,4 +1,4 @@
-//! Converts OpenCode's reports about the end of a turn into an [`Outcome`]. All texts about how a turn ended are here.
+//! Converts OpenCode's reports about the end of a turn into an [`Outcome`]. All texts about the end of a turn are in this module.
 
 mod unread;
 
@@ -11,7 +11,7 @@ pub(crate) use self::unread::{Unread, with_unread};
 use crate::api::Fault;
 use crate::redact;
 
-/// The model's provider refused OpenCode's credentials.
+/// The error type if the model's provider refused OpenCode's credentials.
 const UNAUTHORIZED: &str = "UPSTREAM_UNAUTHORIZED";
 
 const EXECUTION_ERROR: &str = "UPSTREAM_EXECUTION_ERROR";
@@ -32,15 +32,15 @@ const ENDED_BEFORE_THE_PROMPT: &str = "OpenCode ended before it had stored the p
 /// The facts that decide the outcome of a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ending<'a> {
-    /// The newest message that answers the prompt.
+    /// The newest message that answers the prompt. `None`: there is none.
     pub(crate) newest: Option<Newest<'a>>,
-    /// The first error of the session since it last became busy, whether or not it ended the turn.
+    /// The first error of the session since it last became busy. It may not have ended the turn.
     pub(crate) session_fault: Option<&'a Fault>,
-    /// OpenCode has begun to answer another prompt of the session.
+    /// Whether OpenCode has begun to answer another prompt of the session.
     pub(crate) superseded: bool,
-    /// The gateway aborted the turn.
+    /// Whether the gateway aborted the turn.
     pub(crate) aborted_by_gateway: bool,
-    /// The OpenCode process that worked on the turn has ended.
+    /// Whether the OpenCode process that worked on the turn has ended.
     pub(crate) opencode_ended: bool,
 }
 
@@ -48,9 +48,9 @@ pub(crate) struct Ending<'a> {
 pub(crate) struct Newest<'a> {
     pub(crate) finish: Option<&'a str>,
     pub(crate) fault: Option<&'a Fault>,
-    /// The message is OpenCode's own summary of the conversation.
+    /// Whether the message is OpenCode's own summary of the conversation.
     pub(crate) summary: bool,
-    /// A tool call that failed in the message.
+    /// A failed tool call in the message.
     pub(crate) failed_tool: Option<FailedTool<'a>>,
 }
 
@@ -61,19 +61,19 @@ pub(crate) struct FailedTool<'a> {
     pub(crate) error: &'a str,
 }
 
-/// The evidence that OpenCode received a prompt. Used when the messages do not show how the turn ended.
+/// The evidence whether OpenCode received a prompt. Used if the messages do not show how the turn ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum PromptTrace {
     /// The prompt is among the session's messages.
     Stored,
-    /// OpenCode accepted the prompt, but the prompt is not among the messages.
+    /// OpenCode accepted the prompt, but the messages do not contain it.
     Accepted,
     None,
     /// OpenCode cannot list the messages, and some events were missed.
     Unavailable,
 }
 
-/// Finish reasons after which OpenCode makes another step unless it is stopped.
+/// Whether OpenCode makes another step after this finish reason, unless it is stopped.
 pub(crate) fn asks_for_another_step(finish: &str) -> bool {
     matches!(finish, "tool-calls" | "unknown")
 }
@@ -154,7 +154,7 @@ pub(crate) fn unknown_outcome(ending: &Ending<'_>, trace: PromptTrace) -> Outcom
     }
 }
 
-/// The outcome of a turn that was aborted because the model's answers never had a finish reason.
+/// The outcome of a turn that was aborted because no answer of the model had a finish reason.
 pub(crate) fn runaway() -> Outcome {
     failed(
         "The model's replies ended without a finish reason again and again, so the turn was stopped. The model's \
@@ -171,8 +171,8 @@ pub(crate) fn silent(waited: Duration) -> Outcome {
     ))
 }
 
-/// The outcome of a turn that got only invalid responses for too long: another program responds at OpenCode's address, or OpenCode
-/// rejects the gateway's password.
+/// The outcome of a turn that got only invalid responses for too long. Either another program responds at OpenCode's address, or
+/// OpenCode rejects the gateway's password.
 pub(crate) fn invalid_responses(error: &Error, waited: Duration) -> Outcome {
     failed(format!(
         "{error} It has been so for {} s, so the turn is not followed any more, and how it ended is not known. Look at the \
@@ -189,8 +189,8 @@ pub(crate) fn endless(steps: usize) -> Outcome {
     ))
 }
 
-/// Converts an outcome for a sub-agent. `AuthRequired` becomes a failure, because no client can send a message to a sub-agent to
-/// continue it.
+/// Converts an outcome for a sub-agent. `AuthRequired` becomes a failure, because no client can continue a sub-agent with a
+/// message.
 pub(crate) fn for_sub_agent(outcome: Outcome) -> Outcome {
     match outcome {
         Outcome::AuthRequired(failure) => {
@@ -211,7 +211,7 @@ pub(crate) fn child_left_running() -> Outcome {
     failed("The turn ended while this sub-agent still worked. What it does from then on is not reported.")
 }
 
-/// Adds to an outcome that text may be missing: text that OpenCode wrote, but did not store, and that did not reach the gateway.
+/// Adds a remark that text may be missing: OpenCode wrote it but did not store it, and it did not reach the gateway.
 pub(crate) fn lacking_text(outcome: Outcome) -> Outcome {
     const LOST: &str =
         " Text that OpenCode wrote and did not keep, while the gateway could not hear it, may be missing.";
@@ -221,7 +221,7 @@ pub(crate) fn lacking_text(outcome: Outcome) -> Outcome {
         Outcome::Completed { remark } => {
             Outcome::Completed { remark: Some((remark.unwrap_or_default() + LOST).trim_start().to_owned()) }
         }
-        // `AuthRequired` gets no remark because the task will be prompted again, `Incomplete` because it has the remark already.
+        // `AuthRequired` gets no remark because the task will be prompted again. `Incomplete` already has the remark.
         other @ (Outcome::AuthRequired(_) | Outcome::Incomplete(_)) => return other,
     };
     Outcome::Incomplete(Box::new(outcome))
@@ -271,7 +271,7 @@ fn from_fault(fault: &Fault, aborted_by_gateway: bool) -> Outcome {
     Outcome::AuthRequired(Failure { metadata: metadata(class, status), ..Failure::new(message) })
 }
 
-/// The error type in the metadata, and the meaning of a provider's status.
+/// The error type in the metadata, and the meaning of a status of the model's provider.
 fn by_status(status: u16) -> (&'static str, &'static str) {
     match status {
         400 => ("UPSTREAM_BAD_REQUEST", "The model's provider did not accept the request"),

@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use crate::redact::cut_at;
 
-/// A longer preview is cut.
+/// The longest preview. A longer one is cut.
 const MAX_CHARS: usize = 1_000;
 
-/// The names of values that hold no text of a user, a model or a tool.
+/// The names of fields that never hold text of a user, a model or a tool.
 const HARMLESS: [&str; 12] = [
     "type",
     "id",
@@ -23,10 +23,10 @@ const HARMLESS: [&str; 12] = [
     "field",
 ];
 
-/// Values of these names are shown only up to this length: whoever wrote them, they are no ids or words then.
+/// The longest value of these fields that is shown. A longer one cannot be an id or a word.
 const MAX_WORD: usize = 80;
 
-/// Logs the event at level debug. Every text that may be a secret or somebody's work is replaced by its length.
+/// Logs the event at level debug. Every text that may be secret or somebody's work is replaced by its length.
 pub(crate) fn log(body: &[u8]) {
     if tracing::enabled!(tracing::Level::DEBUG) {
         tracing::debug!(event = preview(body), "event of OpenCode");
@@ -45,7 +45,7 @@ fn redacted(name: &str, value: Value) -> Value {
         Value::String(text) if HARMLESS.contains(&name) && text.len() <= MAX_WORD => text.into(),
         Value::String(text) => format!("[{} characters]", text.chars().count()).into(),
         Value::Array(items) => items.into_iter().map(|item| redacted(name, item)).collect(),
-        // An object inside a tool's input may have keys that are somebody's text.
+        // The keys of an object inside a tool's input may be somebody's text.
         Value::Object(fields) if matches!(name, "input" | "metadata" | "headers") => {
             format!("[{} fields]", fields.len()).into()
         }

@@ -1,4 +1,4 @@
-//! Tries what a turn needs of a running OpenCode, without starting a turn.
+//! Tests what a turn needs from a running OpenCode, without starting a turn.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::OpenCode;
 const STREAM_PATIENCE: Duration = Duration::from_secs(5);
 
 impl OpenCode {
-    /// Opens the event stream of the workspace, and waits until it begins.
+    /// Opens the event stream of the workspace, and waits for its first event.
     pub async fn try_stream(&self) -> Result<()> {
         let doing = "open the event stream";
         let failed = || {
@@ -25,7 +25,7 @@ impl OpenCode {
         }
     }
 
-    /// The providers that have models, by their ids: those that OpenCode has credentials for, and those that need none.
+    /// The ids of the providers that have models: those with credentials, and those that need none.
     pub async fn usable_providers(&self) -> Result<Vec<String>> {
         let found = self.client.providers(&self.access.root).await;
         let found = found.map_err(|error| error.into_error("list the providers"))?;

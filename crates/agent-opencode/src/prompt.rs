@@ -1,7 +1,8 @@
 //! Builds the body of a prompt.
 //!
-//! A text file is attached in the form in which OpenCode shows its name and content to the model, as if the model had read it. Any
-//! other file is attached if the model that OpenCode will use accepts its kind. Otherwise the model gets a description of the file.
+//! A text file is attached in the form in which OpenCode shows its name and content to the model, as if the model had read the
+//! file. Any other file is attached if the model that OpenCode will use accepts its kind. Otherwise the model gets a description of
+//! it.
 
 mod media;
 mod native;
@@ -28,10 +29,10 @@ use crate::disk;
 use crate::id::MessageIds;
 use crate::rules::PromptRules;
 
-/// The only type that OpenCode shows to a model as text.
+/// The only media type that OpenCode shows to a model as text.
 const TEXT: &str = "text/plain";
 
-/// The name of a text file whose sender gave none.
+/// The name of a text file that has no name.
 const NAMELESS: &str = "attachment.txt";
 
 /// Builds the bodies of prompts.
@@ -42,17 +43,17 @@ pub(crate) struct Prompts {
     pub(crate) ids: MessageIds,
 }
 
-/// The content of a prompt.
+/// The content from which the body of a prompt is built.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PromptDraft<'a> {
-    /// The engine's id, or the id of a message that the gateway made. OpenCode writes into the message with this id, in whichever session that is, so an id from a
-    /// caller must never get here.
+    /// The engine's id, or the id of a message that the gateway made. OpenCode writes into the message with this id, in whichever
+    /// session the message is. So this must never be an id from a caller.
     pub(crate) prompt: &'a str,
     pub(crate) input: &'a [Input],
     pub(crate) options: &'a PromptOptions,
-    /// The native prompt. `None`: an ordinary prompt, which consists of the input only.
+    /// The native prompt. `None`: an ordinary prompt, which consists only of the input.
     pub(crate) order: Option<&'a NativePrompt>,
-    /// The prompt expects no response.
+    /// Whether the prompt expects no response.
     pub(crate) is_note: bool,
 }
 
@@ -102,8 +103,8 @@ struct Body<'a> {
     variant: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     system: Option<&'a str>,
-    /// The value is always `false`. OpenCode keeps the values for the session, and `true` would allow tools that its operator
-    /// forbids.
+    /// The disabled tools. The value is always `false`: OpenCode keeps the values for the session, and `true` would allow tools
+    /// that OpenCode's operator forbids.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tools: BTreeMap<&'a str, bool>,
     #[serde(rename = "noReply", skip_serializing_if = "std::ops::Not::not")]
@@ -153,7 +154,7 @@ enum PromptPart<'a> {
 async fn body(directory: &Path, draft: PromptDraft<'_>, accepted: FileKinds) -> PromptBody {
     let PromptDraft { prompt, input, options, order: native, is_note } = draft;
     let mut parts = Vec::with_capacity(input.len());
-    // A command has no texts besides its name and arguments: the text inputs only repeat these for the history.
+    // A command has no texts apart from its name and arguments. The text inputs only repeat these for the history.
     let is_command = matches!(native, Some(NativePrompt::Command { .. }));
     for input in input.iter().filter(|input| !is_command || matches!(input, Input::File(_))) {
         parts.push(part(input, directory, accepted).await);
@@ -218,7 +219,7 @@ fn url(mime: &str, source: &FileSource) -> Option<String> {
     match source {
         FileSource::Inline(bytes) => Some(data_url(mime, bytes)),
         FileSource::Workspace(path) => Url::from_file_path(path).ok().map(Into::into),
-        // OpenCode ignores a remote text file, and a remote picture makes the prompt fail.
+        // OpenCode ignores a remote text file, and a remote image makes the prompt fail.
         FileSource::Remote(_) => None,
     }
 }

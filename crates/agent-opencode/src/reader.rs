@@ -1,7 +1,7 @@
 //! One reader of OpenCode's event stream per directory, shared by all turns there.
 //!
-//! A reader is attached before any prompt and always drained, because OpenCode buffers in memory what a slow reader does
-//! not take. The reader hands each event to the turn of its session and never waits for a turn: see [`routes`].
+//! A reader is attached before any prompt and always drained, because OpenCode buffers in memory the events that a slow reader does
+//! not take. The reader passes each event to the turn of its session and never waits for a turn: see [`routes`].
 
 mod backoff;
 mod invalid_alarm;
@@ -36,10 +36,10 @@ use crate::preview;
 use crate::skim::{self, Event};
 use crate::sse::{Decoder, Item, MAX_EVENT_BYTES};
 
-/// How long an unused reader stays attached for the next turn. Then it stops.
+/// How long an unused reader stays attached for the next turn before it stops.
 const LINGER: Duration = Duration::from_mins(2);
 
-/// After the end of OpenCode, the events that it sent before are read for this long. Mostly the stream ends earlier.
+/// How long the events that OpenCode sent before its end are read. Usually the stream ends earlier.
 const LAST_EVENTS: Duration = Duration::from_millis(500);
 
 /// All readers of one OpenCode.
@@ -49,7 +49,7 @@ pub(crate) struct Readers {
     clock: Arc<dyn Clock>,
     server_clock: Arc<ServerClock>,
     tasks: Tasks,
-    /// A connection on which nothing arrives for this long is considered dead and is replaced.
+    /// How long a connection may be silent before it is considered dead and replaced.
     silence: Duration,
     metrics: Arc<Metrics>,
     by_directory: Mutex<HashMap<String, Arc<Reader>>>,
@@ -69,16 +69,15 @@ pub(crate) struct Reader {
 #[derive(Debug, Default)]
 struct Link {
     connected: bool,
-    /// Why the last attempt failed.
+    /// The error of the last attempt to connect.
     fault: Option<Error>,
-    /// True if a retry will not help unless the operator changes something.
+    /// Whether a retry cannot help unless the operator changes something.
     hopeless: bool,
-    /// The time since which every response was invalid: from a server that is not OpenCode, or a rejection of the gateway's
-    /// credentials.
+    /// Since when every response has been invalid: from a server that is not OpenCode, or a rejection of the gateway's credentials.
     invalid_since: Option<Instant>,
 }
 
-/// Why a connection ended.
+/// The reason for the end of a connection.
 enum End {
     /// No turn needs the connection any more.
     NotNeeded,
@@ -101,9 +100,9 @@ impl Readers {
         Arc::new(Self { client, clock, server_clock, tasks, silence, metrics, by_directory })
     }
 
-    /// Registers a turn that is about to be prompted with the reader of its directory, and starts the reader if necessary.
-    /// Waits for up to `patience` while another turn holds the session, because a turn keeps its lease for a moment after it
-    /// has ended. `None`: another turn still holds the session.
+    /// Registers a turn that is about to be prompted with the reader of its directory, and starts the reader if necessary. While
+    /// another turn holds the session, waits for up to `patience`, because a turn keeps its lease for a moment after its end.
+    /// `None`: another turn still holds the session.
     pub(crate) async fn lease(
         self: &Arc<Self>,
         directory: &str,
@@ -122,20 +121,20 @@ impl Readers {
         }
     }
 
-    /// Registers a turn that already runs, which is resumed. While another turn holds the session, the resumed turn reads its state
-    /// from OpenCode instead.
+    /// Registers a running turn that is being resumed. While another turn holds the session, the resumed turn reads its state from
+    /// OpenCode instead.
     pub(crate) fn lease_or_wait(self: &Arc<Self>, directory: &str, session: &str) -> Lease {
         let mut readers = lock(&self.by_directory);
         Lease::open_or_wait(self.reader(&mut readers, directory), session)
     }
 
-    /// Waits until the stream of a directory is connected. Then OpenCode is up, and responds to requests: just after its start it
-    /// accepts requests and never responds to them.
+    /// Waits until the stream of a directory is connected. This shows that OpenCode is up and responds to requests: just after its
+    /// start, OpenCode accepts requests and never responds to them.
     pub(crate) async fn attached(self: &Arc<Self>, directory: &str, patience: Duration) -> Result<()> {
         self.keep_alive(directory).reader().connected(patience).await
     }
 
-    /// Keeps the reader trying to connect while the caller waits.
+    /// Makes the reader try to connect for as long as the returned value exists.
     fn keep_alive(self: &Arc<Self>, directory: &str) -> KeepAlive {
         let mut readers = lock(&self.by_directory);
         KeepAlive::open(self.reader(&mut readers, directory))
@@ -156,7 +155,7 @@ impl Readers {
         Arc::clone(reader)
     }
 
-    /// Starts to watch a directory. Sessions are added with [`Self::watch_session`]. Call it once for each directory.
+    /// Starts to watch a directory. [`Self::watch_session`] adds the sessions. Must be called once for each directory.
     pub(crate) fn watch(self: &Arc<Self>, directory: &str) -> WatchQueue {
         let mut readers = lock(&self.by_directory);
         let reader = self.reader(&mut readers, directory);
@@ -171,7 +170,7 @@ impl Readers {
         readers.get(directory).map(|reader| reader.routes().unwatch()).unwrap_or_default()
     }
 
-    /// Whether the gateway runs no turn in a watched directory, and no event there waits to be handled.
+    /// Whether the gateway runs no turn in a watched directory and has handled all its watch events.
     pub(crate) fn is_idle(&self, directory: &str) -> bool {
         lock(&self.by_directory).get(directory).is_none_or(|reader| reader.routes().is_idle())
     }
@@ -196,12 +195,12 @@ impl Readers {
         readers.get(directory).map(|reader| reader.routes().descendants(session)).unwrap_or_default()
     }
 
-    /// How many turns run, or wait for a stream.
+    /// How many turns run or wait for a stream.
     pub(crate) fn turns(&self) -> usize {
         lock(&self.by_directory).values().map(|reader| reader.routes().turns()).sum()
     }
 
-    /// Keeps the stream of a directory connected until the reader is unused.
+    /// Keeps the stream of a directory connected until the reader is no longer used.
     async fn follow(self: Arc<Self>, reader: Arc<Reader>) {
         let stop = self.tasks.stopping().clone();
         let mut backoff = Backoff::default();
@@ -218,7 +217,7 @@ impl Readers {
             reader.link.send_modify(|link| {
                 link.connected = false;
                 if let End::Failed(cause) = end {
-                    // One log line per outage, not one per attempt. If OpenCode is down, the module `outage` logs it.
+                    // Writes one log line per outage and not per attempt. If OpenCode is down, the module `outage` logs it.
                     if link.fault.is_none() && !matches!(cause, CallError::Down(_) | CallError::Ended) {
                         tracing::warn!(%cause, "cannot open the event stream of OpenCode");
                     }
@@ -264,7 +263,7 @@ impl Readers {
         let (mut decoder, mut items) = (Decoder::new(MAX_EVENT_BYTES), Vec::new());
         let mut is_connected = false;
         let mut is_ended = false;
-        // One timer for the whole connection. When it fires, the time of the last chunk is checked.
+        // One timer serves the whole connection. When it fires, the time of the last chunk is checked.
         let mut silent = pin!(sleep(self.silence));
         let mut last_chunk = Instant::now();
         loop {
@@ -324,9 +323,9 @@ impl Readers {
         }
     }
 
-    /// Routes an event without parsing it, by its first bytes, which name its kind and session. Returns the event if it must be
-    /// parsed here: if its form is unusual, if the reader itself needs its content, or if no turn will parse it. In the last case
-    /// nobody else would notice that it is malformed.
+    /// Routes an event by its first bytes, which name its kind and session, without parsing it. Returns the event if the reader
+    /// must parse it: because its form is unusual, because the reader itself needs the content, or because no turn will parse it.
+    /// In the last case nobody else would notice that the event is malformed.
     fn route_skimmed(&self, reader: &Reader, is_connected: bool, body: Bytes) -> Option<Bytes> {
         let Some(skimmed) = skim::skim(&body).filter(|_| is_connected) else { return Some(body) };
         if skimmed.kind == EventKind::SessionUpdated {
@@ -350,7 +349,7 @@ impl Readers {
         None
     }
 
-    /// Parses an event and routes it. Returns whether the event marks the begin of the connection.
+    /// Parses an event and routes it. Returns whether the event marks the beginning of the connection.
     fn route_parsed(&self, reader: &Reader, body: Bytes, is_connected: bool) -> bool {
         let head: Head<'_> = match serde_json::from_slice(&body) {
             Ok(head) => head,
@@ -361,7 +360,7 @@ impl Readers {
                     column = cause.column(),
                     "skipped an event that is not valid"
                 );
-                // By the rules of event streams, an empty event counts as no event.
+                // By the rules of event streams, empty data is no event.
                 if !body.is_empty() {
                     self.count(Fate::Unread);
                     reader.routes().missed();
@@ -369,7 +368,7 @@ impl Readers {
                 return false;
             }
         };
-        // The first valid event of a connection counts as its begin, in case `server.connected` could not be parsed.
+        // The first valid event of a connection counts as its beginning, in case `server.connected` could not be parsed.
         let connects = head.kind == "server.connected" || !is_connected;
         if connects {
             reader.routes().reconnected();
@@ -407,7 +406,7 @@ impl Readers {
                     (None, None) => Fate::Foreign,
                 }
             }
-            // An error may have no session. Every other event that a turn uses has one.
+            // An error may name no session. Every other event that a turn uses names one.
             (None | Some(EventKind::Error), None) | (None, Some(_)) => Fate::Foreign,
             (Some(_), None) => {
                 reader.routes().missed();
@@ -422,7 +421,7 @@ impl Readers {
         self.metrics.opencode_events.of(fate).increment();
     }
 
-    /// Removes a reader that is unused. A removed reader is never handed out again.
+    /// Removes an unused reader. No caller gets a removed reader again.
     fn retire(&self, reader: &Arc<Reader>) -> bool {
         let mut readers = lock(&self.by_directory);
         let unused = reader.routes().unused_since().is_some();
@@ -458,7 +457,7 @@ impl Reader {
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // No holder of these locks can panic in the middle of a change.
+    // The lock can be used after a panic, because no code that holds it panics in the middle of a change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -468,7 +467,7 @@ impl Lease {
         self.reader().connected(patience).await
     }
 
-    /// Returns an alarm that rings when the stream has had only invalid responses for some time.
+    /// Returns an alarm for a stream that has only invalid responses for some time.
     pub(crate) fn invalid_alarm(&self) -> InvalidResponseAlarm {
         InvalidResponseAlarm::at(self.reader().link.subscribe())
     }

@@ -1,5 +1,5 @@
-//! Reads the state of a turn from OpenCode when its event stream is not enough: after a gap, at a doubtful end, and when a turn is
-//! resumed. The code never guesses: it reports only what OpenCode shows.
+//! Reads the state of a turn from OpenCode when its event stream is not enough: after a gap, when its end is doubtful, and when a
+//! turn is resumed. This module never guesses: it reports only what OpenCode shows.
 
 use std::collections::HashSet;
 
@@ -11,30 +11,30 @@ use crate::api::{self, Status, Statuses, StoredMessage};
 use crate::client::{CallError, Client};
 use crate::translate::Translator;
 
-/// Maximum depth of sub-agents that is read. Sub-agents can call sub-agents. OpenCode allows one level unless it is configured
+/// Maximum depth of sub-agents that is read. Sub-agents can call sub-agents, but OpenCode allows one level unless it is configured
 /// otherwise.
 const MAX_TREE_DEPTH: usize = 4;
 
 /// How much to read.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Depth {
-    /// The session's activity and its messages: enough if no event was lost.
+    /// The activity and the messages of the session, which is enough if no event was lost.
     Messages,
-    /// Also the session's title, the sub-agents and their usage, and the open asks.
+    /// In addition the session's title, the sub-agents and their usage, and the open asks.
     Everything,
 }
 
 #[derive(Debug)]
 pub(crate) enum Reading {
-    /// The sub-agents that were found. Each comes after the agent that called it.
+    /// The reading succeeded. Contains the sub-agents that were found, each after the agent that called it.
     Done(Vec<Found>),
     /// OpenCode has no such session.
     Gone,
-    /// OpenCode did not respond: read again later.
+    /// OpenCode did not respond. The state must be read again later.
     NoAnswer(CallError),
 }
 
-/// A sub-agent that works, or has worked, for the turn.
+/// A sub-agent that works or has worked for the turn.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) session: String,
@@ -45,16 +45,16 @@ pub(crate) struct Found {
 /// The state of a sub-agent.
 #[derive(Debug)]
 pub(crate) struct ChildReading {
-    /// `None`: the sub-agent is idle.
+    /// The activity of the sub-agent. `None`: it is idle.
     pub(crate) status: Option<Status>,
     pub(crate) messages: Vec<StoredMessage>,
 }
 
-/// Reads the state of the session and passes it to the translator. The sub-agents in `followed` have translators of their own, so
-/// only their activity is read here.
+/// Reads the state of the session and passes it to the translator. The sub-agents in `followed` have their own translators, so only
+/// their activity is read here.
 ///
-/// `update_joins` is called before the messages are passed on. A message may have joined the turn since the request was sent, and
-/// without it its answer would count as the answer to another client's prompt.
+/// `update_joins` is called before the messages are passed on, because a message may have joined the turn since the request was
+/// sent. Without this update, the answer to that message would count as the answer to another client's prompt.
 pub(crate) async fn read(
     client: &Client,
     session: &Session,
@@ -117,7 +117,7 @@ async fn try_read(
         Ok(messages) => translator.merge_messages(messages),
         Err(cause @ CallError::NotFound) => return Err(cause),
         Err(cause) if cause.is_transient() => return Err(cause),
-        // OpenCode itself fails to list the messages of some sessions. Then the stream and the lists of asks are the only sources.
+        // OpenCode itself fails to list the messages of some sessions. Then only the stream and the lists of asks are left.
         Err(cause) => {
             tracing::warn!(session = %session.id, %cause, "OpenCode does not show the messages of a session");
             translator.messages_unavailable();
@@ -139,11 +139,11 @@ async fn try_read(
             translator.merge_child_messages(messages.iter().flatten().map(|message| &message.info));
         }
     }
-    // Includes `followed`: a sub-agent can work in a session from elsewhere, or deeper than the tree was read.
+    // `followed` is included, because a sub-agent can work in a session from elsewhere, or deeper than the tree was read.
     let mut busy_sessions: HashSet<String> =
         found.iter().map(|child| &child.session).chain(followed).cloned().collect();
     busy_sessions.insert(root.to_owned());
-    // If the root is idle, nobody waits for its sub-agents, so their asks do not count.
+    // If the root session is idle, no agent waits for its sub-agents, so their asks do not count.
     busy_sessions.retain(|session| busy && statuses.contains_key(session));
     if busy || translator.has_open_asks() {
         let (permissions, questions) =
@@ -209,7 +209,7 @@ impl Tree<'_> {
     }
 }
 
-/// Turns "not found" into `None`: a user may delete a sub-agent's session at any time, which does not end the turn.
+/// Turns "not found" into `None`. A user may delete a sub-agent's session at any time, which does not end the turn.
 fn none_if_deleted<T>(answer: Result<T, CallError>) -> Result<Option<T>, CallError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),

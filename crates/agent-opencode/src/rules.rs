@@ -1,8 +1,8 @@
 //! The operator's rules for prompts: defaults, pinned options and allow-lists.
 //!
-//! The rules hold wherever a caller can name a model or an agent: in messages, native prompts, commands, subtasks, the shell and
-//! summaries. They are checked when a request comes and again when its prompt is built, because a restart with other rules may lie
-//! between.
+//! The rules apply wherever a caller can name a model or an agent: in messages, native prompts, commands, subtasks, the shell and
+//! summaries. They are checked when a request comes, and again when its prompt is built, because the gateway may have been
+//! restarted with other rules in between.
 
 use longshore_model::{Error, ModelName, PromptOptions, Result};
 
@@ -12,7 +12,7 @@ use crate::catalog::Fields;
 /// The operator's decisions about prompts.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PromptRules {
-    /// The options of a prompt whose sender gave none. `None`: OpenCode chooses.
+    /// The options of a prompt whose sender chose none. `None` in an option: OpenCode chooses.
     pub defaults: PromptOptions,
     /// Options that callers may not choose.
     pub pinned: Vec<Pin>,
@@ -20,8 +20,8 @@ pub struct PromptRules {
     pub allowed_models: Option<Vec<String>>,
     /// The agents that callers may name, besides the default, including those of subtasks. `None`: any.
     pub allowed_agents: Option<Vec<String>>,
-    /// Whether callers with the capability may run a shell. Checked again before a command runs: it may have been accepted under
-    /// another configuration.
+    /// Whether callers with the capability may run a shell. Checked again before a command runs, because the command may have been
+    /// accepted under another configuration.
     pub shell: bool,
 }
 
@@ -37,7 +37,7 @@ pub enum Pin {
 impl Pin {
     pub const ALL: [Self; 4] = [Self::Model, Self::Agent, Self::Variant, Self::System];
 
-    /// The word in the configuration.
+    /// The name of this option in the configuration.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Model => "model",
@@ -53,8 +53,7 @@ impl Pin {
 }
 
 impl PromptRules {
-    /// Combines the requested options with the operator's defaults. The operator's system text comes first, and the caller's after
-    /// it.
+    /// Combines the requested options with the operator's defaults. The operator's system text comes before the caller's.
     pub(crate) fn apply(&self, requested: &PromptOptions) -> PromptOptions {
         let mut options = requested.or(&self.defaults);
         if let (Some(own), Some(added)) = (&self.defaults.system, &requested.system) {
@@ -63,8 +62,8 @@ impl PromptRules {
         options
     }
 
-    /// Refuses options that the operator does not let callers choose. Values of further options are ignored, as they were before any
-    /// agent had some.
+    /// Refuses options that the operator does not let callers choose. Values of further options, which OpenCode does not have, are
+    /// ignored, as they always were.
     pub(crate) fn check(&self, requested: &PromptOptions, fields: Fields<'_>) -> Result<()> {
         if requested.mode.is_some() {
             let text =
@@ -109,7 +108,7 @@ impl PromptRules {
         command.agent.as_deref().map_or(Ok(()), |agent| self.check_agent(agent, field))
     }
 
-    /// The operator's model, if callers may not choose another.
+    /// The operator's model. `None`: callers may choose another model.
     pub(crate) fn pinned_model(&self) -> Option<&ModelName> {
         self.defaults.model.as_ref().filter(|_| self.is_pinned(Pin::Model))
     }

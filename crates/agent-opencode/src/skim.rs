@@ -1,8 +1,9 @@
-//! Reads OpenCode's events only as far as needed to route them to a turn.
+//! Reads only the part of an OpenCode event that is needed to route the event to a turn.
 //!
 //! Nearly all events are text deltas, and OpenCode writes them in one form: without spaces and with the fields in one order. Such
-//! an event is split here by searching for the quotes between its fields, without a JSON parser. Of other events only the beginning
-//! is read: their kind and their session. An event in any other form goes to the parser, so the form affects only the speed.
+//! an event is split here by searching for the quotes between its fields, without a JSON parser. Of other events only the kind and
+//! the session are read, which are at the beginning. An event in any other form goes to the JSON parser, so the form affects only
+//! the speed.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -40,10 +41,10 @@ enum Read {
     Delta(DeltaOffsets),
 }
 
-/// Where the fields of a text delta are. The bytes between them are always the same.
+/// The positions of the fields of a text delta. The bytes between the fields are always the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct DeltaOffsets {
-    /// Where the message id begins, and where the message id and the part id end.
+    /// The start of the message id, and the ends of the message id and of the part id.
     message: u16,
     message_end: u16,
     part_end: u16,
@@ -59,7 +60,7 @@ pub(crate) struct Skimmed {
 }
 
 impl Skimmed {
-    /// The session that the event belongs to.
+    /// The session to which the event belongs.
     pub(crate) fn session<'a>(&self, body: &'a [u8]) -> Option<&'a str> {
         std::str::from_utf8(body.get(self.session.clone())?).ok()
     }
@@ -88,7 +89,7 @@ impl Event {
         self.body.len()
     }
 
-    /// Whether the event is valid JSON. If not, it may be the remains of two events.
+    /// Whether the event is valid JSON. If not, the event may consist of the remains of two events.
     pub(crate) fn is_json(&self) -> bool {
         match self.read {
             Read::Whole => true,
@@ -116,7 +117,7 @@ impl DeltaOffsets {
             [self.message, self.message_end, self.part_end].map(usize::from);
         let text = part_end + TEXT.len()..body.len() - END.len();
         let delta = if self.is_escaped {
-            // Includes the quotes.
+            // The range includes the quotes.
             serde_json::from_slice(&body[text.start - 1..=text.end])?
         } else {
             Cow::Borrowed(utf8(&body[text])?)
@@ -130,7 +131,7 @@ impl DeltaOffsets {
     }
 }
 
-/// Reads the beginning of an event. `None`: it has an unusual form, or a kind that no turn uses.
+/// Reads the beginning of an event. `None`: the event has an unusual form, or a kind that no turn uses.
 pub(crate) fn skim(body: &[u8]) -> Option<Skimmed> {
     let (_, at) = plain_string(body, skip_literal(body, 0, ID)?)?;
     let (kind, at) = plain_string(body, skip_literal(body, at, TYPE)?)?;
@@ -202,7 +203,7 @@ fn has_control(text: &[u8]) -> bool {
     text.iter().min().is_some_and(|least| *least < b' ')
 }
 
-/// The text was checked before, so this cannot fail.
+/// Converts text that was checked before, so this cannot fail.
 fn utf8(text: &[u8]) -> serde_json::Result<&str> {
     std::str::from_utf8(text).map_err(serde::de::Error::custom)
 }

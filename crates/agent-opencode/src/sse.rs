@@ -1,14 +1,14 @@
-//! Decodes server-sent events: takes the bytes of a stream and returns the `data` of each event.
+//! Decodes server-sent events: converts the bytes of a stream into the `data` of each event.
 //!
-//! OpenCode sends only `data:` lines, and the size limit per event must hold before the event is complete, so this is our own
-//! decoder. Names, ids and retry hints are ignored. By the rules of event streams any other line is ignored too. Here such a line
-//! is reported, because it may be a damaged event that matters.
+//! This is our own decoder for two reasons: OpenCode sends only `data:` lines, and the size limit of an event must apply before the
+//! event is complete. Names, ids and retry hints are ignored. By the rules of event streams any other line is ignored too, but here
+//! such a line is reported, because it may be a damaged event that matters.
 
 use bytes::Bytes;
 use memchr::{memchr, memchr2};
 
 /// The longest event that is kept, in bytes. A longer one is skipped and reported as [`Item::TooLong`], so that the turns read the
-/// message list instead. The largest events repeat the files of a prompt, and no turn needs them.
+/// message list instead. The largest events repeat the files of a prompt, and no turn needs these events.
 pub(crate) const MAX_EVENT_BYTES: usize = 8 * 1024 * 1024;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -21,7 +21,7 @@ pub(crate) enum Item {
     Unreadable,
 }
 
-/// Splits a byte stream into events, wherever the chunks are cut.
+/// Splits a byte stream into events, whatever the boundaries of the chunks are.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     cap: usize,
@@ -29,9 +29,9 @@ pub(crate) struct Decoder {
     partial: Vec<u8>,
     /// The data lines of the current event, joined.
     data: Option<Vec<u8>>,
-    /// The last byte was a carriage return: a line feed that follows belongs to it.
+    /// Whether the last byte was a carriage return. A line feed directly after it belongs to the same line end.
     after_cr: bool,
-    /// Set while an event over the size limit is skipped: the number of bytes of its current line so far.
+    /// The number of bytes of the current line so far, while an event over the size limit is skipped. `None`: no event is skipped.
     skipping: Option<usize>,
     at_start: bool,
 }
@@ -41,7 +41,7 @@ impl Decoder {
         Self { cap, partial: Vec::new(), data: None, after_cr: false, skipping: None, at_start: true }
     }
 
-    /// Feeds one chunk, and appends every event that it completes to `items`.
+    /// Decodes one chunk. Appends every event that the chunk completes to `items`.
     pub(crate) fn push(&mut self, mut chunk: &[u8], items: &mut Vec<Item>) {
         while let Some(&first) = chunk.first() {
             if std::mem::take(&mut self.after_cr) && first == b'\n' {
@@ -79,7 +79,7 @@ impl Decoder {
 
     fn skip(&mut self, line: usize) {
         self.skipping = Some(line);
-        // The buffers may be large, and a stream lives for days.
+        // The memory is freed, because the buffers may be large and a stream lives for days.
         self.partial = Vec::new();
         self.data = None;
     }
@@ -89,8 +89,8 @@ impl Decoder {
             *line = 0;
             return;
         }
-        // The whole line counts, with its field name, as it does when it arrives in pieces. So the limit does not depend on how the
-        // stream is cut into chunks.
+        // The whole line counts, with its field name, as it does when it arrives in pieces. So the limit does not depend on the
+        // boundaries of the chunks.
         if self.data_len() + line.len() > self.cap {
             self.skip(0);
             return;
@@ -168,7 +168,7 @@ mod tests {
             ("data\n\n", vec![event("")]),
             ("\u{feff}data: a\n\n", vec![event("a")]),
             ("\n\n\n", vec![]),
-            // Without the blank line an event is not complete, and is dropped when the stream ends.
+            // An event is complete only after its blank line. Otherwise it is dropped when the stream ends.
             ("data: a\n", vec![]),
             ("data: é\u{1f600}\n\n", vec![event("é\u{1f600}")]),
         ];

@@ -1,5 +1,5 @@
-//! Stops orphaned turns: turns that are over in the gateway and may still run in OpenCode, because the abort call got lost or
-//! the gateway died before it made the call.
+//! Stops orphaned turns: turns that are over in the gateway but may still run in OpenCode, because the abort call was lost or the
+//! gateway died before it made the call.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,8 +12,8 @@ use crate::client::{CallError, Client};
 use crate::id::is_prompt;
 
 /// Stops those of these turns that still run in OpenCode, the newest turn of a session first. Returns the sessions in which one of
-/// these turns may still run. A session that works on another prompt is left alone, because another client sent that prompt. An
-/// idle session is also left alone, although asks of its turn may remain in OpenCode's lists.
+/// these turns may still run. Does not touch a session that works on another prompt, because another client sent that prompt. Does
+/// not touch an idle session either, although asks of its turn may remain in OpenCode's lists.
 pub(crate) async fn orphaned_turns(client: &Client, over: &[TurnRecord]) -> Result<Vec<SessionId>> {
     let mut by_directory: BTreeMap<&str, Vec<&TurnRecord>> = BTreeMap::new();
     for turn in over {
@@ -93,7 +93,7 @@ async fn stop(client: &Client, turn: &TurnRecord) -> Result<Work, CallError> {
     Ok(work)
 }
 
-/// What a busy session works on.
+/// The work of a busy session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Work {
     /// OpenCode has no message of the turn.
@@ -101,8 +101,8 @@ enum Work {
     ThisTurn,
     /// Another client sent a prompt after the turn's.
     OtherPrompt,
-    /// No step of the turn runs, and there is no other prompt. Either the turn is between two steps, or a prompt is about to be
-    /// stored.
+    /// No step of the turn runs, and there is no other prompt. Either the turn is between two steps, or OpenCode is about to store
+    /// a prompt.
     Unclear,
 }
 
@@ -131,14 +131,14 @@ fn work(messages: &[StoredMessage], prompts: &[String]) -> Work {
     }
 }
 
-/// Whether the message is a compaction that OpenCode started by itself. A compaction that a user requested does not belong to the
+/// Whether the message is a compaction that OpenCode itself started. A compaction that a user requested does not belong to the
 /// turn.
 fn is_compaction(message: &StoredMessage) -> bool {
     message.parts.iter().any(|part| part.kind == "compaction" && part.auto)
 }
 
-/// Whether OpenCode wrote this user message to continue its work after a compaction (it replaced a long conversation by a summary).
-/// The message is then synthetic (OpenCode wrote all of it), or a copy of the prompt. Only a message that comes directly after the
+/// Whether OpenCode wrote this user message to continue its work after a compaction (OpenCode replaced a long conversation by a
+/// summary). The message is then synthetic (OpenCode wrote all of it) or a copy of the prompt. Only a message directly after the
 /// compaction and its finished summary counts, because a user's shell command also has a synthetic message.
 fn continues_after_compaction(
     message: &StoredMessage,
@@ -160,7 +160,7 @@ fn continues_after_compaction(
     is_summarized && (is_synthetic || is_repeated())
 }
 
-/// Whether OpenCode wrote this synthetic message to continue after a sub-agent that was called for a command.
+/// Whether OpenCode wrote this synthetic message to continue after a sub-agent that a command called.
 fn continues_after_subtask(
     message: &StoredMessage,
     before: &[&StoredMessage],
@@ -194,7 +194,7 @@ mod tests {
 
     use super::*;
 
-    /// OpenCode called a sub-agent for a command and continues with a synthetic message.
+    /// OpenCode called a sub-agent for a command and then continues with a synthetic message.
     #[test]
     fn a_command_continues_after_its_sub_agent_unless_another_client_prompted() {
         let recording = Recording::load("command");

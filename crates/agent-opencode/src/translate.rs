@@ -1,13 +1,13 @@
-//! Translates OpenCode's events of one turn into [`AgentEvent`]s. Pure: no IO, no clock.
+//! Translates OpenCode's events of one turn into [`AgentEvent`]s. Does no IO and uses no clock.
 //!
-//! A turn is a prompt and the assistant messages that answer it (its *steps*). When OpenCode compacts the
-//! conversation during a turn, it writes user messages of its own and answers those; they belong to the turn. OpenCode compacts
-//! even after an answer that ended with `stop`, so only an idle session ends a turn. Prompts that the gateway sends while the turn
-//! runs join the turn too. Everything else in the session, such as the prompt of another client of OpenCode, does not. The turn of
-//! a sub-agent follows the same rules, except that OpenCode writes its prompt.
+//! A turn consists of a prompt and the assistant messages that answer it (its *steps*). When OpenCode compacts the conversation
+//! during a turn, it writes user messages of its own and answers them; both belong to the turn. OpenCode compacts even after an
+//! answer that ended with `stop`, so only an idle session ends a turn. Prompts that the gateway sends during the turn join the
+//! turn. Everything else in the session, such as the prompt of another client, does not belong to it. The turn of a sub-agent
+//! follows the same rules, except that OpenCode writes its prompt.
 //!
-//! The stream and the message list report the same facts, and either may be ahead of the other. So all state here only
-//! moves forward: an ended part stays ended, a tool call never goes back, a complete message stays complete.
+//! The stream and the message list report the same facts, and either may be ahead of the other. So all state in this module only
+//! moves forward: an ended part stays ended, a tool call never returns to an earlier state, a complete message stays complete.
 
 mod asks;
 mod blocks;
@@ -43,8 +43,8 @@ use crate::api::{
 use crate::outcome;
 use crate::skim::Event;
 
-/// Maximum number of parts that wait for their message. OpenCode sends a message before its parts. A part over the bound
-/// is dropped, and [`Translator::must_reread`] returns true.
+/// Maximum number of parts that wait for their message, which OpenCode normally sends first. A part beyond the limit is dropped,
+/// and [`Translator::must_reread`] then returns true.
 const MAX_HELD_PARTS: usize = 64;
 
 /// The status of a session that waits before OpenCode retries a failed request.
@@ -56,9 +56,9 @@ enum Activity {
     #[default]
     Unknown,
     Busy,
-    /// An idle event came. The last message may still be unfinished.
+    /// An idle event has come. The last message may still be unfinished.
     Idle,
-    /// OpenCode's status list did not contain the session, and the messages were read after that.
+    /// OpenCode's status list did not contain the session, and the messages were read after that, so they are final.
     IdleConfirmed,
 }
 
@@ -88,18 +88,18 @@ pub(crate) struct Translator {
     ledger: Ledger,
     progress: ReportedProgress,
     activity: Activity,
-    /// True while OpenCode waits before it retries a failed request.
+    /// Whether OpenCode is waiting before it retries a failed request.
     retrying: bool,
     /// The first error since the session last became busy. Later errors repeat it with a stack trace.
     fault: Option<Fault>,
-    /// The first error that came while OpenCode did not show one of the prompts that it was sent. The error may mean that OpenCode
-    /// refused that prompt.
+    /// The first error that came while OpenCode did not show one of the prompts that it had received. The error may be the refusal
+    /// of that prompt.
     refusal: Option<Fault>,
-    /// OpenCode has begun to answer another prompt of this session.
+    /// Whether OpenCode has begun to answer another prompt of this session.
     superseded: bool,
     process: Process,
     completeness: Completeness,
-    /// OpenCode cannot list the session's messages, so an unknown message may belong to any turn.
+    /// Whether OpenCode cannot list the session's messages, so that an unknown message may belong to any turn.
     is_list_unavailable: bool,
 }
 
@@ -110,7 +110,7 @@ enum Completeness {
     Complete,
     /// Events were missed, and the message list has not been read since.
     Gap,
-    /// As [`Self::Gap`], but the translator itself dropped parts at its own bound, and the driver does not know.
+    /// Like [`Self::Gap`], but the translator itself dropped parts beyond its own limit, which the driver does not know.
     Dropped,
     /// Events were missed, and OpenCode refuses to show the message list.
     Unavailable,
@@ -119,10 +119,10 @@ enum Completeness {
 /// The role of a message in this turn.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Role {
-    /// The turn's prompt, a prompt that joined, or a user message that OpenCode wrote to continue. Holds the creation time.
+    /// The turn's prompt, a prompt that joined, or a user message that OpenCode wrote to continue. Contains the creation time.
     Prompt(f64),
     OtherUser(f64),
-    /// An answer to a [`Role::Prompt`]. Holds the index of its step.
+    /// An answer to a [`Role::Prompt`]. Contains the index of its step.
     Step(usize),
     OtherAnswer,
 }
@@ -131,15 +131,15 @@ enum Role {
 struct Step {
     id: String,
     created: f64,
-    /// Creation time of the message that this step answers.
+    /// The creation time of the message that this step answers.
     answers: f64,
     finish: Option<String>,
     error: Option<Fault>,
     /// The time at which the step became complete.
     completed: Option<f64>,
-    /// The step is OpenCode's summary of the conversation, which is written for the model and not for the caller.
+    /// Whether the step is OpenCode's summary of the conversation, which is written for the model and not for the caller.
     summary: bool,
-    /// Events were missed, and the stream has not reported anything about this step since.
+    /// Whether events were missed and the stream has not reported anything about this step since then.
     unseen_since_gap: bool,
 }
 
@@ -148,7 +148,7 @@ impl Translator {
         Self::with_prompts(session, Prompts::new(prompt))
     }
 
-    /// The turn of a sub-agent that was called at this time. Its prompt is its first user message since then.
+    /// The turn of a sub-agent that was called at this time. Its prompt is the first user message after that.
     pub(crate) fn for_sub_agent(session: &str, called_at: f64) -> Self {
         Self::with_prompts(session, Prompts::for_sub_agent(called_at))
     }
@@ -252,14 +252,14 @@ impl Translator {
         Ok(())
     }
 
-    /// Handles a text delta. It changes only the text of a block, so nothing else is checked.
+    /// Handles a text delta, which changes only the text of a block, so that nothing else needs a check.
     fn delta(&mut self, delta: &PartDelta<'_>) {
         if delta.field == "text" && !self.blocks.delta(delta) && self.may_be_output(&delta.message) {
             self.blocks.hold(delta);
         }
     }
 
-    /// Called when events were lost. A text that was being written has a hole then, so it waits for its final snapshot.
+    /// Called when events were lost. An unfinished text may then have a hole, so it waits for its final snapshot.
     pub(crate) fn gap(&mut self) {
         self.completeness = Completeness::Gap;
         self.held_parts.clear();
@@ -270,12 +270,12 @@ impl Translator {
         }
     }
 
-    /// Merges the messages from the prompt on, as read from the message list.
+    /// Merges messages from the message list, from the prompt on.
     pub(crate) fn merge_messages(&mut self, messages: Vec<StoredMessage>) {
         self.completeness = Completeness::Complete;
         for StoredMessage { info, parts } in messages {
             self.register(&info, Source::List);
-            // An unfinished text before the last start of the step belongs to a failed attempt.
+            // Unfinished text before the last start of the step belongs to a failed attempt.
             let last_start = parts.iter().rposition(|part| part.kind == "step-start").unwrap_or(0);
             for (at, part) in parts.into_iter().enumerate() {
                 let id = part.id.clone();
@@ -289,7 +289,7 @@ impl Translator {
         self.report_usage();
     }
 
-    /// Sets the activity that OpenCode's status list shows; `None` is idle. Call it after [`Self::merge_messages`].
+    /// Sets the activity according to OpenCode's status list. `None`: idle. Must be called after [`Self::merge_messages`].
     pub(crate) fn confirm_status(&mut self, status: Option<&Status>) {
         self.activity = if status.is_some() { Activity::Busy } else { Activity::IdleConfirmed };
         let retry = status.filter(|status| status.kind == RETRY);
@@ -304,7 +304,7 @@ impl Translator {
         self.emit(changed);
     }
 
-    /// The time at which OpenCode stored the turn's prompt or, if it did not, the first prompt that joined the turn.
+    /// When OpenCode stored the turn's prompt. If OpenCode did not store it, when it stored the first prompt that joined the turn.
     pub(crate) fn prompt_created(&self) -> Option<f64> {
         self.prompts.started_at()
     }
@@ -314,12 +314,12 @@ impl Translator {
         self.prompts.ids()
     }
 
-    /// The turn's own prompt. `None`: a sub-agent that has not received its prompt yet.
+    /// The turn's own prompt. `None`: the turn of a sub-agent that has not received its prompt yet.
     pub(crate) fn prompt(&self) -> Option<&str> {
         self.prompts.first()
     }
 
-    /// The events since the last call.
+    /// Removes and returns the events since the last call.
     pub(crate) fn take(&mut self) -> Vec<AgentEvent> {
         self.blocks.take()
     }
@@ -348,7 +348,7 @@ impl Translator {
     /// Handles an error of the session.
     pub(crate) fn failed(&mut self, fault: Fault) {
         if outcome::is_abort(&fault) {
-            // An abort that is reported before the prompt is stored has ended the previous turn.
+            // An abort that is reported before the prompt is stored concerns the previous turn.
             if self.prompt_created().is_some() {
                 self.fault.get_or_insert(fault);
             }
@@ -375,7 +375,7 @@ impl Translator {
                 self.activity = Activity::Busy;
                 let changed = self.progress.retry(status);
                 self.emit(changed);
-                // The text of the failed attempt is not part of the answer: the next attempt writes it from the start.
+                // The text of the failed attempt is not part of the answer, because the next attempt starts from the beginning.
                 if let Some(id) = self.newest().map(|step| step.id.clone()) {
                     self.blocks.withdraw_open(&id);
                 }

@@ -1,7 +1,7 @@
 //! The driver of one turn: follows the events of the session and of its sub-agents until OpenCode reports how the turn ended.
 //!
-//! The end of a turn always comes from OpenCode, never from a timeout of the gateway. The exceptions are the watchdog's limits,
-//! such as a model that is silent for too long. The other timers here decide when to read an idle session again whose messages are
+//! The end of a turn is always reported by OpenCode and never assumed after a timeout, except at the watchdog's limits, such as a
+//! model that is silent for too long. The other timers in this module decide when to read an idle session again whose messages are
 //! not final yet.
 
 mod children;
@@ -48,14 +48,14 @@ use crate::reader::{InvalidResponseAlarm, Lease, Routed};
 use crate::reconcile::{self, Depth, Reading};
 use crate::translate::{Evidence, Translator};
 
-/// Pause before the next request after OpenCode did not respond: doubled from the first to the last.
+/// The first and the longest pause before the next request if OpenCode did not respond. The pause doubles each time.
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(5);
 
-/// How long a turn that the watchdog stopped may take to end. After that, it ends without OpenCode's own report.
+/// How long a turn that the watchdog stopped may take to end. After that it ends without OpenCode's own report.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum number of text deltas that are consumed before they are reported. Deltas of one block become one report.
+/// Maximum number of text deltas that are consumed before they are reported. Deltas of the same block become one report.
 const MAX_TEXT_BATCH: usize = 64;
 
 #[derive(Debug)]
@@ -66,39 +66,39 @@ struct Driver {
     tree: SessionTree,
     events: queue::Sender<AgentEvent>,
     joins: Arc<Joins>,
-    /// The version of `joins` that was last passed to the translator.
+    /// The version of `joins` that the translator last received.
     joins_seen: u64,
-    /// The number of the OpenCode process that got the prompt.
+    /// The number of the OpenCode process that received the prompt.
     process: u32,
-    /// The read from OpenCode that is needed before the end of the turn can be judged.
+    /// The read from OpenCode that must be made before the end of the turn can be judged.
     must_read: Option<Depth>,
     missed: MissedEvents,
     limits: Limits,
     silence: Silence,
     given_up: Option<Box<GivenUp>>,
     invalid_responses: InvalidResponses,
-    /// Set when the turn ends: the deadline for reading the messages of its sub-agents.
+    /// The deadline for reading the messages of the sub-agents. Set when the turn ends.
     end_deadline: Option<Instant>,
     /// How long the agent's own reports are held back while OpenCode does not show the messages of a sub-agent.
     patience: Duration,
-    /// The time at which no report was held back. Reports that wait for a sub-agent's messages have waited since then.
+    /// The last time at which no report was held back. Reports that wait for a sub-agent's messages have waited since then.
     caught_up_at: Instant,
-    /// The turn was stopped by a watchdog or by a user.
+    /// Whether the watchdog or a user has stopped the turn.
     is_stopped: bool,
     written_files: bool,
     protected: Arc<ProtectedPaths>,
-    /// The turn was resumed after a restart, and the events that were missed are not all reported yet.
+    /// Whether the turn was resumed after a restart and the missed events are not all reported yet.
     is_catching_up: bool,
 }
 
-/// The state of a turn that a watchdog stopped. The driver still follows the turn to its end, and then reports this outcome.
+/// The state of a turn that the watchdog stopped. The driver still follows the turn to its end, and then reports this outcome.
 #[derive(Debug)]
 struct GivenUp {
     outcome: Outcome,
     until: Instant,
 }
 
-/// The receiver of the turn's events is gone.
+/// The receiver of the turn's events was dropped.
 struct Closed;
 
 /// The kind of entry that [`Driver::consume`] handled.
@@ -110,7 +110,7 @@ enum Consumed {
 }
 
 impl Driver {
-    /// Runs until the turn ends, the receiver is gone, or the gateway stops. In the latter two cases the turn continues in
+    /// Runs until the turn ends, the receiver is dropped, or the gateway stops. In the latter two cases the turn continues in
     /// OpenCode.
     async fn run(
         mut self: Box<Self>,
@@ -120,7 +120,7 @@ impl Driver {
         _in_use: Option<DirectoryUse>,
     ) {
         let events = self.events.clone();
-        // These futures are rarely ready, so they are polled only when they are woken: some turns have a thousand events a second.
+        // These futures are rarely ready and some turns have a thousand events a second, so they are polled only when woken.
         let rare = async move {
             tokio::select! {
                 () = events.closed() => {}
@@ -141,7 +141,7 @@ impl Driver {
         let (address, process) = (self.client.address().clone(), self.process);
         let mut signals =
             signals::signals(self.joins.changes(), invalid_alarm, check_after, address, process);
-        // One timer for the whole turn. It is set anew only if a deadline is earlier than its own, or after it has fired.
+        // One timer for the whole turn. It is reset only if a deadline is earlier than its own, or after it has fired.
         let mut alarm = pin!(sleep_until(Instant::now()));
         loop {
             if self.missed.take_due() {
@@ -154,14 +154,14 @@ impl Driver {
                     self.joins.close_and_wait().await;
                     Some(outcome)
                 }
-                // The end must wait for the read that is due: an event that could not be parsed may have come before the end.
+                // The end waits for a read that is due, because an event that could not be parsed may have come before the end.
                 None if self.missed.due().is_some() && self.given_up.is_none() => None,
                 None => self.check_end().await?,
             };
             if let Some(outcome) = outcome {
                 return Box::pin(self.end(outcome)).await;
             }
-            // A sub-agent may have to be read now, before the next event.
+            // The messages of a sub-agent may have to be read before the next event is handled.
             if self.tree.next_to_read().is_none() {
                 if std::mem::take(&mut self.is_catching_up) {
                     self.send(None, AgentEvent::CaughtUp).await?;
@@ -175,7 +175,7 @@ impl Driver {
         }
     }
 
-    /// Waits for the next event or signal and consumes it, together with the text deltas that are queued behind it.
+    /// Waits for the next event or signal and handles it, together with the text deltas that are queued behind it.
     async fn consume_next(
         &mut self,
         signals: &mut (impl Stream<Item = Signal> + Unpin),
@@ -195,8 +195,8 @@ impl Driver {
                 biased;
                 routed = self.lease.next() => break routed,
                 signal = signals.next() => match signal {
-                    // The stream brings no events, so the state is read from OpenCode instead. A new process of OpenCode shows
-                    // everything that the killed turn left behind, before it serves a stream.
+                    // The stream delivers no events, so the state is read from OpenCode instead. A new process of OpenCode shows
+                    // everything that the killed turn left behind before it serves a stream.
                     Some(Signal::InvalidResponses | Signal::NewProcess) => {
                         self.consume(Routed::Reconnected);
                         return Consumed::Other;
@@ -310,7 +310,7 @@ impl Driver {
         consumed
     }
 
-    /// Called when an event could not be parsed. Later deltas may not continue the text that was reported.
+    /// Called when an event could not be parsed. Later deltas may then not continue the text that was reported.
     fn note_missed(&mut self) {
         self.tree.gap();
         self.missed.note();
@@ -320,7 +320,7 @@ impl Driver {
         self.must_read = self.must_read.max(Some(depth));
     }
 
-    /// Reports all new events. If an event shows that more is needed, such as the messages of a session, fetches that from OpenCode.
+    /// Reports all new events. If an event shows that more is needed, such as the messages of a session, reads that from OpenCode.
     /// Returns an outcome if the turn has ended, for example because OpenCode no longer has the session.
     async fn catch_up(&mut self) -> Result<Option<Outcome>, Closed> {
         // Reporting may need reads too: before a sub-agent is called again, the driver reads how its previous call ended.
@@ -374,11 +374,11 @@ impl Driver {
             tracing::warn!(session = %self.session.id, "stopped a turn because its model does not finish");
             Box::pin(self.give_up(outcome)).await;
         }
-        // If a message has joined just now, the turn does not end.
+        // If a message joined at this moment, the turn does not end.
         Ok(outcome.filter(|_| self.joins.close_if_unchanged(self.joins_seen)))
     }
 
-    /// Stops a turn that does not end by itself. `outcome` is reported when it has ended.
+    /// Stops a turn that does not end by itself. `outcome` is reported when the turn has ended.
     async fn give_up(&mut self, outcome: Outcome) {
         self.joins.close_and_wait().await;
         self.joins.update_translator(&mut self.joins_seen, &mut self.tree.root.translator);
@@ -388,7 +388,7 @@ impl Driver {
         self.abort(None, until).await;
     }
 
-    /// Aborts the session of a member of the tree. Gives up at the deadline.
+    /// Aborts the session of a member of the tree. Stops trying at the deadline.
     async fn abort(&self, member: Option<usize>, until: Instant) {
         let session = self.tree.session_of(member);
         // If both attempts fail, the next turn waits until the session is idle, or fails because the session is busy.
@@ -411,8 +411,8 @@ impl Driver {
         self.is_stopped || self.lease.aborted_by_gateway()
     }
 
-    /// Reads the state of the turn from OpenCode, because events were missed or an end is doubtful. Retries while OpenCode does not
-    /// respond. Returns an outcome if the turn must end.
+    /// Reads the state of the turn from OpenCode, because events were missed or the end is doubtful. Repeats this while OpenCode
+    /// does not respond. Returns an outcome if the turn must end.
     async fn reread(&mut self, depth: Depth) -> Option<Outcome> {
         let mut pause = FIRST_RETRY;
         loop {
@@ -463,7 +463,7 @@ impl Driver {
                     let until = self.given_up.as_ref().map(|given_up| given_up.until);
                     let next = Instant::now() + pause;
                     let next = until.map_or(next, |until| until.min(next));
-                    // Waits for the pause, or until OpenCode is back.
+                    // Waits until the pause is over or OpenCode is back.
                     let _ = timeout_at(next, back).await;
                     pause = (pause * 2).min(LAST_RETRY);
                 }
@@ -473,10 +473,10 @@ impl Driver {
 
     /// Reports all new events of the agent and its sub-agents.
     async fn flush(&mut self) -> Result<(), Closed> {
-        // Yields to other tasks even if the queue always has room.
+        // Gives up control now and then, even if the queue always has room.
         tokio::task::coop::consume_budget().await;
         for event in self.tree.root.translator.take() {
-            // Most events are text, and mostly the queue has room for them.
+            // Fast path: most events are text, and usually the queue has room for them.
             if let Some(event) = self.try_report_text(event)? {
                 Box::pin(self.report(None, event)).await?;
             }
@@ -513,8 +513,8 @@ impl Driver {
         self.send(None, AgentEvent::Ended(outcome)).await
     }
 
-    /// Rejects the asks that a stopped turn left in OpenCode's lists. Done before the end is reported, because then the next turn
-    /// may begin.
+    /// Rejects the asks that a stopped turn left in OpenCode's lists. Must be done before the end is reported, because the next
+    /// turn may begin at that moment.
     async fn clear_asks(&self) {
         let known = self.tree.children.iter().map(|child| child.session.as_str().to_owned());
         let client = self.client.for_cleanup();
@@ -541,7 +541,7 @@ mod tests {
         size_of::<F>()
     }
 
-    /// Each running turn holds one. State that is rarely needed is boxed.
+    /// Each running turn holds one driver. State that is rarely needed is boxed.
     #[test]
     fn a_driver_is_small() {
         let (driver, run) = (size_of::<Driver>(), size_of_future(Driver::run));

@@ -1,4 +1,4 @@
-//! Whether OpenCode can work, and what it loads before its first turn.
+//! Checks whether OpenCode can work, and makes it load before its first turn what that turn needs.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::client::CallError;
 use crate::{OpenCode, outage};
 
-/// How long the first turn may take to load everything. After that the turns of callers load the rest.
+/// How long the first turn may take to load everything. After that, the turns of callers load the rest.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 impl OpenCode {
@@ -24,8 +24,8 @@ impl OpenCode {
         }
     }
 
-    /// Makes OpenCode load what it would load with the first message: the workspace with its configuration and its providers.
-    /// With a `prompt` also the rest, by a turn in a session that is deleted at once. The prompt costs a call of the model.
+    /// Makes OpenCode load what it would load with the first message: the workspace with its configuration and its providers. With
+    /// a `prompt`, also loads the rest, by a turn in a session that is deleted afterwards. The prompt costs a call of the model.
     pub async fn warm_up(&self, prompt: Option<&str>) {
         if let Err(cause) = self.load(prompt).await {
             tracing::debug!(%cause, "OpenCode did not load everything before the first turn");
@@ -42,7 +42,7 @@ impl OpenCode {
         };
         timeout_at(deadline, workspace).await.unwrap_or(Err(CallError::NoAnswer))?;
         let Some(prompt) = prompt else { return Ok(()) };
-        // Not ended at the deadline: without the response nobody could delete the session.
+        // This call has no deadline, because without its response nobody could delete the session.
         let session = self.client.create_session(root, None).await?;
         let playing = self.client.play_turn(root, &session.id, prompt);
         let played = timeout_at(deadline, playing).await.unwrap_or(Err(CallError::NoAnswer));
@@ -56,7 +56,7 @@ impl OpenCode {
         played
     }
 
-    /// The reason of an outage that a failed call found. A call may fail just before the outage is noticed.
+    /// The reason for an outage that a failed call shows. A call may fail shortly before the outage is noticed.
     async fn why_down(&self, cause: &CallError) -> Option<String> {
         match cause {
             CallError::Down(reason) => Some(reason.clone()),

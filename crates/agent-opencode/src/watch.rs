@@ -1,8 +1,8 @@
 //! Finds external turns: turns that another client starts in the gateway's sessions, such as in OpenCode's own interface.
 //!
-//! The readers hand over the events of sessions that no turn of the gateway holds; [`decide`] interprets them. Where events may
-//! have been missed, OpenCode is asked: when the watch begins, after a gap in the event stream, and when a turn of the gateway
-//! is over. An external turn that began and ended in a gap is not reported.
+//! The readers pass on the events of sessions that no turn of the gateway holds, and [`decide`] interprets them. If events may have
+//! been missed, OpenCode is queried: when the watch begins, after a gap in the event stream, and after a turn of the gateway. An
+//! external turn that began and ended during a gap is not reported.
 
 mod content;
 mod decide;
@@ -34,14 +34,14 @@ use crate::id;
 use crate::reader::{Readers, WatchEvent, WatchQueue, lock};
 use crate::skim::Event;
 
-/// Maximum number of external turns that wait for the engine. At the bound the watcher of a directory waits, and its own queue
+/// Maximum number of external turns that wait for the engine. At the limit the watcher of a directory waits, and its own queue
 /// fills.
 const MAX_EXTERNAL_TURNS: usize = 64;
 
-/// Maximum number of sessions whose state is remembered. Above it the idle ones are forgotten.
+/// Maximum number of sessions whose state is remembered. Beyond it, the idle sessions are forgotten.
 const MAX_SESSIONS: usize = 1024;
 
-/// Pause before the next request after OpenCode did not respond: doubled from the first to the last.
+/// The first and the longest pause before the next request if OpenCode did not respond. The pause doubles each time.
 const FIRST_RETRY: Duration = Duration::from_secs(1);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
@@ -75,8 +75,9 @@ impl Watch {
         Self { client, readers, tasks, directories, metrics, failed, external_turns, receiver }
     }
 
-    /// See [`longshore_engine::port::Control::watch`]. If there are too few slots for directories, earlier sessions of the list
-    /// come first, then later ones, then those of earlier calls. A directory in which a turn runs keeps its slot.
+    /// Implements [`longshore_engine::port::SessionWatch::watch`]. If there are too few slots for directories, sessions that are
+    /// earlier in the list come first, then later ones, then those of earlier calls. A directory in which a turn runs keeps its
+    /// slot.
     pub(crate) fn watch(&self, sessions: Vec<Session>) {
         let now = lock(&self.directories).now();
         for session in sessions {
@@ -84,8 +85,8 @@ impl Watch {
         }
     }
 
-    /// Watches a session that the gateway just created, if the engine receives external turns. The session cannot be busy yet,
-    /// so OpenCode need not be asked.
+    /// Watches a session that the gateway has just created, if the engine receives external turns. Such a session cannot be busy
+    /// yet, so OpenCode is not queried.
     pub(crate) fn watch_new(&self, session: &Session) {
         if lock(&self.receiver).is_none() {
             let now = lock(&self.directories).now();
@@ -93,7 +94,7 @@ impl Watch {
         }
     }
 
-    /// Stops watching this directory and those below it, because they were removed.
+    /// Stops watching a removed directory and those below it.
     pub(crate) fn remove_directory(&self, directory: &str) {
         lock(&self.directories).remove(directory, &self.readers);
     }
@@ -111,7 +112,7 @@ impl Watch {
                 self.spawn_watcher(session.directory.clone(), queue, is_active);
             }
         }
-        // Still under the lock. Otherwise the directory could be evicted first, and the session would not be remembered with it.
+        // Done under the lock. Otherwise the directory could be evicted first, and the session would not be remembered with it.
         self.readers.watch_session(&session.directory, session.id.as_str(), is_new);
         drop(directories);
     }
@@ -136,18 +137,18 @@ impl Watch {
         });
     }
 
-    /// See [`longshore_engine::port::Control::external_turns`].
+    /// Implements [`longshore_engine::port::SessionWatch::external_turns`].
     pub(crate) fn external_turns(&self) -> mpsc::Receiver<ExternalTurn> {
         lock(&self.receiver).take().unwrap_or_else(|| mpsc::channel(1).1)
     }
 
-    /// See [`longshore_engine::port::Control::external_turn`].
+    /// Implements [`longshore_engine::port::SessionWatch::external_turn`].
     pub(crate) async fn external_turn(&self, session: &Session) -> Result<Option<ExternalTurn>> {
         let found = find_external_turn(&self.client, session).await;
         found.map_err(|cause| cause.into_error("find out what the session works on"))
     }
 
-    /// The error that ended an external turn before it answered the prompt. `None`: no such error is known.
+    /// The error because of which an external turn ended without an answer. `None`: no such error is known.
     pub(crate) fn why_failed(&self, prompt: &str) -> Option<Fault> {
         self.failed.find(prompt)
     }
@@ -157,8 +158,8 @@ impl Watch {
         lock(&self.directories).is_idle(directory, &self.readers)
     }
 
-    /// Stops watching a directory that is idle, so that it can be closed. Returns false if a turn runs or may run there. Its
-    /// sessions are watched again when a caller uses one of them.
+    /// Stops watching an idle directory, so that it can be closed. Returns false if a turn runs or may run in it. Its sessions are
+    /// watched again when a caller uses one of them.
     pub(crate) fn release(&self, directory: &str) -> bool {
         lock(&self.directories).release(directory, &self.readers)
     }
@@ -185,16 +186,16 @@ struct Watcher {
     failed: Arc<PromptFaults>,
     external_turns: mpsc::Sender<ExternalTurn>,
     sessions: HashMap<String, WatchedSession>,
-    /// Whether an external turn runs, or may run, that is not reported yet. Then the directory must not be evicted.
+    /// Whether an external turn that is not reported yet runs or may run. Then the directory must not be evicted.
     is_active: Arc<AtomicBool>,
-    /// The time at which all sessions are checked again, because OpenCode did not respond.
+    /// When all sessions are checked again because OpenCode did not respond.
     recheck_at: Option<Instant>,
     pause: Duration,
 }
 
-/// Why an event of a watched session could not be handled.
+/// The reason why an event of a watched session could not be handled.
 enum WatchError {
-    /// The receiver of external turns is gone.
+    /// The receiver of external turns was dropped.
     ReceiverGone,
     Call(CallError),
 }
@@ -216,7 +217,7 @@ impl Watcher {
                     WatchEvent::Check
                 }
                 event = queue.next() => {
-                    // `None`: the directory is not watched any more.
+                    // `None`: the directory is no longer watched.
                     let Some(event) = event else { return };
                     event
                 }
@@ -230,7 +231,7 @@ impl Watcher {
                 }
                 WatchEvent::Check => self.check_all(&queue).await,
                 WatchEvent::TurnEnded { session, is_idle } => {
-                    // The turn alone received the session's events meanwhile, so the state here is outdated.
+                    // During its run, only the turn received the session's events, so the state here is outdated.
                     if let Some(session_state) = self.sessions.get_mut(&session) {
                         session_state.reset();
                     }
@@ -284,7 +285,7 @@ impl Watcher {
         let mut failure = None;
         for session in busy.keys().filter(|session| queue.is_watched_without_turn(session)) {
             match self.check(session).await {
-                // A failure with one session does not keep the others from being checked.
+                // A failure for one session does not prevent the check of the others.
                 Err(WatchError::Call(cause)) => failure = Some(cause),
                 checked => checked?,
             }
@@ -302,7 +303,7 @@ impl Watcher {
         self.report(found).await
     }
 
-    /// Reports the external turn that a prompt began, as seen in the events.
+    /// Reports the external turn that a prompt began according to the events.
     async fn report_prompt(&mut self, session: &str, prompt: &str) -> Result<(), WatchError> {
         let Some(session) = self.parse_session(session) else { return Ok(()) };
         let message = self.client.stored_message(&self.directory, session.id.as_str(), prompt).await;
@@ -368,8 +369,7 @@ async fn find_external_turn(client: &Client, session: &Session) -> Result<Option
     if !client.statuses(directory).await?.contains_key(id) {
         return Ok(None);
     }
-    // The stream of the directory carries no events of a session in an OpenCode workspace, so the task of such a turn would never
-    // end.
+    // The directory's stream has no events of a session in an OpenCode workspace, so the task of such a turn would never end.
     if client.session(directory, id).await?.workspace.is_some() {
         return Ok(None);
     }
@@ -400,7 +400,7 @@ async fn has_open_ask(client: &Client, session: &Session) -> Result<bool, CallEr
     Ok(false)
 }
 
-/// `None`: the message's id is not a valid identifier.
+/// Converts the message of an external prompt. `None`: the id of the message is not a valid identifier.
 fn external_turn(session: &Session, message: &StoredMessage) -> Option<ExternalTurn> {
     let prompt = PromptId::parse(&message.info.id).ok()?;
     let engine_prompt = id::engine_prompt(&message.info.id).and_then(|prompt| PromptId::parse(prompt).ok());
@@ -413,7 +413,7 @@ fn external_turn(session: &Session, message: &StoredMessage) -> Option<ExternalT
     Some(ExternalTurn { session, prompt, engine_prompt, content, at })
 }
 
-/// Turns "not found" into `None`: a user may have deleted the session or the message.
+/// Turns "not found" into `None`, because a user may have deleted the session or the message.
 fn missing_as_none<T>(found: Result<Option<T>, CallError>) -> Result<Option<T>, CallError> {
     match found {
         Err(CallError::NotFound | CallError::Invalid(_)) => Ok(None),

@@ -1,8 +1,8 @@
-//! Records each call of an extension method: the call is counted, and if it could change something, one log line says who
-//! called which method, on which target, and with which outcome.
+//! Records each call of an extension method: counts the call, and if it could change something, writes one log line with the
+//! caller, the method, the target and the outcome.
 //!
-//! The line is written when the work is done, also if the caller has disconnected. It holds names only: never parameters, and
-//! no text of a message.
+//! The line is written when the work is done, even if the caller has disconnected. The line contains only names, never
+//! parameters or the text of a message.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use tracing::Span;
 
 use crate::auth::Caller;
 
-/// The log target of the audit lines. They are written whatever log level is configured.
+/// The log target of the audit lines. They are written at every configured log level.
 const TARGET: &str = "longshore::audit";
 
-/// The record of one call, begun when the call arrives. `failed`, `ended` and `ended_with` write it. A record that is dropped
-/// before that writes nothing: this happens for a notification of a query, which is never executed.
+/// The record of one call, created when the call arrives and written by `failed`, `ended` or `ended_with`. If the record is
+/// dropped before that, nothing is written: this happens for a query that came as a notification and is never executed.
 #[derive(Debug)]
 pub(crate) struct CallRecord {
     method: &'static Method,
@@ -30,7 +30,7 @@ pub(crate) struct CallRecord {
     credential: Option<String>,
     target: Option<String>,
     metrics: Arc<Metrics>,
-    /// The span of the request, in which the line is written.
+    /// The span of the request, to which the line belongs.
     request: Span,
 }
 
@@ -162,7 +162,7 @@ fn detail<'a>(error: &'a Error, name: &str) -> Option<&'a str> {
     error.details().iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
 }
 
-/// A test checks that every outcome has a label.
+/// The label of the outcome in the metrics. A test checks that every outcome has a label.
 fn label(outcome: Outcome) -> CallOutcome {
     CallOutcome::parse(outcome.as_str()).unwrap_or(CallOutcome::InternalError)
 }

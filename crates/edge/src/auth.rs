@@ -3,10 +3,10 @@
 //! The registry keeps digests only. A presented secret is hashed, looked up by a prefix of its digest, and compared
 //! in constant time. The timing of the lookup may reveal something about the digest, but nothing about the secret.
 //!
-//! A request with `Authorization` is judged by that header alone, whether its credential is right or wrong. `X-API-Key` counts
-//! only in a request without `Authorization`. So a request with `Authorization` never acts for a principal that this header
-//! does not name. What the connection authenticates, a client certificate or the user at the other end of a unix socket, counts
-//! only for requests without either header.
+//! If a request has an `Authorization` header, only that header decides, whether its credential is valid or not. `X-API-Key` is
+//! used only without `Authorization`. So a request with `Authorization` never acts for a principal that this header does not
+//! name. The credential of the connection (a client certificate, or the user of a process at the other end of a unix socket) is
+//! used only for requests without either header.
 
 mod certificate;
 mod rights;
@@ -29,17 +29,17 @@ use subtle::ConstantTimeEq;
 pub use certificate::CertificateMatch;
 pub use rights::{Capabilities, Capability, Rights};
 
-/// All credentials of the gateway. Holds no secret.
+/// All credentials of the gateway. Holds digests and no secrets.
 #[derive(Clone)]
 pub struct Credentials {
     by_prefix: HashMap<[u8; PREFIX], Vec<Known>>,
     schemes: BTreeSet<AuthScheme>,
-    /// The users of this machine, by id, whose processes need no other credential on a unix socket.
+    /// The users of this machine, by user id, whose processes need no other credential on a unix socket.
     local_users: HashMap<u32, Arc<Caller>>,
 }
 
-/// The first bytes of a digest select the bucket in which it is looked up: this many. With eight bytes, two secrets in one bucket
-/// are practically impossible. If it happens, both are compared.
+/// How many leading bytes of a digest select its bucket in the registry. With eight bytes, two secrets in one bucket are
+/// practically impossible. If it happens, both are compared.
 const PREFIX: usize = 8;
 
 #[derive(Clone)]
@@ -89,7 +89,7 @@ impl Credentials {
         })
     }
 
-    /// The caller that a process of this user is on a unix socket.
+    /// The caller for a process of this user on a unix socket. `None`: the user is not configured.
     pub(crate) fn of_local_user(&self, user: u32) -> Option<Arc<Caller>> {
         self.local_users.get(&user).cloned()
     }
@@ -115,7 +115,7 @@ impl fmt::Debug for Credentials {
 #[derive(Clone)]
 pub struct Credential {
     scheme: AuthScheme,
-    /// The user name for `Basic`, the kind of match for `MutualTls`, and otherwise empty.
+    /// The user name for `Basic`, the kind of match for `MutualTls`, and empty for the other schemes.
     username: String,
     secret: SecretString,
     principal: String,
@@ -137,13 +137,13 @@ impl Credential {
         Self::new(AuthScheme::ApiKey, String::new(), key, principal.into())
     }
 
-    /// A client certificate. Counts only on a listener that asks for certificates.
+    /// A client certificate. It counts only on a listener that requests client certificates.
     pub fn certificate(certificate: &CertificateMatch, principal: impl Into<String>) -> Self {
         let (kind, value) = certificate.parts();
         Self::new(AuthScheme::MutualTls, kind.to_owned(), value.into(), principal.into())
     }
 
-    /// Replaces the default rights of the scheme.
+    /// Replaces the default rights of the credential's scheme.
     #[must_use]
     pub fn with_rights(self, rights: Rights) -> Self {
         Self { rights, ..self }
@@ -193,7 +193,7 @@ impl CredentialsBuilder {
         self.with(Credential::api_key(key, principal))
     }
 
-    /// On a unix socket, processes of this user (by id) act for the principal.
+    /// Lets processes of this user (by user id) act for the principal on a unix socket.
     #[must_use]
     pub fn local_user(mut self, user: u32, principal: &str, rights: Rights) -> Self {
         self.local_users.push((user, Caller { principal: Principal::new(principal), rights }));
@@ -250,7 +250,7 @@ impl fmt::Debug for CredentialsBuilder {
     }
 }
 
-/// An error in a configured credential. Never holds a secret.
+/// An error in a configured credential. Never contains a secret.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CredentialsError {
     subject: String,
@@ -299,7 +299,7 @@ fn check(given: &Credential) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether the headers of a request hold no credential at all.
+/// Whether the headers of a request contain no credential.
 pub(crate) fn has_none(headers: &HeaderMap) -> bool {
     !headers.contains_key(AUTHORIZATION) && !headers.contains_key(API_KEY_HEADER)
 }
@@ -341,7 +341,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> {
     if values.next().is_some() { None } else { Some(first.as_bytes()) }
 }
 
-/// The scheme is part of the digest, so that a token is not accepted as an API key or a password.
+/// The digest of a secret. It covers the scheme too, so that a token is not accepted as an API key or a password.
 fn digest(scheme: AuthScheme, username: &str, secret: &[u8]) -> [u8; 32] {
     let tag: &[u8] = match scheme {
         AuthScheme::Bearer => b"bearer\0",

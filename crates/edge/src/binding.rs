@@ -1,5 +1,5 @@
-//! What every HTTP binding uses to decode requests and to encode replies. A binding calls [`Operations::perform`], and nothing else
-//! that has an effect.
+//! Functions with which every HTTP binding decodes requests and encodes replies. A binding calls [`Operations::perform`], and no
+//! other function that has an effect.
 
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ use crate::sse::{self, Envelope, StreamSettings};
 #[derive(Debug)]
 pub(crate) struct Bindings {
     pub(crate) operations: Arc<Operations>,
-    /// The facts about this gateway from which its documents are built, such as the methods that are switched on.
+    /// The facts about this gateway from which its documents are built, such as the enabled methods.
     pub(crate) deployment: Arc<Deployment>,
-    /// The extensions of the public card.
+    /// The extensions that the public card declares.
     pub(crate) public_extensions: Activated,
     pub(crate) limits: BodyLimits,
     pub(crate) bodies: Arc<Bodies>,
@@ -50,7 +50,7 @@ impl Bindings {
         body::read(&incoming.parts.headers, body, self.limits, self.bodies.begin(&caller.principal)).await
     }
 
-    /// Writes a reader of events in frames.
+    /// Turns a reader of events into a response that streams them.
     pub(crate) async fn events(
         &self,
         reader: EventReader,
@@ -64,7 +64,8 @@ impl Bindings {
 }
 
 impl Incoming<'_> {
-    /// The options that the headers of the request name. `streams`: only a stream resumes after an event.
+    /// The options in the headers of the request. `streams`: whether the reply is a stream; only a stream can resume after an
+    /// event.
     pub(crate) fn options(&self, format: ResponseFormat, streams: bool) -> Result<RequestOptions> {
         let headers = &self.parts.headers;
         Ok(RequestOptions {

@@ -20,14 +20,14 @@ pub(crate) struct BodyLimits {
     pub(crate) timeout: Duration,
 }
 
-/// After a body is refused, at most this many further bytes are read and discarded, so that a client that is still sending can read
-/// the response instead of a connection reset. Then the connection is closed.
+/// After a body is refused, at most this many further bytes are read and discarded. So a client that is still sending can read the
+/// response instead of seeing a connection reset. Then the connection is closed.
 const DRAINED_BYTES: usize = 1024 * 1024;
 
-/// The longest time that a body is drained.
+/// How long the rest of a refused body is read at most.
 const DRAINED_FOR: Duration = Duration::from_secs(1);
 
-/// `held` counts the bytes of a body that does not arrive in one piece.
+/// Reads a body. `held` counts the bytes of a body that does not arrive in one piece.
 pub(crate) async fn read<B>(headers: &HeaderMap, body: B, limits: BodyLimits, held: HeldBody) -> Result<Bytes>
 where
     B: http_body::Body<Data = Bytes>,
@@ -35,7 +35,7 @@ where
 {
     let mut body = pin!(body);
     let max = if limits.max_bytes == 0 { usize::MAX } else { limits.max_bytes };
-    // A declared length over the limit is refused before a byte is read.
+    // If the declared length exceeds the limit, the body is refused before any byte is read.
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     let collected = if declared > max {
         Err(too_large(max, declared))
@@ -129,7 +129,7 @@ mod tests {
     use crate::Limits;
     use crate::limits::Bodies;
 
-    /// Reads a body of a caller without a common limit.
+    /// Reads a body without the limit that all callers share.
     async fn read<B>(headers: &HeaderMap, body: B, limits: BodyLimits) -> Result<Bytes>
     where
         B: http_body::Body<Data = Bytes>,

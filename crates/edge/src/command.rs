@@ -1,5 +1,5 @@
-//! A decoded request: the command, and how the caller wants it performed. The bindings make these, so that the operations know no
-//! binding and no format.
+//! A decoded request: the command, and the options with which it is performed. The bindings decode requests into these types, so
+//! that the operations need to know no binding and no format.
 
 use longshore_model::{
     CancelTask, CreatePushConfig, DeletePushConfig, EventId, GetPushConfig, GetTask, ListPushConfigs,
@@ -12,7 +12,7 @@ use tracing::Span;
 use crate::request_line::RequestLine;
 use crate::version::ProtocolVersion;
 
-/// What a caller requests.
+/// The operation that a caller requests, with its parameters.
 #[derive(Debug)]
 pub(crate) enum Command {
     Send(SendMessage),
@@ -41,23 +41,23 @@ impl Command {
 #[derive(Debug)]
 pub(crate) struct MethodCall {
     pub(crate) method: &'static Method,
-    /// The decoded parameters, and the switch that they need besides that of the method. An error counts only after the checks of
-    /// the caller: one who may not call the method learns nothing about its parameters.
+    /// The decoded parameters, and the switch that they need in addition to the switch of the method. A decoding error is reported
+    /// only after the checks of the caller, so that a caller who may not call the method learns nothing about its parameters.
     pub(crate) call: Result<(Call, Option<Need>)>,
 }
 
-/// How a command is to be performed.
+/// The options with which a command is performed.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestOptions {
-    /// Some rules of behaviour differ between the versions.
+    /// The protocol version, because some rules of behaviour differ between the versions.
     pub(crate) version: ProtocolVersion,
     pub(crate) activated: Activated,
-    /// The last event that the caller has received. Only streams have one.
+    /// The last event that the caller has received. Only requests for a stream have one.
     pub(crate) resume_after: Option<EventId>,
-    /// The position of the request in the trace of its caller.
+    /// The trace context of the request.
     pub(crate) trace: TraceContext,
     /// The log line of the request.
     pub(crate) line: RequestLine,
-    /// The span of every log line about the request, also of those after the response.
+    /// The span for all log lines about the request, including lines that are written after the response.
     pub(crate) span: Span,
 }

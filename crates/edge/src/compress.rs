@@ -1,6 +1,6 @@
 //! Compresses whole responses with gzip, if they are long enough and the client accepts it.
 //!
-//! Streams and files are not compressed: events would wait in the encoder, and a range counts the bytes of the plain file.
+//! Streams and files are not compressed: events would be delayed in the encoder, and ranges refer to the bytes of the plain file.
 
 use std::io::Write;
 
@@ -14,7 +14,7 @@ use crate::reply::{Body, Response};
 
 pub(crate) const GZIP: HeaderValue = HeaderValue::from_static("gzip");
 
-/// The number of bytes that are compressed before other tasks of the thread may run: less than a millisecond of work.
+/// How many bytes are compressed before other tasks of the thread may run. This takes less than a millisecond.
 const STEP_BYTES: usize = 32 * 1024;
 
 /// Compresses the response to a request with these headers, if its body has at least `minimum` bytes. 0: any non-empty body.
@@ -28,7 +28,7 @@ pub(crate) async fn compress(mut response: Response, headers: &HeaderMap, minimu
     if !is_accepted(headers) {
         return response;
     }
-    // The fast level gains most for its time: the responses are JSON, which is repetitive.
+    // The fast level has the best ratio of saved bytes to time, because the responses are repetitive JSON.
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
     for step in plain.chunks(STEP_BYTES) {
         if encoder.write_all(step).is_err() {
@@ -43,7 +43,7 @@ pub(crate) async fn compress(mut response: Response, headers: &HeaderMap, minimu
     response
 }
 
-/// The compressed form of a prepared document. `None`: compression gains nothing.
+/// The compressed form of a prepared document. `None`: the document is too short, or compression does not shorten it.
 pub(crate) fn gzip(plain: &Bytes, minimum: usize) -> Option<Bytes> {
     if !is_long_enough(plain, minimum) {
         return None;
@@ -99,7 +99,7 @@ fn shorter(encoder: GzEncoder<Vec<u8>>, plain: &Bytes) -> Option<Bytes> {
     (compressed.len() < plain.len()).then(|| compressed.into())
 }
 
-/// Tells caches that the response has two forms, also if this one is not compressed.
+/// Tells caches that the response has two forms. Needed even if this response is not compressed.
 fn add_vary(headers: &mut HeaderMap) {
     let mut present = headers.get_all(VARY).iter().filter_map(|value| value.to_str().ok());
     if !present.any(|value| value.to_ascii_lowercase().contains("accept-encoding")) {

@@ -1,6 +1,6 @@
 //! Evaluates conditional requests: `If-None-Match`, then `Range` with its `If-Range`.
 //!
-//! `If-Modified-Since` is ignored: a client that has the date of a response also has its tag.
+//! `If-Modified-Since` is ignored: a client that has the date of a response also has its entity tag.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use longshore_model::Timestamp;
 /// The latest second that an HTTP date can express: the end of the year 9999.
 const LATEST: u64 = 253_402_300_799;
 
-/// The part of a file that a request gets.
+/// The part of a file that is sent in the response.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Selection {
     Whole,
@@ -25,7 +25,7 @@ pub(crate) enum Selection {
     Unsatisfiable,
 }
 
-/// The validators that the response names.
+/// The validators of a file, which the response contains.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validators<'a> {
     /// The entity tag, with its quotes.
@@ -37,7 +37,7 @@ pub(crate) fn select(verb: &Method, headers: &HeaderMap, file: Validators<'_>, s
     if matches_tag(headers, file.tag) {
         return Selection::Unchanged;
     }
-    // Ranges are defined for GET only. If the client has another version of the file, a range of this version would not fit it.
+    // Ranges are defined only for GET. If the client has another version of the file, a range of this version would not match it.
     if verb != Method::GET || !is_same_version(headers, file) {
         return Selection::Whole;
     }
@@ -74,8 +74,9 @@ fn opaque(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }
 
-/// Strong comparison: two weakly equal versions may differ in their bytes. A file never changes under its id, so its date is as
-/// good as its tag. The date is compared as text, because a client sends back the text that it received.
+/// Whether `If-Range` names this version of the file. Strong comparison, because two weakly equal versions may differ in their
+/// bytes. A file never changes under its id, so its date is as good as its tag. The date is compared as text, because a client
+/// sends back the text that it received.
 fn is_same_version(headers: &HeaderMap, file: Validators<'_>) -> bool {
     if !headers.contains_key(IF_RANGE) {
         return true;
@@ -95,7 +96,7 @@ fn ranged(value: &str, size: u64) -> Selection {
         (Some(first), Some(last)) if first <= last => first..last.saturating_add(1).min(size),
         (Some(first), None) if last.is_empty() => first..size,
         (None, Some(0)) if first.is_empty() => return Selection::Unsatisfiable,
-        // The last bytes of an empty file are the whole file, and no range could describe them.
+        // "The last n bytes" of an empty file are the whole file, and no byte range could describe them.
         (None, Some(_)) if first.is_empty() && size == 0 => return Selection::Whole,
         (None, Some(count)) if first.is_empty() => size.saturating_sub(count)..size,
         _ => return Selection::Whole,
@@ -237,7 +238,7 @@ mod tests {
         }
         let twice = [(RANGE, "bytes=0-1"), (IF_RANGE, "\"abc\""), (IF_RANGE, "\"abc\"")];
         assert_eq!(selected(&Method::GET, &twice, 10), Selection::Whole);
-        // Without a range, `If-Range` has no effect; a range beyond another version is not an error.
+        // Without a range, `If-Range` has no effect. A range beyond the end of another version is no error.
         assert_eq!(selected(&Method::GET, &[(IF_RANGE, "\"abc\"")], 10), Selection::Whole);
         assert_eq!(
             selected(&Method::GET, &[(RANGE, "bytes=99-"), (IF_RANGE, "\"x\"")], 10),

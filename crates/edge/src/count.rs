@@ -9,7 +9,7 @@ use crate::reply::Response;
 use crate::response_format::{Encoding, ResponseFormat};
 use crate::version::ProtocolVersion;
 
-/// The kind of the error in a response, carried in the response to the place where it is counted.
+/// The kind of the error in a response. The response carries it as an extension to the code that counts it.
 #[derive(Clone, Copy, Debug)]
 struct ResponseError(ErrorKind);
 
@@ -18,25 +18,25 @@ pub(crate) fn note_error(response: &mut Response, kind: ErrorKind) {
     response.extensions_mut().insert(ResponseError(kind));
 }
 
-/// The kind of the error in a response.
+/// The kind of the error in a response. `None`: the response is no error.
 pub(crate) fn error_of(response: &Response) -> Option<ErrorKind> {
     response.extensions().get().map(|ResponseError(kind)| *kind)
 }
 
-/// In place of an operation: the methods of extensions. `longshore_control_calls_total` counts each of them.
+/// The name under which all extension methods are counted. `longshore_control_calls_total` counts each of them.
 pub(crate) const EXTENSION: &str = "extension";
 
-/// In place of an operation: requests that call none, or that were refused before their operation was known.
+/// The name under which requests are counted that call no operation, or were refused before their operation was known.
 pub(crate) const OTHER: &str = "other";
 
-/// Names the operations that are counted.
+/// Sets the names of the operations that are counted.
 pub(crate) fn set_names(metrics: &Metrics) {
     let operations = OPERATIONS.iter().map(|operation| operation.method.as_str());
     metrics.http_requests.set_names(operations.chain([EXTENSION, OTHER]));
 }
 
-/// Counts a response. `operation`: its version and binding, if the request was an operation. `name`: one of the names that
-/// were set.
+/// Counts a response. `operation`: the version and binding of the request, or `None` if it was no operation. `name`: one of the
+/// names that `set_names` has set.
 pub(crate) fn count_response(
     metrics: &Metrics,
     operation: Option<(ProtocolVersion, Binding)>,
@@ -66,7 +66,7 @@ pub(crate) fn binding(format: ResponseFormat) -> Binding {
     }
 }
 
-/// A test checks that every kind has a label.
+/// The label of an error kind in the metrics. A test checks that every kind has a label.
 fn label(kind: ErrorKind) -> Answered {
     Answered::parse(kind.label()).unwrap_or(Answered::Internal)
 }

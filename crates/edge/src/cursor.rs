@@ -5,7 +5,7 @@ use longshore_model::{Error, EventId, Result};
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
-/// `None`: the request has no such header.
+/// Parses the header. `None`: the request has no such header.
 pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<EventId>> {
     let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
     let text = value.as_bytes().trim_ascii();

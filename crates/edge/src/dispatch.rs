@@ -1,9 +1,9 @@
 //! Routes a request by its head to the binding that answers it.
 //!
 //! The checks, in order: the guard of origins and hosts, whether the path is public, the credential, the rate limit, the
-//! protocol version (for REST; that of a JSON-RPC call is checked later, when the method is known), the path, the verb, the
-//! required extensions. So a caller without a credential learns nothing about paths. Files, health and documents are the same
-//! for every protocol version.
+//! protocol version (for REST only; the version of a JSON-RPC call is checked when its method is known), the path, the verb, the
+//! required extensions. So a caller without a credential learns nothing about paths. Files, health and documents are served in
+//! the same way for every protocol version.
 
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
@@ -83,7 +83,7 @@ impl Dispatcher {
         closing: CancellationToken,
         tasks: Tasks,
     ) -> Self {
-        // Methods that the agent does not support are neither documented nor served.
+        // If the agent does not support the control methods, they are neither documented nor served.
         config.deployment.control = engine.has_control();
         config.deployment.grpc = config.grpc.is_some();
         if config.grpc.is_none() {
@@ -93,7 +93,7 @@ impl Dispatcher {
         config.metrics.control_calls.set_names(methods::all(&config.deployment).map(|method| method.name));
         let deployment = Arc::new(config.deployment.clone());
         let documents = Arc::new(Documents::new(&config, engine.clone(), closing.clone()));
-        // Half of the grace period is for waiting, half for writing the response.
+        // Half of the grace period is for waiting requests to finish, and half for writing their responses.
         let operations = Arc::new(Operations {
             engine: engine.clone(),
             closing: closing.clone(),
@@ -136,8 +136,8 @@ impl Dispatcher {
         }
     }
 
-    /// Answers a request, also if its handler panics. `peer` is the other end of the connection. Headers that name another
-    /// client behind it are not trusted.
+    /// Answers a request, even if its handler panics. `peer` is the other end of the connection. A proxy may be that peer, but
+    /// headers that name the client behind a proxy are not trusted.
     pub(crate) async fn answer<B>(
         &self,
         peer: IpAddr,
@@ -159,11 +159,11 @@ impl Dispatcher {
         if target.is_websocket() {
             websocket::take_token(&mut parts.headers);
         }
-        // Each version has a service of gRPC for itself, and clients generated from its descriptors send no version.
+        // gRPC has a separate service for each version, and clients generated from its descriptors send no version header.
         let missing = if grpc.is_some() { MissingVersion::ByRequest } else { self.missing_version };
         let requested = RequestedVersion::read(&parts, target.base, missing);
         let trace = trace::from_headers(&parts.headers);
-        // At the highest level, so that every log line has the span, whatever level is configured.
+        // The span has the highest level, so that every log line has the span at every configured log level.
         let span = tracing::error_span!("request", trace_id = %trace.trace_id());
         let name = if page::is_wanted(&parts) {
             Some("page")
@@ -203,7 +203,7 @@ impl Dispatcher {
         response
     }
 
-    /// Answers one message of a connection that carries several requests, also if its handler panics.
+    /// Answers one message of a connection that carries several requests, even if its handler panics.
     pub(crate) async fn answer_message(
         &self,
         head: &MessageHead,
@@ -258,12 +258,12 @@ impl Dispatcher {
         &self.bindings
     }
 
-    /// A WebSocket without an open request is closed after this long. `None`: never.
+    /// How long a WebSocket without an open request stays open. `None`: for ever.
     pub(crate) fn websocket_idle(&self) -> Option<Duration> {
         self.websocket_idle
     }
 
-    /// How many requests one connection that carries several may have open.
+    /// How many requests may be open on one connection that carries several requests.
     pub(crate) fn requests_per_connection(&self) -> usize {
         match self.requests_per_connection {
             0 => usize::MAX,
@@ -271,7 +271,7 @@ impl Dispatcher {
         }
     }
 
-    /// The error for one more.
+    /// The error for a request beyond that limit.
     pub(crate) fn too_many_requests(&self) -> Error {
         self.metrics.refused.of(Limit::RequestsPerConnection).increment();
         let text = "Too many requests are open on this connection. Wait until one ends, or cancel one.";
@@ -280,7 +280,7 @@ impl Dispatcher {
             .detail("max", self.requests_per_connection.to_string())
     }
 
-    /// The path of WebSockets. `None`: they are switched off.
+    /// The path of WebSockets. `None`: WebSockets are disabled.
     fn websocket_path(&self) -> Option<&str> {
         self.bindings.deployment.websocket.as_deref()
     }
@@ -366,7 +366,7 @@ impl Dispatcher {
         Some(Ok(match (served, caller) {
             (Served::Card, _) => self.documents.card(&request),
             (Served::OpenApi, _) => self.documents.openapi(&request),
-            // The document describes one version: the one that the response names.
+            // A document that describes a single version describes the version that the response names.
             (Served::Health, _) => self.documents.health(incoming.format().version).await,
             (Served::Metrics, _) => return Some(self.page.answer()),
             (Served::WebSocket, Some(caller)) => return Some(Ok(websocket::accept(caller, incoming))),

@@ -1,8 +1,8 @@
-//! Serves the documents of the deployment: cards and the `OpenAPI` document, built once at the start, and health, built on
-//! request. The extended cards are rebuilt when the agent offers something else than before.
+//! Serves the documents of the deployment: cards and the `OpenAPI` document, which are built once at the start, and health, which
+//! is built on request. The extended cards are rebuilt when the agent's offers have changed.
 //!
 //! The path or `A2A-Version` decides which form of the card a client gets. If neither names a protocol version, the client gets
-//! one card that serves clients of both versions. All forms have validators, so that a returning client gets 304.
+//! one card for clients of both versions. All forms have validators, so that a returning client gets a 304.
 
 mod prepared;
 #[cfg(test)]
@@ -31,10 +31,11 @@ use crate::reply::Response;
 pub(crate) struct DocumentRequest<'a> {
     /// The version that the request names, or that its path belongs to. `None`: the client may use any version.
     pub(crate) version: Option<ProtocolVersion>,
-    /// The version whose base path the request is under. Such a path serves one version only. `None`: the root.
+    /// The version whose base path contains the path of the request. Such a path serves only that version. `None`: the path is
+    /// directly under the root.
     pub(crate) base: Option<ProtocolVersion>,
     pub(crate) caller: Option<&'a Caller>,
-    /// The spelling of 0.3 that clients expect at the path.
+    /// The variant of 0.3 JSON that clients expect at the path.
     pub(crate) dialect: Dialect,
     pub(crate) parts: &'a Parts,
 }
@@ -64,10 +65,11 @@ struct Extended {
     last: Mutex<Arc<ExtendedCards>>,
 }
 
-/// All forms of the extended card. No form is merged: each path and method that returns the card belongs to one version.
+/// All forms of the extended card. There is no form for both versions, because each path and method that returns the card
+/// belongs to one version.
 #[derive(Debug)]
 pub(crate) struct ExtendedCards {
-    /// The offers that the cards were built with.
+    /// The offers from which the cards were built.
     offers: Arc<Offers>,
     choices: Option<Choices>,
     v1: PerBase,
@@ -105,7 +107,7 @@ impl Documents {
         }
     }
 
-    /// The public card. Clients of every version get it, because it tells them which versions exist.
+    /// The public card. It is served to clients of every version, because it says which versions exist.
     pub(crate) fn card(&self, request: &DocumentRequest<'_>) -> Response {
         let card = match request.base.or(request.version) {
             None => &self.public.merged,
@@ -115,7 +117,7 @@ impl Documents {
         card.answer(request.parts)
     }
 
-    /// The extended cards with what the agent offers now.
+    /// The extended cards with the current offers of the agent.
     pub(crate) async fn extended_cards(&self) -> Arc<ExtendedCards> {
         self.extended.current().await
     }

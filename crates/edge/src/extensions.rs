@@ -1,4 +1,4 @@
-//! Which extensions a request activates, and which of them its response names.
+//! Determines which extensions a request activates, and which of them its response names.
 
 use http::{HeaderMap, HeaderValue};
 use longshore_wire::extension::{Activated, HEADER, HEADER_V03};
@@ -6,7 +6,7 @@ use longshore_wire::methods::Method;
 
 use crate::reply::Response;
 
-/// The extensions in the headers of both protocol versions, however often they occur. A value that is not text is ignored.
+/// The extensions in the headers of both protocol versions, with all their occurrences. A value that is not text is ignored.
 pub(crate) fn activated(headers: &HeaderMap) -> Activated {
     Activated::from_header(values(headers))
 }
@@ -16,8 +16,8 @@ fn values(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     values.filter_map(|value| value.to_str().ok())
 }
 
-/// The extensions that the response to a JSON-RPC call names: for an extension method its extension, for all other methods
-/// (`None`) those of the public card.
+/// The extensions that the response to a JSON-RPC call names. For an extension method this is its extension. For any other method
+/// (`None`) these are the extensions of the public card.
 pub(crate) fn echoed_for_method(
     method: Option<&Method>,
     activated: Activated,
@@ -27,7 +27,7 @@ pub(crate) fn echoed_for_method(
     activated.and(named.unwrap_or(public))
 }
 
-/// Names the extensions in the response, in the spelling of the request. An HTTP error names none.
+/// Adds the names of the extensions to the response, in the request's spelling. An HTTP error names none.
 pub(crate) fn echo(response: &mut Response, requested: &HeaderMap, activated: Activated) {
     let is_success = response.status().is_success() || response.status().is_redirection();
     if let Some(uris) = activated.to_header(values(requested)).filter(|_| is_success) {
@@ -83,7 +83,7 @@ mod tests {
         ]);
         let all = activated(&asked);
         let public = contract::public_extensions(&Deployment::of_opencode());
-        // Each in the spelling of the caller.
+        // The response names each extension in the spelling of the caller.
         let core = format!("urn:a2a:session-binding,{HINTS},{INTERRUPT},{THINKING}");
         for (method, status, expected) in [
             ("SendMessage", 200, core.as_str()),
@@ -101,7 +101,7 @@ mod tests {
             let named = response.headers().get(HEADER).map_or("", |value| value.to_str().unwrap());
             assert_eq!(named, expected, "{method} {status}");
         }
-        // A deployment that hides the agent's thoughts and tools does not have that extension.
+        // A deployment that hides the agent's thoughts and tools does not offer that extension.
         let exposure = Exposure { raw_thinking: false, tool_trace: false };
         let public = contract::public_extensions(&Deployment { exposure, ..Deployment::of_opencode() });
         assert!(!echoed_for_method(None, all, public).contains(Extension::ThinkingExposure));

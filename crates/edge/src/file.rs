@@ -1,7 +1,7 @@
-//! Serves the files of tasks: `GET /artifacts/{id}`, to the owner of the task.
+//! Serves the files of tasks at `GET /artifacts/{id}` to the owner of the task.
 //!
-//! The content of an agent's file is not trusted: the headers tell a browser to save the file, not to guess its type, and to
-//! execute nothing in it.
+//! The content of an agent's file is not trusted. The headers tell a browser to save the file, not to guess its type, and not to
+//! execute any of its content.
 
 use std::io;
 use std::ops::Range;
@@ -23,10 +23,10 @@ use crate::auth::Caller;
 use crate::conditional::{self, Selection, Validators};
 use crate::reply::{self, Response};
 
-/// The size of one read. The next chunk is read when the socket has accepted the previous one.
+/// The size of one chunk. The next chunk is read when the socket has accepted the previous one.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// For the owner only, and without expiry: a file never changes under its id.
+/// Only the owner's own cache may store a file, and may keep it for ever, because a file never changes under its id.
 const CACHE: HeaderValue = HeaderValue::from_static("private, max-age=31536000, immutable");
 
 /// The characters that an extended header parameter may hold unescaped (RFC 8187).
@@ -44,7 +44,8 @@ const ATTRIBUTE: AsciiSet = NON_ALPHANUMERIC
     .remove(b'|')
     .remove(b'~');
 
-/// Answers a GET or a HEAD. A file of another owner and an invalid id are answered like a file that does not exist.
+/// Answers a GET or a HEAD. For a file of another owner and for an invalid id, the response is the same as for a file that does
+/// not exist.
 pub(crate) async fn answer(engine: &Engine, caller: &Caller, id: &str, parts: &Parts) -> Result<Response> {
     let id = FileId::parse(id).map_err(|_| not_found())?;
     let facts = engine.file(&caller.principal, &id).await;
@@ -107,14 +108,14 @@ fn describe_content(headers: &mut HeaderMap, facts: &FileFacts, id: &FileId) {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
 }
 
-/// The name under which a client saves the file: the last segment of the agent's name for it, or its id.
+/// The header with the name under which a client saves the file: the last segment of the agent's name for it, or its id.
 fn disposition(name: Option<&str>, id: &FileId) -> String {
     let name = name.and_then(|name| name.rsplit(['/', '\\']).next()).map(str::trim);
     let name = name.filter(|name| !matches!(*name, "" | "." | "..")).unwrap_or(id.as_str());
     format!("attachment; filename*=UTF-8''{}", utf8_percent_encode(name, &ATTRIBUTE))
 }
 
-/// Inserts a header whose value consists of characters that a header may hold.
+/// Inserts a header. All characters of the value must be allowed in a header.
 fn put(headers: &mut HeaderMap, name: HeaderName, value: String) {
     headers.insert(name, HeaderValue::try_from(value).expect("the value holds header characters only"));
 }
@@ -126,8 +127,8 @@ struct File {
 }
 
 impl File {
-    /// The bytes of the range, in chunks. The first chunk is read before the response begins, so that most failures can be
-    /// reported as an error. A later failure cuts the response, so that no client takes a part for the whole.
+    /// The bytes of the range, in chunks. The first chunk is read before the response begins, so that most failures can be reported
+    /// as an error. After a later failure the response ends early, so that no client takes the part for the whole.
     async fn chunks(self, range: Range<u64>) -> Result<BoxStream<'static, io::Result<Bytes>>> {
         let first = self.chunk(&range).await?;
         let rest = range.start + first.len() as u64..range.end;
@@ -145,7 +146,7 @@ impl File {
         Ok(stream::once(async { Ok(first) }).chain(rest).boxed())
     }
 
-    /// The next chunk. It must be complete, because the length of the response has been sent already.
+    /// The next chunk. It must be complete, because the length of the response has already been sent.
     async fn chunk(&self, left: &Range<u64>) -> Result<Bytes> {
         let length = usize::try_from(left.end - left.start).unwrap_or(CHUNK_BYTES).min(CHUNK_BYTES);
         let bytes = self.engine.read_file(&self.caller, &self.id, left.start, length).await?;

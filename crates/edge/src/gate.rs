@@ -1,5 +1,5 @@
-//! The checks that every request passes before anything of it is decoded: origin and host, credential, rate. All bindings share one
-//! gate, so that the limits count across bindings.
+//! The checks that every request passes before any of it is decoded: origin and host, credential, and rate. All bindings share
+//! one gate, so that the limits count the requests of all bindings together.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ pub(crate) struct Gate {
     challenge: HeaderValue,
 }
 
-/// The head of a request, as far as the gate needs it.
+/// The parts of a request's head that the gate checks.
 #[derive(Debug)]
 pub(crate) struct RequestHead<'a> {
     pub(crate) peer: IpAddr,
     pub(crate) parts: &'a Parts,
     pub(crate) access: Access,
-    /// The rate limit ignores the request.
+    /// Whether the rate limit ignores the request.
     pub(crate) is_exempt_from_limits: bool,
-    /// `None`: the request did not arrive on a connection.
+    /// The open request on its connection. `None`: the request did not arrive on a connection.
     pub(crate) open: Option<&'a OpenRequest>,
 }
 
@@ -51,8 +51,8 @@ impl Gate {
         }
     }
 
-    /// Checks origin, host, credential and rate before any byte of the body is read. Returns the caller, or `None` if the path
-    /// needs no credential.
+    /// Checks origin, host, credential and rate before any byte of the body is read. Returns the caller. `None`: the path needs no
+    /// credential, and the request has none.
     pub(crate) fn admit(&self, head: &RequestHead<'_>) -> Result<Option<Arc<Caller>>> {
         self.guard.check(head.parts)?;
         let caller = self.caller(head)?;
@@ -70,17 +70,17 @@ impl Gate {
         self.rate_limiter.admit(Some(caller), peer)
     }
 
-    /// Delays the response to a refused request, if the caller sends too many of them.
+    /// Delays the response if the error is a refusal by the rate limit.
     pub(crate) async fn delay(&self, error: &Error) {
         self.rate_limiter.delay(error).await;
     }
 
-    /// Waits until the caller may have the next share of the processor.
+    /// Waits until the throttle lets the caller's request start.
     pub(crate) async fn wait_for_turn(&self, caller: &Caller) {
         self.throttle.wait(&caller.principal).await;
     }
 
-    /// How a caller can authenticate.
+    /// The value of `WWW-Authenticate`: the schemes by which a caller can authenticate.
     pub(crate) fn challenge(&self) -> HeaderValue {
         self.challenge.clone()
     }
@@ -96,9 +96,9 @@ impl Gate {
             {
                 Ok(Some(caller))
             }
-            // On such a path a credential is optional, but a wrong one is still refused.
+            // On such a path a credential is optional, but an invalid one is still refused.
             Access::Graded if auth::has_none(headers) => Ok(None),
-            // A request without a credential guesses nothing, so it is not counted as a failed login.
+            // A request without a credential is no guess, so it does not count as a failed login.
             Access::Credential if auth::has_none(headers) => self.credentials.authenticate(headers).map(Some),
             Access::Graded | Access::Credential => {
                 self.rate_limiter.check_login(head.peer)?;

@@ -1,13 +1,13 @@
 //! The gRPC binding of both protocol versions, on HTTP/2.
 //!
-//! A call is a POST to `/service/call`. Its body is a prefix of five bytes and one message. The reply has messages of that form, and
-//! its status is in the trailers. The messages are protocol buffers with the JSON of the REST binding. So the message of a call is
-//! converted to JSON and decoded as any other request, and the JSON of its reply is converted back. [`Protobuf`] converts, so that
-//! this crate knows no protocol buffers.
+//! A call is a POST to `/service/call`. Its body is one message after a prefix of five bytes. The reply consists of such messages,
+//! and its status is in the trailers. The messages are protocol buffers that correspond to the JSON of the REST binding. So a
+//! call's message is converted to JSON and decoded like any other request, and the JSON of the reply is converted back.
+//! [`Protobuf`] does the conversion, so that this crate does not depend on protocol buffers.
 //!
-//! The metadata of a call are its headers, with the names that they have in the other bindings: `a2a-version`, `a2a-extensions`,
-//! `authorization`, `x-api-key`, `last-event-id`. `grpc-timeout` is the only one of its own. Each event carries its id in its
-//! metadata, as `longshore.cursor`.
+//! The metadata of a call are its headers, with the same names as in the other bindings: `a2a-version`, `a2a-extensions`,
+//! `authorization`, `x-api-key`, `last-event-id`. Only `grpc-timeout` is specific to gRPC. Each event has its id in its metadata,
+//! as `longshore.cursor`.
 
 mod call;
 mod deadline;
@@ -34,22 +34,22 @@ use crate::version::ProtocolVersion;
 
 /// Converts the messages of A2A between protocol buffers and JSON.
 pub trait Protobuf: fmt::Debug + Sync {
-    /// The message of a call, as the parameters that the operation has in JSON-RPC. In 0.3 they have the spelling of `ProtoJSON`.
+    /// Converts the message of a call into the parameters that the operation has in JSON-RPC. For 0.3 the result is in `ProtoJSON`.
     fn request(&self, version: ProtocolVersion, operation: OperationName, message: &[u8]) -> Result<String>;
 
-    /// The reply to a call, from the JSON of a REST response.
+    /// Converts the JSON of a REST response into the reply to a call.
     fn reply(&self, version: ProtocolVersion, operation: OperationName, json: &[u8]) -> Result<Vec<u8>>;
 
-    /// An event of a stream. `cursor`: the position at which a reader resumes after it.
+    /// Converts the JSON of an event into a stream message. `cursor`: the position at which a reader resumes after the event.
     fn event(&self, version: ProtocolVersion, cursor: Option<EventId>, json: &[u8]) -> Result<Vec<u8>>;
 
-    /// A `google.rpc.Status` with the details of an error.
+    /// Encodes a `google.rpc.Status` with the details of an error.
     fn status(&self, code: i32, error: &Error) -> Vec<u8>;
 }
 
 const CONTENT: &str = "application/grpc";
 
-/// The prefix of a message: a flag for compression, and the length.
+/// The length of the prefix of a message: a flag for compression, and the length of the message.
 const PREFIX: usize = 5;
 
 /// Whether a request is a gRPC call with messages in protocol buffers.
@@ -61,10 +61,10 @@ pub(crate) fn is_call(parts: &Parts) -> bool {
         && media.strip_prefix(CONTENT).is_some_and(|format| matches!(format, "" | "+proto"))
 }
 
-/// In place of an event that cannot be written as a message. It is shorter than any message with its prefix.
+/// Marks an event that cannot be written as a message. It is shorter than any message with its prefix.
 const UNWRITABLE: &[u8] = b"!";
 
-/// An event with its prefix. All readers of its form share these bytes.
+/// The message of an event with its prefix. All readers of the same form share these bytes.
 pub(crate) fn event(
     protobuf: &dyn Protobuf,
     version: ProtocolVersion,
@@ -80,7 +80,7 @@ pub(crate) fn event(
     }
 }
 
-/// Refuses an event that could not be written, because a reader must not miss it without knowing.
+/// Fails if the event could not be written, because a reader must not miss an event without knowing.
 pub(crate) fn check_written(id: Option<EventId>, event: &[u8]) -> Result<()> {
     if event != UNWRITABLE {
         return Ok(());
@@ -100,7 +100,7 @@ fn framed(message: &[u8]) -> Bytes {
     framed.freeze()
 }
 
-/// The only message of a request.
+/// The single message of a request.
 fn only_message(body: &Bytes) -> Result<Bytes> {
     let incomplete =
         || Error::new(ErrorKind::InvalidRequest, "The call has no complete message; send exactly one.");
@@ -122,14 +122,14 @@ fn only_message(body: &Bytes) -> Result<Bytes> {
     }
 }
 
-/// A response whose body is these frames, the last of which holds the trailers.
+/// A response whose body consists of these frames. The last frame holds the trailers.
 fn response(frames: impl stream::Stream<Item = Frame<Bytes>> + Send + 'static) -> Response {
     let mut response = reply::with_status(StatusCode::OK, Body::Grpc(frames.boxed()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(CONTENT));
     response
 }
 
-/// The row of an operation that is served over gRPC.
+/// The row of an operation, if it is served over gRPC.
 fn served(operation: Option<&'static Operation>) -> Result<&'static Operation> {
     operation.ok_or_else(|| Error::internal("a route without a gRPC operation"))
 }

@@ -1,11 +1,12 @@
-//! Checks that a request comes from an allowed web page and uses an allowed host name. Runs first, for every path and verb.
+//! Checks that a request comes from an allowed web page and uses an allowed host name. Runs before all other checks, for every
+//! path and verb.
 //!
 //! Browsers send requests on behalf of any open page, and the page can choose a host name that resolves to this gateway.
 //! `Origin` names the site of the page; `Host`, or the authority of the URI, names the host that the client called. Programs
 //! send no `Origin`. The gateway never sends a CORS header that would let a page read a response.
 //!
-//! On a unix socket only the origin is checked. No name resolves to the socket, so the host says nothing; but a proxy may pass on
-//! what browsers send.
+//! On a unix socket only the origin is checked. No host name resolves to the socket, so the host says nothing. But a proxy may
+//! pass the requests of browsers on to the socket.
 
 mod name;
 
@@ -26,21 +27,21 @@ use crate::arrival::Arrival;
 
 #[derive(Debug)]
 pub(crate) struct Guard {
-    /// In canonical form, including the gateway's own origin.
+    /// The allowed origins in canonical form, including the gateway's own origin.
     origins: HashSet<String>,
-    /// `None`: any host. A list without a single valid entry allows no host.
+    /// The allowed hosts. `None`: any host. A list without a valid entry allows no host.
     hosts: Option<Vec<AllowedHost>>,
-    /// A request must name its host, because the operator listed the hosts.
+    /// Whether a request must name its host. Set if the operator configured a list of hosts.
     requires_host: bool,
-    /// The listener of a gateway that listens on a loopback address.
+    /// The gateway's own address, if it listens on a loopback address.
     loopback: Option<LoopbackSite>,
     metrics: Arc<Metrics>,
 }
 
-/// Where the gateway listens on TCP.
+/// The address on which the gateway listens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
-    /// `None`: nowhere.
+    /// The TCP address. `None`: the gateway does not listen on TCP.
     pub(crate) address: Option<SocketAddr>,
     pub(crate) has_tls: bool,
 }
@@ -52,7 +53,7 @@ struct LoopbackSite {
 }
 
 impl Guard {
-    /// `urls`: where clients reach the gateway.
+    /// `urls`: the URLs by which clients reach the gateway.
     pub(crate) fn new<'a>(
         limits: &Limits,
         urls: impl Iterator<Item = &'a str> + Clone,
@@ -71,7 +72,8 @@ impl Guard {
             hosts: if !limits.allowed_hosts.is_empty() {
                 Some(limits.allowed_hosts.iter().filter_map(|host| AllowedHost::parse(host)).collect())
             } else if loopback.is_some() {
-                // A page can let any name of its own resolve to a loopback address. One loopback name stands for all.
+                // A web page can make any name of its own domain resolve to a loopback address, so only loopback names are allowed.
+                // One loopback name stands for all of them.
                 Some(
                     AllowedHost::parse("localhost").into_iter().chain(urls.filter_map(public_host)).collect(),
                 )
@@ -115,7 +117,8 @@ impl Guard {
         }
     }
 
-    /// On a loopback address all names of this machine are one site, because no other machine can reach the port.
+    /// Whether this is an origin on the gateway's own loopback port. All loopback names count as one site, because no other machine
+    /// can reach the port.
     fn is_loopback_origin(&self, origin: &str) -> bool {
         let Some(LoopbackSite { port, has_tls }) = self.loopback else { return false };
         let (scheme, implied) = if has_tls { ("https://", 443) } else { ("http://", 80) };
@@ -126,8 +129,8 @@ impl Guard {
 
     fn is_host_allowed(&self, parts: &Parts) -> bool {
         let Some(allowed) = &self.hosts else { return true };
-        // HTTP/2 has the authority in the head of the request, and HTTP/1 may have it there. If a `Host` header is present as
-        // well, both must be allowed, because a proxied backend may use either.
+        // In HTTP/2 the authority is in the head of the request, and in HTTP/1 it may be there. If there is also a `Host` header,
+        // both must be allowed, because a backend behind a proxy may use either.
         let authority = parts.uri.authority().map(|authority| self.matches_host(allowed, authority.as_str()));
         match (authority, single_header(&parts.headers, &HOST)) {
             (None, SingleHeader::Missing) => !self.requires_host,
@@ -189,7 +192,7 @@ impl Limits {
     }
 }
 
-/// Whether an entry allows the name. On a loopback address all names of this machine count as one.
+/// Whether an entry allows the name. On a loopback address all loopback names count as one.
 fn is_name_allowed<'a>(
     mut allowed: impl Iterator<Item = &'a AllowedHost>,
     named: &HostPort,
@@ -224,11 +227,11 @@ fn refusal(text: &str) -> Error {
     Error::new(ErrorKind::PermissionDenied, text)
 }
 
-/// The value of a header that may occur once.
+/// The value of a header that may occur only once.
 enum SingleHeader<'a> {
     Missing,
     Text(&'a str),
-    /// The header occurs twice, or is not text: its meaning is unclear.
+    /// The header occurs several times or is not text, so its meaning is unclear.
     Invalid,
 }
 

@@ -14,13 +14,14 @@ use tokio_util::sync::CancellationToken;
 use crate::media::Media;
 use crate::reply::{self, Response};
 
-/// A result is reused for this long, so that the parts are checked at most this often, however many clients ask.
+/// How long a result is reused. So the agent and the store are checked at most this often, however many clients ask.
 const FRESH: Duration = Duration::from_secs(2);
 
 /// How long one check may take.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A part that worked counts as down when it has not answered for this long. An agent with one thread is sometimes busy for seconds.
+/// How long a part that worked may leave checks unanswered before it counts as down. A single-threaded agent is sometimes busy for
+/// seconds.
 const BUSY: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub(crate) struct Health {
     deployment: Deployment,
     engine: Engine,
     closing: CancellationToken,
-    /// Locked during a check: requests that arrive meanwhile wait for the same result.
+    /// The last result. Locked during a check, so that requests that arrive meanwhile wait for the same result.
     last: Mutex<Option<CheckResult>>,
 }
 
@@ -42,7 +43,7 @@ struct CheckResult {
 #[derive(Clone, Debug)]
 struct Checked {
     part: Part,
-    /// When the part last answered that it works.
+    /// When the part last reported that it works.
     worked: Option<Instant>,
 }
 
@@ -51,7 +52,7 @@ impl Health {
         Self { deployment, engine, closing, last: Mutex::new(None) }
     }
 
-    /// Status 200 if the gateway can accept new work, else 503.
+    /// The response: status 200 if the gateway can accept new work, otherwise 503.
     pub(crate) async fn answer(&self, version: ProtocolVersion) -> Response {
         let CheckResult { agent, store, .. } = self.check().await;
         let stopping = self.closing.is_cancelled();
@@ -86,13 +87,14 @@ impl Health {
     }
 }
 
-/// The state of a part as callers see it. `answer`: `None` if the part did not answer. A part that goes down is logged once.
+/// The state of a part as callers see it. `answer`: the result of the check; `None`: the part did not answer. Logs once when a part
+/// goes down.
 fn checked(name: &str, answer: Option<Result<()>>, before: Option<&Checked>) -> Checked {
     let was_down = before.is_some_and(|before| matches!(before.part, Part::Down(_)));
     let worked = before.filter(|_| !was_down).and_then(|before| before.worked);
     let part = match (answer, before) {
         (Some(Ok(())), _) => return Checked { part: Part::Up, worked: Some(Instant::now()) },
-        // The part was already down. The earlier reason says more than the missing answer.
+        // The part was already down. The earlier reason says more than the lack of an answer.
         (None, Some(before)) if was_down => before.part.clone(),
         (None, _) if worked.is_some_and(|worked| worked.elapsed() < BUSY) => Part::Up,
         (Some(Err(error)), _) => {
@@ -138,7 +140,7 @@ mod tests {
             Self { agent, store, closing, health }
         }
 
-        /// The HTTP status, the status in the document, and its statement about the parts.
+        /// Runs the checks. Returns the HTTP status, the status in the document, and what the document says about the parts.
         async fn ask(&self) -> (u16, Value, Value) {
             let response = self.health.answer(ProtocolVersion::V1).await;
             let status = response.status().as_u16();

@@ -1,4 +1,4 @@
-//! The head of a request: its route, the version that it asks for, and the format of its response.
+//! The head of a request: its route, the protocol version that it requests, and the format of its response.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -30,19 +30,19 @@ use crate::version::{ProtocolVersion, RequestedVersion};
 #[derive(Debug)]
 pub(crate) struct Incoming<'a> {
     pub(crate) peer: IpAddr,
-    /// `None`: the request did not arrive on a connection.
+    /// The open request on its connection. `None`: the request did not arrive on a connection.
     pub(crate) open: Option<&'a OpenRequest>,
     pub(crate) trace: TraceContext,
-    /// The span of every log line about the request.
+    /// The span for all log lines about the request.
     pub(crate) span: Span,
-    /// The one line about the request itself.
+    /// The log line that summarizes the request.
     pub(crate) line: RequestLine,
     pub(crate) parts: &'a Parts,
     pub(crate) requested: RequestedVersion,
     pub(crate) target: Target,
-    /// Converts the messages of a gRPC call. `None`: the request is no such call.
+    /// Converts the messages of a gRPC call. `None`: the request is not a gRPC call.
     pub(crate) grpc: Option<&'static dyn Protobuf>,
-    /// The operation of a JSON-RPC call by its name in the metrics, once the body has told it.
+    /// The name in the metrics of a JSON-RPC call's operation. Set when the body has been read.
     pub(crate) called: OnceLock<&'static str>,
 }
 
@@ -61,7 +61,7 @@ impl Incoming<'_> {
         if self.is_rpc() { ResponseFormat::rpc(version) } else { ResponseFormat::rest(version) }
     }
 
-    /// What the gate needs to know. The page for browsers needs no credential.
+    /// The parts that the gate checks. The page for browsers needs no credential.
     pub(crate) fn head(&self) -> RequestHead<'_> {
         let access = match self.route() {
             _ if page::is_wanted(self.parts) => Access::Anybody,
@@ -77,7 +77,7 @@ impl Incoming<'_> {
         }
     }
 
-    /// Answers with an error, in the version and binding that the request used.
+    /// Answers with an error in the format of the request's version and binding.
     pub(crate) fn refuse(&self, error: &Error) -> Response {
         self.format().refuse(&Id::Null, &self.parts.headers, error)
     }
@@ -98,15 +98,15 @@ impl Incoming<'_> {
         Some(ResponseFormat { version: reply::version_of(response).unwrap_or(format.version), ..format })
     }
 
-    /// The operation by its name in the metrics.
+    /// The name of the operation in the metrics.
     pub(crate) fn called(&self) -> &'static str {
         let of_route =
             || self.route()?.operation(&self.parts.method).map(|operation| operation.method.as_str());
         self.called.get().copied().or_else(of_route).unwrap_or(count::OTHER)
     }
 
-    /// Whether the rate limit and the throttle ignore the request. Such requests cost next to nothing, and every client must be
-    /// able to learn that the gateway is up, how to call it, and, with a credential, how busy it is.
+    /// Whether the rate limit and the throttle ignore the request. Such requests cost almost nothing, and every client must be able
+    /// to learn that the gateway is up, how to call it, and (with a credential) how busy it is.
     pub(crate) fn is_exempt_from_limits(&self) -> bool {
         let is_exempt =
             |route: &Route| matches!(route.served(), Some(Served::Card | Served::Alive | Served::Metrics));
@@ -161,8 +161,8 @@ impl Incoming<'_> {
         ))
     }
 
-    /// The extensions that the response names, out of the activated ones. The extended card names all of them. Documents and
-    /// files name none, because a shared cache may keep them.
+    /// The activated extensions that the response names. The extended card names all of them. Documents and files name none,
+    /// because a shared cache may store them.
     pub(crate) fn echoed(&self, activated: Activated, public: Activated) -> Option<Activated> {
         let route = self.route()?;
         route.logged_path()?;

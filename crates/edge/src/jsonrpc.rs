@@ -1,8 +1,8 @@
 //! The JSON-RPC binding: `POST /`, and the messages of connections that carry several requests (`multiplexer`).
 //!
 //! The checks, in order: media type, body, envelope, protocol version, required extensions, method, parameters. A request
-//! without an id is a notification: a command is executed, a query is not, and the response is 204 whatever the result. In 0.3
-//! only an extension method may be a notification; every other request without an id is refused and nothing is executed.
+//! without an id is a notification: a command is executed, a query is not, and the response is 204 in every case. In 0.3 only an
+//! extension method may be a notification. Any other request without an id is refused and not executed.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -30,7 +30,7 @@ use crate::sse::{self, Envelope};
 use crate::version::{self, ProtocolVersion};
 use crate::{count, extensions};
 
-/// How one version decodes the parameters of the operations.
+/// The functions that decode the parameters of the operations for one version.
 pub(crate) struct Decoders {
     send: fn(&str) -> Result<SendMessage>,
     get: fn(&str) -> Result<GetTask>,
@@ -67,35 +67,35 @@ const V03: Decoders = Decoders {
     delete_push_config: v03::decode::delete_push_config,
 };
 
-/// The parameters that a gRPC call of 0.3 is converted to. They have the spelling and the defaults of `ProtoJSON`.
+/// The decoders for the parameters of a 0.3 gRPC call after its conversion to JSON. They use `ProtoJSON` names and defaults.
 pub(crate) const V03_GRPC: Decoders =
     Decoders { send: |params| v03::decode::send_message(Dialect::Rest, params), ..V03 };
 
-/// What carries the response to a call.
+/// How the response to a call is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Carrier {
-    /// A response of HTTP. Events are server-sent events.
+    /// The response is an HTTP response. Events are server-sent events.
     Http,
-    /// A message of a connection that carries several requests. Each event is a message too.
+    /// The response is a message on a connection that carries several requests. Each event is also a message.
     Message,
 }
 
-/// A call whose method is known or not, with what the head of the request says about it.
+/// A call, with the facts from the head of its request. Its method may be unknown.
 struct Received<'a> {
     bindings: &'a Bindings,
     incoming: &'a Incoming<'a>,
     carrier: Carrier,
     format: ResponseFormat,
-    /// The row of the operation, if the version has one with this method.
+    /// The row of the operation. `None`: the version has no operation with this method.
     operation: Option<&'static Operation>,
-    /// The row of the method, if an extension of this deployment has it, whether switched on or off.
+    /// The row of the extension method, enabled or not. `None`: no extension of this deployment has the method.
     extension: Option<&'static methods::Method>,
 }
 
-/// The id of a call, and what it requests, or why that cannot be performed.
+/// The id of a call, and its command, or the error for why the command cannot be performed.
 type Prepared = (Option<Id>, Result<(Command, RequestOptions)>);
 
-/// Answers a call over HTTP, whatever its method.
+/// Answers a call over HTTP, with any method.
 pub(crate) async fn answer<B>(
     bindings: &Bindings,
     caller: &Caller,
@@ -117,12 +117,12 @@ where
     }
 }
 
-/// What the refusal of a call needs of its text.
+/// The parts of a call's text that its refusal needs.
 #[derive(Debug)]
 pub(crate) struct CallHead {
-    /// `None`: a notification.
+    /// The id of the call. `None`: the call is a notification.
     id: Option<Id>,
-    /// `None`: the text names no method.
+    /// The method of the call. `None`: the text names no method.
     method: Option<String>,
 }
 
@@ -135,7 +135,7 @@ impl CallHead {
     }
 }
 
-/// Refuses a call without performing anything. `shows_id`: the response has the id of the request.
+/// Refuses a call without performing anything. `shows_id`: whether the response contains the id of the request.
 pub(crate) fn refuse(incoming: &Incoming<'_>, call: &CallHead, error: &Error, shows_id: bool) -> Response {
     let headers = &incoming.parts.headers;
     let CallHead { id, method } = call;
@@ -152,7 +152,7 @@ pub(crate) fn refuse(incoming: &Incoming<'_>, call: &CallHead, error: &Error, sh
     response
 }
 
-/// Names the method for the metrics. An unknown name is the caller's text, which is no label.
+/// Sets the method's name for the metrics. An unknown method gets a fixed name, because callers must not choose labels.
 fn set_called(
     incoming: &Incoming<'_>,
     operation: Option<&'static Operation>,
@@ -165,8 +165,8 @@ fn set_called(
     }
 }
 
-/// Answers a call in a text that was read completely. The text is dropped before the call is performed, which may take hours.
-/// A response without a body answers a notification.
+/// Answers a call whose text was read completely. The text is dropped before the call is performed, which may take hours. A
+/// response without a body answers a notification.
 pub(crate) async fn answer_text(
     bindings: &Bindings,
     caller: &Caller,
@@ -202,8 +202,7 @@ pub(crate) async fn answer_text(
     payload::log_request(bindings.payload_log, logged, headers, &body);
     let prepared = match incoming.requested.resolve(implied) {
         Ok(_) => received.prepare(call),
-        // The protocol version is checked before the method and its parameters. A notification gets no error, whatever is wrong
-        // with it.
+        // The protocol version is checked before the method and its parameters. A notification never gets an error.
         Err(error) => Err(match &call.id {
             Some(id) => format.refuse(id, headers, &error),
             None if received.may_be_notification() => silent(&error),
@@ -222,7 +221,7 @@ pub(crate) async fn answer_text(
 }
 
 impl Received<'_> {
-    /// The id and the decoded command of a call, or the response that refuses the call.
+    /// Decodes a call into its id and its command. The error is the response that refuses the call.
     #[expect(clippy::result_large_err, reason = "both are returned once for each request")]
     fn prepare(&self, call: envelope::Request<'_>) -> std::result::Result<Prepared, Response> {
         if call.id.is_none() && !self.may_be_notification() {
@@ -239,7 +238,7 @@ impl Received<'_> {
         Ok((call.id, request))
     }
 
-    /// `id`: `None` for a notification.
+    /// Performs the call and encodes the response. `id`: `None` for a notification.
     async fn answer(
         &self,
         caller: &Caller,
@@ -330,19 +329,19 @@ impl Received<'_> {
         self.extension.filter(|method| method.is_there(&self.bindings.deployment))
     }
 
-    /// Whether a request without an id is a notification. Otherwise the request lacks its id.
+    /// Whether a request without an id counts as a notification. If not, the missing id is an error.
     fn may_be_notification(&self) -> bool {
         self.format.rules().allows_operation_notifications || self.served_extension().is_some()
     }
 
-    /// Whether an error is the only event of a stream.
+    /// Whether an error is sent as the only event of a stream.
     fn refuses_in_stream(&self) -> bool {
         self.carrier == Carrier::Http
             && self.format.rules().refuses_in_stream
             && self.operation.is_some_and(|operation| operation.streams)
     }
 
-    /// An unknown name is the caller's text, which the log does not hold.
+    /// The name of the method for the log. An unknown name is not logged, because it is text of the caller.
     fn logged_name(&self) -> &'static str {
         let extension = self.extension.map(|method| method.name);
         self.operation.map(|operation| operation.method.as_str()).or(extension).unwrap_or("unknown method")
@@ -384,7 +383,7 @@ fn decoders(version: ProtocolVersion) -> &'static Decoders {
     }
 }
 
-/// The error names no field, because a field would be one of the parameters.
+/// The error for a missing id. It names no field, because a field name would refer to a parameter.
 fn without_id() -> Error {
     let version = ProtocolVersion::V03.as_str();
     Error::new(
@@ -395,7 +394,7 @@ fn without_id() -> Error {
     )
 }
 
-/// The response to a notification that failed. Not even its headers show the error.
+/// The response to a failed notification. Even its headers do not show the error.
 fn silent(error: &Error) -> Response {
     reply::log(error, "notification");
     let mut response = reply::empty(StatusCode::NO_CONTENT);

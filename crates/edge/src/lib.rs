@@ -1,14 +1,14 @@
 //! The HTTP side of the gateway: sockets, credentials, the protocol version, and the two bindings of A2A.
 //!
-//! A request passes these stages, each of which may end it: [`listen`](crate::listen) (the connection and its timeouts), `gate`
-//! (origin, host, [`auth`], the `limits`), `route` (the row of the table that the path names), a binding (`jsonrpc` or `rest`: media
-//! type, body, decoding by `wire` into a `command`), and `operation`, which calls the engine. The reply is a value or a reader of
+//! A request passes these stages, each of which may refuse it: [`listen`](crate::listen) (the connection and its timeouts), `gate`
+//! (origin, host, [`auth`], the `limits`), `route` (the row of the table for the path), a binding (`jsonrpc` or `rest`: media type,
+//! body, decoding by `wire` into a `command`), and `operation`, which calls the engine. The reply is a value or a reader of
 //! events, which the binding encodes as one JSON body or as a stream (`log`, `sse`). A `websocket`, or `stdio`, carries many
-//! requests as messages, which a `multiplexer` answers like requests of JSON-RPC. Besides the bindings, `dispatch` has
-//! `documents`, which serves cards, the `OpenAPI` document and health; `file` serves the files of tasks, and `audit` counts calls of
-//! extension methods and logs those that change something.
+//! requests as messages, which a `multiplexer` answers like JSON-RPC requests. Besides the bindings, `dispatch` calls
+//! `documents`, which serves cards, the `OpenAPI` document and health, and `file`, which serves the files of tasks. `audit` counts
+//! the calls of extension methods and logs those that change something.
 //!
-//! Errors are encoded in the format of the binding and logged once, in `reply`. `request_line` logs each request once.
+//! Errors are encoded in the format of the binding, and logged once, in `reply`. `request_line` writes one log line per request.
 
 mod arrival;
 mod audit;
@@ -84,7 +84,7 @@ pub use longshore_wire::sessions;
 pub use mcp::{AgentSummary, McpBody, McpService, OwnAgent};
 pub use route::is_free_path;
 
-/// The names in requests and responses that the engine uses too.
+/// The names in requests and responses that the engine also uses.
 pub fn wire_names() -> WireNames {
     WireNames { session_context_prefix: CONTEXT_PREFIX, directory_field: DIRECTORY_FIELD }
 }
@@ -95,44 +95,44 @@ pub struct EdgeConfig {
     /// Describes what the gateway offers. The edge serves exactly this, and the cards and other documents are generated from it.
     pub deployment: Deployment,
     pub credentials: Credentials,
-    /// A whole response of at least this many bytes is compressed for clients that accept gzip.
+    /// The smallest size of a response that is compressed. Streams and files are never compressed.
     pub gzip_minimum: usize,
     /// A longer request is refused with 413. 0: no limit.
     pub max_body_bytes: usize,
-    /// A stream without events carries a comment this often, so that no proxy takes the connection for dead.
+    /// How long a stream may be without events before it sends a comment, so that no proxy considers the connection dead.
     pub keep_alive: Duration,
-    /// A connection without an open request is closed if no complete request head arrives for this long.
+    /// How long a connection without an open request may take to send a complete request head before it is closed.
     pub header_timeout: Duration,
-    /// A request whose body takes longer to arrive is refused.
+    /// How long the body of a request may take to arrive.
     pub body_timeout: Duration,
-    /// A connection that takes no byte for this long, while bytes wait for it, is closed.
+    /// How long a client may take no byte, while bytes wait for it, before its connection is closed.
     pub write_timeout: Duration,
-    /// A WebSocket without an open request is closed after this long. `None`: never.
+    /// How long a WebSocket without an open request stays open. `None`: for ever.
     pub websocket_idle: Option<Duration>,
-    /// How long requests may continue after the shutdown began. The connections of the rest are closed.
+    /// How long requests may continue after the shutdown has begun. Then the remaining connections are closed.
     pub shutdown_grace: Duration,
     pub limits: Limits,
     pub payload_log: PayloadLog,
     /// Converts the messages of gRPC. `None`: gRPC is not served.
     pub grpc: Option<&'static dyn Protobuf>,
-    /// Further services of gRPC, which are served where A2A is.
+    /// Further gRPC services, served at the same listeners as A2A.
     pub grpc_services: Option<Arc<dyn GrpcServices>>,
-    /// Serves MCP at a path. `None`: MCP is not served.
+    /// The path of MCP and its implementation. `None`: MCP is not served.
     pub mcp: Option<(String, Arc<dyn McpService>)>,
     /// The metrics of the whole process. The deployment says whether callers may read them.
     pub metrics: Arc<Metrics>,
 }
 
-/// Whether the bodies of requests and responses are logged at level debug. Values that may be secret are left out.
+/// Which bodies of requests and responses are logged at level debug. Values that may be secret are left out.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct PayloadLog {
     pub enabled: bool,
-    /// Longer bodies, and bodies of unknown length, are not logged. 0: no limit.
+    /// The largest body that is logged. Bodies of unknown length are not logged. 0: no limit.
     pub body_limit: usize,
 }
 
 impl EdgeConfig {
-    /// The documents name the authentication schemes of the credentials.
+    /// Creates a configuration with default limits. Adds the authentication schemes of the credentials to the documents.
     pub fn new(deployment: Deployment, credentials: Credentials) -> Self {
         Self {
             metrics: Arc::new(Metrics::new(&deployment.version)),
@@ -168,13 +168,14 @@ impl Edge {
         Self { engine, config, tasks }
     }
 
-    /// Serves until `shutdown`, then stops accepting, ends open streams, and lets requests finish within the grace period.
+    /// Serves until `shutdown` is canceled. Then stops accepting, ends open streams, and lets requests finish within the grace
+    /// period.
     pub async fn serve(self, listeners: impl Into<Listeners>, shutdown: CancellationToken) -> io::Result<()> {
         listen::run(self, listeners.into(), shutdown).await
     }
 
-    /// Serves one client that needs no credential, by lines of JSON-RPC, until the end of the input or until `shutdown`. At the end
-    /// of the input `shutdown` is canceled.
+    /// Serves one client, which needs no credential, with one JSON-RPC message per line, until the input ends or `shutdown` is
+    /// canceled. The end of the input cancels `shutdown`.
     pub async fn serve_stdio(
         self,
         input: impl AsyncRead + Unpin,

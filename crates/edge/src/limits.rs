@@ -1,4 +1,4 @@
-//! The limits for callers, as configured.
+//! The configured limits for callers.
 
 mod bodies;
 mod connections;
@@ -20,36 +20,36 @@ pub(crate) use slots::{OpenedFor, Slot, Slots};
 
 use gcra::Gcra;
 
-/// The limits for callers, and who may call at all. A request beyond a limit is refused, never cut silently.
+/// The limits for callers, and the origins and hosts that may call. A request beyond a limit is refused, never silently cut.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Requests of one named credential, or of all unnamed credentials of one principal. `None`: no limit.
+    /// The rate of requests of one named credential, or of all unnamed credentials of one principal together. `None`: no limit.
     pub rate: Option<Rate>,
-    /// Wrong credentials from one address. `None`: no limit.
+    /// The rate of wrong credentials from one address. `None`: no limit.
     pub failed_logins: Option<Rate>,
-    /// Event streams that are open at the same time. 0: no limit.
+    /// How many event streams may be open at the same time. 0: no limit.
     pub streams: usize,
-    /// Open event streams of one principal. 0: no limit.
+    /// How many event streams of one principal may be open. 0: no limit.
     pub streams_per_principal: usize,
-    /// Bytes that one stream may send. 0: no limit.
+    /// How many bytes one stream may send. 0: no limit.
     pub stream_bytes: u64,
     /// How long one stream may be open. `None`: no limit.
     pub stream_duration: Option<Duration>,
-    /// How long one stream may be without an event, unless its task has a reason to be silent. `None`: no limit.
+    /// How long one stream may be without an event, unless a long silence of its task is expected. `None`: no limit.
     pub stream_idle: Option<Duration>,
-    /// The maximum number of open connections. When it is reached, each new connection displaces the oldest one without an open
-    /// request of an authenticated caller.
+    /// How many connections may be open. At the limit, each new connection displaces the oldest connection that has no open request
+    /// of an authenticated caller.
     pub connections: usize,
-    /// The maximum number of open connections of one address. Further connections are closed at once. Loopback addresses are not
-    /// limited. 0: no limit.
+    /// How many connections of one address may be open. Further ones are closed at once. Loopback addresses are not limited. 0: no
+    /// limit.
     pub connections_per_address: usize,
-    /// Open requests, streams included, of one WebSocket, or of the standard input. 0: no limit.
+    /// How many requests, including streams, may be open on one WebSocket or on the standard input. 0: no limit.
     pub requests_per_connection: usize,
-    /// Bytes of request bodies that have not arrived completely, of all connections together. 0: no limit.
+    /// How many bytes of incompletely received request bodies all connections may hold together. 0: no limit.
     pub body_bytes: usize,
-    /// Web sites whose pages may call, besides the gateway's own: `https://example.com`, or `null`.
+    /// Origins whose pages may send requests, besides the gateway's own origin: `https://example.com`, or `null`.
     pub allowed_origins: Vec<String>,
-    /// Host names by which the gateway may be called: `example.com`, `example.com:8000`, `*.example.com`. Empty: any.
+    /// Host names that requests may use: `example.com`, `example.com:8000`, `*.example.com`. Empty: any.
     pub allowed_hosts: Vec<String>,
 }
 
@@ -62,13 +62,13 @@ pub struct Rate {
 }
 
 impl Limits {
-    /// The default rate of a gateway that other machines can reach.
+    /// The default request rate of a gateway that other machines can reach.
     pub const RATE: Rate = Rate { requests: 120, window: Duration::from_mins(1) };
-    /// The default rate of wrong credentials for such a gateway.
+    /// The default rate of wrong credentials of a gateway that other machines can reach.
     pub const FAILED_LOGINS: Rate = Rate { requests: 20, window: Duration::from_mins(1) };
 }
 
-/// The default limits of a gateway that only its own machine can reach. They have no rate limits.
+/// The default limits of a gateway that only its own machine can reach: no rate limits.
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -89,7 +89,7 @@ impl Default for Limits {
     }
 }
 
-/// An IPv4 address or an IPv6 network of 64 bits: a client that has one address of such a network can have all of them.
+/// An IPv4 address or a /64 IPv6 network, because a client that has one address of such a network can have all of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Network(IpAddr);
 

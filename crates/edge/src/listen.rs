@@ -1,5 +1,5 @@
-//! Serves HTTP/1.1 and HTTP/2 on each connection. A client of HTTP/2 chooses it in the TLS handshake or, without TLS, by prior
-//! knowledge.
+//! Serves HTTP/1.1 and HTTP/2 on each connection. A client selects HTTP/2 in the TLS handshake or, without TLS, by sending its
+//! preface ("prior knowledge").
 
 mod accept;
 mod bare_refusal;
@@ -49,31 +49,31 @@ use stream::{Handed, HandedSocket, HandedStream, Handover, RequestFacts};
 pub use tls::{ClientAuthority, Tls, TlsError, TlsParts};
 use transport::Transport;
 
-/// The maximum that hyper buffers for one connection: the memory that a stalled reader costs, and the longest request head. hyper
+/// How much hyper buffers for one connection. This is the memory that a stalled reader costs, and the longest request head. hyper
 /// may exceed it by one batch of events. Other servers also limit heads to 16 KB.
 const BUFFER_BYTES: usize = 16 * 1024;
 
-/// How many requests one HTTP/2 connection may have open. Further requests wait in the client.
+/// How many requests may be open on one HTTP/2 connection. Further requests wait in the client.
 const STREAMS_PER_CONNECTION: u32 = 1024;
 
-/// How often a client of HTTP/2 or of a WebSocket is pinged. A client that does not answer in time is disconnected.
+/// How often an HTTP/2 client or a WebSocket is pinged. A client that does not answer in time is disconnected.
 const PING_EVERY: Duration = Duration::from_secs(30);
 
-/// After the last response of a connection, this much of what the client still sends is read and discarded. A client that sends
-/// a refused body to its end can then read the response: the system resets a connection that is closed with unread bytes.
+/// How many bytes that the client still sends are read and discarded after the last response of a connection. A client that sends
+/// a refused body to its end can then read the response. Without this, the kernel resets the connection because of unread bytes.
 const LINGER_BYTES: usize = 64 * 1024 * 1024;
 
-/// The longest time for that.
+/// How long these bytes are read at most.
 const LINGER_FOR: Duration = Duration::from_secs(2);
 
 struct Connections {
     protocols: Protocols,
     clients: Arc<SlowClients>,
-    /// Encrypts TCP connections.
+    /// Encrypts TCP connections. `None`: no TLS.
     tls: Option<Tls>,
-    /// Recognizes client certificates and users of the unix socket.
+    /// Recognizes client certificates, and the users of processes on the unix socket.
     credentials: Credentials,
-    /// A connection without an open request is closed after this long. This includes the TLS handshake.
+    /// How long a connection may be without an open request. Includes the TLS handshake.
     idle_timeout: Duration,
     shutdown: CancellationToken,
 }
@@ -82,7 +82,7 @@ struct Connections {
 struct Opened {
     protocol: Protocol,
     stream: SniffedStream<Transport>,
-    /// Facts that each request inherits.
+    /// The facts about the connection that each of its requests inherits.
     arrival: Option<Arc<Arrival>>,
 }
 
@@ -93,14 +93,14 @@ impl Connections {
         dispatcher: Arc<Dispatcher>,
         connection: &Arc<Connection>,
     ) {
-        // Events are small and must not wait for each other.
+        // Events are small and must not be held back until there are more of them.
         socket.send_at_once();
         let writes = WriteState::default();
         let socket = Socket::new(socket, &self.clients, &writes);
-        // A child token, because each connection polls its token whenever it wakes, and would contend for a shared lock.
+        // A child token, because each connection polls its token on every wake-up, and a shared token would contend for one lock.
         let shutdown = self.shutdown.child_token();
-        // hyper has a timeout for HTTP/1 only, which starts once the protocol is known. Up to 24 bytes must arrive before, and
-        // the TLS handshake.
+        // hyper has a timeout only for HTTP/1, and it starts when the protocol is known. Before that, the TLS handshake and up to
+        // 24 bytes must arrive.
         let opened = tokio::select! {
             opened = self.open(socket, only_grpc) => opened,
             () = tokio::time::sleep(self.idle_timeout) => return,
@@ -121,7 +121,7 @@ impl Connections {
                 let client = Client { peer, arrival };
                 self.serve_http1(stream, &client, &dispatcher, watch).await;
             }
-            // In a box, because this future is larger than that of HTTP/1, and HTTP/2 is rare.
+            // Boxed, because this future is larger than that of HTTP/1, and HTTP/2 is rare.
             Protocol::Http2 => {
                 let (owner, clients) = (Arc::clone(connection), Arc::clone(&self.clients));
                 let client = Client { peer, arrival };
@@ -152,14 +152,14 @@ impl Connections {
         let (transport, caller) = match (&self.tls, socket.raw()) {
             (_, RawSocket::Unix(stream)) => {
                 is_on_unix_socket = true;
-                // The user whose process opened the other end.
+                // The user id of the client's process.
                 let user = stream.peer_cred().ok().map(|peer| peer.uid());
                 let caller = user.and_then(|user| self.credentials.of_local_user(user));
                 (Transport::Plain(socket), caller)
             }
             (None, RawSocket::Tcp(_)) => (Transport::Plain(socket), None),
             (Some(tls), RawSocket::Tcp(_)) => {
-                // In a box, because it is large, and other connections need none.
+                // Boxed, because it is large, and connections without TLS do not need it.
                 let stream = Box::pin(tls.accept(socket)).await?;
                 let certificate = tls::client_certificate(&stream);
                 let caller = certificate.and_then(|certificate| self.credentials.of_certificate(certificate));
@@ -179,7 +179,7 @@ impl Connections {
         watch: ConnectionWatch<'_>,
     ) {
         loop {
-            // In a box, so that nothing of hyper stays in memory while a stream is written.
+            // Boxed, so that the memory of hyper is freed while a stream is written.
             let served = Box::pin(self.serve_until_stream(stream, client, dispatcher, &watch)).await;
             let (handed, mut socket, read) = match served {
                 Served::Stream(handed, socket, read) => (handed, socket, read),
@@ -210,7 +210,7 @@ impl Connections {
         }
     }
 
-    /// Serves requests until one is answered with a stream. Then hyper returns the connection.
+    /// Serves requests until one of them is answered with a stream. Then hyper gives the connection back.
     async fn serve_until_stream(
         &self,
         mut stream: SniffedStream<Transport>,
@@ -220,7 +220,7 @@ impl Connections {
     ) -> Served {
         let handover = Arc::new(Handover::default());
         stream.set_handover(&handover);
-        // In a box, because hyper reserves room for the future of a request as long as the connection is open.
+        // Boxed, because hyper reserves room for the future of a request for as long as the connection is open.
         let service = service_fn(|mut request| {
             let open = OpenRequest::begin(watch.connection);
             handover.note_request();
@@ -232,7 +232,7 @@ impl Connections {
                 let is_stream = matches!(answer.body(), reply::Body::Events(_));
                 watch.writes.set_deadline(if is_stream { self.clients.stream_deadline() } else { None });
                 match handover.offer(&facts, answer, open) {
-                    // When a service returns an error, hyper writes nothing and leaves the connection as it is.
+                    // If a service returns an error, hyper writes nothing and leaves the connection unchanged.
                     None => Err(HandedOver),
                     Some((answer, open)) => Ok(answer.map(|body| AnswerBody { body, _open: open })),
                 }
@@ -255,25 +255,25 @@ impl Connections {
     }
 }
 
-/// How hyper left a connection.
+/// The state in which hyper left a connection.
 enum Served {
-    /// A stream takes over. With the bytes that were read after its request.
+    /// A stream takes over. Contains the bytes that were read after its request.
     Stream(HandedStream, Transport, Bytes),
-    /// A WebSocket takes over. With the bytes that were read after its handshake.
+    /// A WebSocket takes over. Contains the bytes that were read after its handshake.
     Socket(HandedSocket, Transport, Bytes),
     /// The last response is written, and the client may still send the rest of its request.
     Unread(Transport),
     Ended,
 }
 
-/// The other end of a connection.
+/// The client of a connection.
 struct Client {
     peer: IpAddr,
     arrival: Option<Arc<Arrival>>,
 }
 
 impl Client {
-    /// Adds the facts that a request inherits from its connection.
+    /// Adds the facts to a request that it inherits from its connection.
     fn mark<B>(&self, request: &mut http::Request<B>) {
         if let Some(arrival) = &self.arrival {
             request.extensions_mut().insert(Arc::clone(arrival));
@@ -321,10 +321,10 @@ struct ConnectionWatch<'a> {
 }
 
 impl ConnectionWatch<'_> {
-    /// Serves the connection until it ends or must be closed. Returns whether the connection has ended by itself, with its last
-    /// response written.
+    /// Serves the connection until it ends or must be closed. Returns whether the connection ended by itself, after its last
+    /// response was written.
     ///
-    /// `has_bytes`: whether hyper holds bytes for the client that are not yet written to the socket. `stuck` returns when the
+    /// `has_bytes`: whether hyper holds bytes for the client that are not yet written to the socket. `stuck`: returns when the
     /// client has taken none of those bytes for too long.
     async fn drive<C>(
         &self,
@@ -342,19 +342,19 @@ impl ConnectionWatch<'_> {
             tokio::select! {
                 ended = connection.as_mut() => {
                     if let Err(error) = ended {
-                        // Clients disconnect all the time.
+                        // Logged at level debug only, because clients disconnect all the time.
                         tracing::debug!(%error, "connection ended");
                     }
                     return true;
                 }
                 () = idle.as_mut() => {
-                    // The connection is cut if it never had a request. It is also cut if its shutdown has begun and the client has
-                    // taken everything, but does not close its side.
+                    // The connection is cut if it has had no request. It is also cut if its shutdown has begun and the client has
+                    // taken all bytes but does not close its side.
                     let has_taken_all = !has_bytes() && !self.writes.is_waiting();
                     if !self.connection.has_had_request() || (stopping && has_taken_all) {
                         return false;
                     }
-                    // Graceful, because the end of the last response may still be in flight, and a request may have just
+                    // A graceful shutdown, because the end of the last response may still be in flight, and a request may have just
                     // arrived.
                     if !stopping {
                         stopping = true;
@@ -396,7 +396,7 @@ impl Body for AnswerBody {
     }
 }
 
-/// The configured servers of HTTP/1.1 and HTTP/2.
+/// The configured HTTP/1.1 and HTTP/2 servers of hyper.
 struct Protocols {
     http1: http1::Builder,
     tasks: Tasks,
@@ -415,13 +415,13 @@ impl Protocols {
         http1
             .timer(TokioTimer::new())
             .header_read_timeout(header_timeout)
-            // A client that closed its half of the connection counts as gone; otherwise its request would be served in vain.
+            // A client that closed its sending half counts as disconnected. Otherwise its request would be served in vain.
             .half_close(false)
             .max_buf_size(BUFFER_BYTES);
         Self { http1, tasks: tasks.clone(), cut: cut.clone(), clients: Arc::clone(clients) }
     }
 
-    /// The server of one HTTP/2 connection, which counts the bytes that wait for its client.
+    /// The HTTP/2 server for one connection. Counts the bytes that wait for the client.
     fn http2(&self, flow: &Arc<Flow>) -> hyper_http2::Builder<RequestExecutor> {
         let mut http2 = hyper_http2::Builder::new(RequestExecutor {
             tasks: self.tasks.clone(),
@@ -457,10 +457,10 @@ mod tests {
     const PIPE: usize = 1024;
     const CHUNK: usize = 16 * 1024;
 
-    /// The maximum size of a connection's future, without the buffers of hyper.
+    /// The maximum size of a connection's future, without hyper's buffers.
     const MAX_SIZE: usize = 2 * 1024;
 
-    /// Serves an endless stream on a pipe. Returns the client's end and the number of pulled bytes.
+    /// Serves an endless stream on a pipe. Returns the client's end and the number of bytes pulled from the stream.
     fn endless(tasks: &Tasks) -> (DuplexStream, Arc<AtomicUsize>) {
         let (client, server) = tokio::io::duplex(PIPE);
         let pulled = Arc::new(AtomicUsize::new(0));
@@ -485,7 +485,7 @@ mod tests {
         (client, pulled)
     }
 
-    /// With a paused clock a sleep ends only when all other tasks wait.
+    /// Waits until all other tasks wait, because with a paused clock a sleep ends only then.
     async fn wait_for_idle_runtime() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
@@ -510,11 +510,11 @@ mod tests {
     async fn a_stalled_http2_reader_costs_one_buffer() {
         let frames: [&[u8]; 4] = [
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-            // SETTINGS: an initial window of 16 MiB, so that the window limits nothing.
+            // SETTINGS: an initial window of 16 MiB, so that flow control does not limit the stream.
             &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0],
-            // WINDOW_UPDATE: as much for the connection.
+            // WINDOW_UPDATE: the same window for the whole connection.
             &[0, 0, 4, 8, 0, 0, 0, 0, 0, 1, 0, 0, 0],
-            // HEADERS on stream 1, the whole request: GET, http, /, authority x.
+            // HEADERS on stream 1, which are the whole request: GET, http, /, authority x.
             &[0, 0, 6, 1, 5, 0, 0, 0, 1, 0x82, 0x86, 0x84, 0x41, 1, b'x'],
         ];
         check(&frames.concat()).await;

@@ -1,4 +1,4 @@
-//! Converts the log of a task to the events of a stream, in the format of one protocol version.
+//! Converts the log of a task into the events of a stream, in the format of one protocol version.
 //!
 //! An event is encoded once, and all readers with the same version and extensions share the bytes.
 
@@ -14,7 +14,7 @@ use crate::response_format::ResponseFormat;
 use crate::sse::{Event, Source};
 use crate::version::ProtocolVersion;
 
-/// The log of a task, as one caller sees it.
+/// The log of a task as one caller sees it.
 #[derive(Debug)]
 pub(crate) struct Log {
     engine: Engine,
@@ -22,21 +22,21 @@ pub(crate) struct Log {
     reader: TaskReader,
     format: ResponseFormat,
     view: View,
-    /// The state of a stream of 0.3, where earlier events decide how the next one is encoded. `None`: the reader uses 1.0.
+    /// The state of a 0.3 stream, in which earlier events affect the encoding of later ones. `None`: the reader uses 1.0.
     v03_stream: Option<Box<Stream>>,
-    /// The task folded from the events so far. It is built when the first event needs the whole artifact, and kept so that the log
-    /// is not read from its start again for each such event. The messages of callers are left out, because they may be large and
+    /// The task folded from the events so far. It is built when the first event needs the whole artifact, and is then kept so that
+    /// the log is not read from its start for each such event. Leaves out the messages of callers, because they may be large and
     /// many readers may each hold such a task.
     folded: Option<Box<Task>>,
-    /// The reader of 0.3 has received the last chunk of the stream artifact.
+    /// Whether the 0.3 reader has received the last chunk of the stream artifact.
     has_last_chunk: bool,
-    /// Events up to this number are part of a snapshot that the reader received.
+    /// The number up to which events are part of a snapshot that the reader has received.
     snapshot_seq: Seq,
-    /// Entries that were read but not encoded yet. They are encoded when the stream has room for them.
+    /// Entries that were read but not encoded yet. They are encoded when the stream has room.
     waiting: Option<Entries>,
     /// When the gateway received the waiting entries.
     queued_since: Option<Instant>,
-    /// The entry that is being encoded. Kept here, so that it is not lost when the future is dropped.
+    /// The entry that is being encoded. Stored here so that it is not lost if the future is dropped.
     current: Option<SharedEntry>,
 }
 
@@ -77,8 +77,8 @@ impl Log {
         }
     }
 
-    /// The 1.0 stream response without an envelope, for readers with this view. `None`: this view hides the event, which is cached as
-    /// empty bytes.
+    /// The 1.0 stream response without an envelope, for readers with this view. `None`: this view hides the event; empty bytes in
+    /// the cache stand for that.
     fn v1_body(&self, logged: &LogEntry) -> Option<Bytes> {
         let form = encode::frame_form(&logged.entry.event, self.view);
         let body = self.format.shared_event(logged, form, |entry| {
@@ -88,14 +88,14 @@ impl Log {
         (!body.is_empty()).then_some(body)
     }
 
-    /// An event for a reader of 1.0.
+    /// The event for a 1.0 reader.
     fn v1_event(&self, logged: &LogEntry) -> Event {
         let state = state(logged);
         Event { id: Some(logged.entry.id()), body: self.v1_body(logged), state }
     }
 
-    /// An event for a reader of 0.3. No state changes before the last await, so that the call can be repeated after its future
-    /// was dropped.
+    /// The event for a 0.3 reader. Changes no state before its last await, so that the call can be repeated if its future is
+    /// dropped.
     async fn v03_event(&mut self, logged: &LogEntry) -> Result<Event> {
         let entry = &logged.entry;
         let (task, context) = (self.reader.task_id(), self.reader.context_id());
@@ -113,7 +113,7 @@ impl Log {
             }
             Step::NeedsTask => {
                 if self.folded.is_none() {
-                    // Such events are rare and these futures are large. In a box they do not enlarge the future of every stream.
+                    // Such events are rare and this future is large. Boxed, so that it does not enlarge the future of every stream.
                     let before = Box::pin(self.engine.task_before(&self.caller, task, entry.seq)).await?;
                     self.folded = before.map(Box::new);
                 }
@@ -129,15 +129,15 @@ impl Log {
                 return Ok(Event { id: Some(entry.id()), body, state });
             }
         };
-        // Only artifact events are applied. A status event changes nothing that the encoder reads, but may add a large message.
+        // Only artifact events are applied. The encoder needs nothing from a status event, which may add a large message.
         if let (Some(folded), TaskEvent::Artifact(_)) = (&mut self.folded, &entry.event) {
             folded.apply(&entry.event);
         }
         Ok(Event { id: Some(entry.id()), body, state })
     }
 
-    /// The last chunk of the stream artifact, which a reader of 0.3 gets once, before the event that ends the task. `None`: it is
-    /// not due, or the reader has no such artifact.
+    /// The last chunk of the stream artifact. A 0.3 reader gets it once, before the event that ends the task. `None`: it is not due
+    /// yet, or the reader has no such artifact.
     async fn last_chunk(&mut self, logged: &LogEntry) -> Option<Event> {
         let LogEntry { entry, .. } = logged;
         if self.has_last_chunk || !entry.event.is_terminal() || entry.seq <= self.snapshot_seq {
@@ -149,7 +149,7 @@ impl Log {
             match Box::pin(self.engine.task_before(&self.caller, task, entry.seq)).await {
                 Ok(Some(before)) => v03_stream.locate(&before),
                 Ok(None) => {}
-                // The end of the task matters more than this chunk.
+                // The stream continues without this chunk, because the end of the task is more important.
                 Err(error) => tracing::debug!(%task, %error, "a stream ends without its last chunk"),
             }
         }
@@ -159,8 +159,8 @@ impl Log {
         Some(Event { id: None, body: Some(self.format.own_event(None, json)), state: None })
     }
 
-    /// The current task, in place of an event that cannot be encoded because earlier events are gone. The snapshot tells the
-    /// reader that it has missed events.
+    /// The current task, which replaces an event that cannot be encoded because earlier events are no longer kept. The snapshot
+    /// tells the reader that it has missed events.
     async fn resend_task(&mut self, unseen: Seq) -> Result<Event> {
         let now = self.engine.get(&self.caller, self.reader.task_id()).await?;
         let id = now.id();
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// A reader of 0.3 that resumes in the middle of the log.
+    /// A 0.3 reader that resumes in the middle of the log.
     async fn resumed(engine: &Engine, caller: &Principal, task: &TaskId) -> Log {
         let head = engine.get(caller, task).await.unwrap().seq;
         let subscription = engine.subscribe(caller, task, Some(head.into())).await.unwrap();
@@ -258,7 +258,7 @@ mod tests {
         Log::new(engine, caller.clone(), subscription.reader, &subscription.opening, format, View::default())
     }
 
-    /// Reads until a frame contains this text.
+    /// Reads events until a frame contains this text.
     async fn read_until(log: &mut Log, text: &str) {
         loop {
             while let Some(event) = log.event().await.unwrap() {
@@ -297,7 +297,7 @@ mod tests {
         replace(&turn, "Three.").await;
         read_until(&mut log, "Three.").await;
         assert!(is_small(&log), "{:?}", kept(&log));
-        // A message that joins the turn is not kept either.
+        // The folded task does not contain a message that joins the turn either.
         let (sent, _) = tokio::join!(engine.send(&ada, upload("m2", Some(&task))), turn.joined());
         sent.unwrap();
         replace(&turn, "Four.").await;
@@ -344,7 +344,7 @@ mod tests {
         turn.say("a", "One.").await;
         let mut waiting = resumed(&engine, &ada, &task).await;
         let mut stalled = resumed(&engine, &ada, &task).await;
-        // All events so far, in whichever batches they were written.
+        // Reads all events so far, however they are batched.
         read_until(&mut waiting, "One.").await;
         read_until(&mut stalled, "One.").await;
 
@@ -352,7 +352,7 @@ mod tests {
         assert!(is_given.unwrap());
         assert!(waiting.queued_since().is_some());
         assert!(waiting.queued_since().is_none(), "returned once");
-        // The same event is in memory for a reader whose client was slow. That delay is not the gateway's.
+        // A reader whose client was slow has the same event in memory. That delay is not caused by the gateway.
         assert!(stalled.wait().await.unwrap());
         assert!(stalled.queued_since().is_none());
     }

@@ -1,5 +1,5 @@
-//! The path of MCP (Model Context Protocol). Another crate implements the protocol; its requests pass the same gate as all others, and
-//! reach the agent through the same operations, with the rights of their caller.
+//! The path of MCP (Model Context Protocol). Another crate implements the protocol. Its requests pass the same gate as all others,
+//! and reach the agent through the same operations, with the rights of their caller.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -33,7 +33,7 @@ pub type McpBody = UnsyncBoxBody<Bytes, Infallible>;
 
 /// An implementation of MCP over HTTP.
 pub trait McpService: fmt::Debug + Send + Sync {
-    /// Answers a request of a caller that passed the gate. Nothing of the request but its body and the headers of MCP matters.
+    /// Answers a request of a caller that has passed the gate. Only the body and the MCP headers of the request matter.
     fn answer(&self, agent: OwnAgent, request: Request<Bytes>)
     -> BoxFuture<'static, http::Response<McpBody>>;
 }
@@ -46,7 +46,7 @@ pub struct OwnAgent {
     options: RequestOptions,
 }
 
-/// What an agent says about itself.
+/// A summary of the agent's public card.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AgentSummary {
     pub name: String,
@@ -67,12 +67,12 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    // A request may wait for the agent like a stream, so it takes the slot of one before anything is begun.
+    // An MCP request may wait for the agent like a stream, so it takes a stream's slot before it starts anything.
     let slot = bindings.operations.slots.take(&caller.principal, OpenedFor::Subscription)?;
     let body = bindings.read_body(caller, incoming, body).await?;
     let options = RequestOptions {
         version: ProtocolVersion::V1,
-        // A client of MCP cannot activate extensions, and sees nothing of what they add.
+        // An MCP client cannot activate extensions and sees nothing that they add, so the required ones count as activated.
         activated: bindings.deployment.required_extensions.iter().copied().collect(),
         resume_after: None,
         trace: incoming.trace.clone(),
@@ -103,7 +103,7 @@ where
         reply::full(head.status, whole.to_bytes())
     };
     for (name, value) in &head.headers {
-        // The edge frames the body itself, and decides what may be cached.
+        // The edge itself sets the headers for the length of the body and for caching.
         if ![CONTENT_LENGTH, TRANSFER_ENCODING, header::CACHE_CONTROL].contains(name) {
             response.headers_mut().insert(name, value.clone());
         }
@@ -116,7 +116,7 @@ impl OwnAgent {
         &self.caller.principal
     }
 
-    /// What the public card says.
+    /// The summary of the public card.
     pub fn summary(&self) -> AgentSummary {
         let deployment = &self.operations.deployment;
         let card = contract::card(deployment, ProtocolVersion::V1, Audience::Anonymous, Base::Root);
@@ -127,13 +127,13 @@ impl OwnAgent {
         }
     }
 
-    /// Sends a message, and returns its task as soon as that is durable.
+    /// Sends a message, and returns its task as soon as the task is durable.
     pub async fn send(&self, message: Message) -> Result<Task> {
         self.send_with(message, SendOptions::default()).await
     }
 
-    /// Answers an ask of the task that the message names, and nothing else: if the ask is closed, the agent does not get the text as a
-    /// message. `ask`: `None` if the only open one is meant.
+    /// Answers an ask of the task that the message names. If the ask is closed, the text is not sent to the agent as a message.
+    /// `ask`: the id of the ask; `None`: the only open one.
     pub async fn answer(&self, message: Message, ask: Option<&str>) -> Result<Task> {
         let Some(ask) = ask else {
             let options = SendOptions { delivery: Delivery::Reject, ..SendOptions::default() };
@@ -163,13 +163,13 @@ impl OwnAgent {
         self.task(Command::Cancel(CancelTask { id: id.clone() })).await
     }
 
-    /// Waits until the task is over or asks something, and returns it as it is then. Returns earlier if the gateway shuts down.
-    /// `report` gets a few words about what happens, as far as the caller may know it.
+    /// Waits until the task is over or has an open ask, and returns the task as of that moment. Returns earlier if the gateway
+    /// shuts down. `report` gets short texts about events that the caller may see.
     pub async fn settled(&self, id: &TaskId, mut report: impl FnMut(String) + Send) -> Result<Task> {
         let engine = &self.operations.engine;
         let shows_tools =
             self.caller.rights.exposure.unwrap_or(self.operations.deployment.exposure).tool_trace;
-        // What the reader does not return has happened before.
+        // Events before the reader's position are already in this task.
         let (mut task, mut reader) = match engine.subscribe(self.principal(), id, None).await {
             Ok(Subscription {
                 opening: SubscriptionStart::Snapshot(now) | SubscriptionStart::Gap(now, _),
@@ -177,7 +177,7 @@ impl OwnAgent {
                 ..
             }) => (now.task, reader),
             Ok(Subscription { reader, .. }) => (self.get(id).await?, reader),
-            // The task has ended.
+            // The subscription fails if the task has ended.
             Err(_) => return self.get(id).await,
         };
         if task.status.state.is_settled() {
@@ -215,7 +215,7 @@ impl OwnAgent {
     }
 }
 
-/// A few words about an event, if it is worth them.
+/// A short text about an event. `None`: the event is not worth reporting.
 fn words(event: &TaskEvent, shows_tools: bool) -> Option<String> {
     match event {
         TaskEvent::Status(update) if update.status.state == TaskState::Working && !update.repeats => {

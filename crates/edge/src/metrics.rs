@@ -15,7 +15,7 @@ use crate::reply::{self, Body, Response};
 
 #[derive(Debug)]
 pub(crate) struct MetricsPage {
-    /// `None`: the page is switched off.
+    /// The metrics. `None`: the metrics page is disabled.
     metrics: Option<Arc<Metrics>>,
     engine: Engine,
 }
@@ -25,13 +25,13 @@ impl MetricsPage {
         Self { metrics: config.deployment.metrics.then(|| Arc::clone(&config.metrics)), engine }
     }
 
-    /// The metrics. Fails if the page is switched off: then the path does not exist, whatever the verb.
+    /// The metrics. If the page is disabled, fails as if the path did not exist, for every verb.
     pub(crate) fn served(&self) -> Result<&Metrics> {
         let off = || Error::new(ErrorKind::RouteNotFound, "The metrics of this gateway are switched off.");
         self.metrics.as_deref().ok_or_else(off)
     }
 
-    /// Renders the current page. Gauges that are not updated when their value changes are read first.
+    /// Renders the current page, after updating the gauges that are computed on demand.
     pub(crate) fn answer(&self) -> Result<Response> {
         let metrics = self.served()?;
         self.engine.update_gauges();

@@ -1,11 +1,11 @@
-//! The requests of a connection that carries several at once, as messages: a WebSocket, or the standard input and output.
+//! The requests of a connection that carries several of them as messages: a WebSocket, or the standard input and output.
 //!
-//! Each message is a JSON-RPC request and is answered like a `POST /` (`jsonrpc`): the same rate limit, slots, metrics and log line.
-//! Its response is a message too, and each event of a stream is one. Service parameters that HTTP has in headers come from the
-//! handshake, or from the message itself (`wire::jsonrpc::multiplex`).
+//! Each message is a JSON-RPC request and is handled like a `POST /` (`jsonrpc`), with the same rate limit, slots, metrics and log
+//! line. The response is also a message, and so is each event of a stream. Service parameters, which HTTP requests have in headers,
+//! come from the handshake or from the message itself (`wire::jsonrpc::multiplex`).
 //!
 //! The owner of the connection pulls the messages to send. While it does not pull, no event is read from a log. Requests whose
-//! response is a value proceed, and their responses wait here: at most one for each open request.
+//! response is a value proceed, and the response waits in the multiplexer: at most one for each open request.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -30,27 +30,27 @@ use crate::dispatch::Dispatcher;
 use crate::reply::{Body, Response};
 use crate::version::{ProtocolVersion, VERSION_HEADER};
 
-/// How many refused messages may wait for their (delayed) error. Then no message is read until one of them is sent.
+/// How many refused messages may wait for their (delayed) error. At the limit, no further message is read until one error is sent.
 const MAX_REFUSED: usize = 16;
 
-/// The headers of a handshake that count for every message.
+/// The headers of the handshake that apply to every message.
 const INHERITED: [&str; 5] = [VERSION_HEADER, HEADER, HEADER_V03, "traceparent", "tracestate"];
 
-/// What all messages of a connection have in common.
+/// The facts that all messages of a connection share.
 #[derive(Debug)]
 pub(crate) struct MessageHead {
     pub(crate) peer: IpAddr,
     pub(crate) caller: Arc<Caller>,
     /// The label of the metrics.
     pub(crate) binding: Binding,
-    /// The version under whose base the path is.
+    /// The version whose base path contains the path of the connection.
     pub(crate) base: Option<ProtocolVersion>,
-    /// The head of the request that each message stands for.
+    /// The request head that is used for each message.
     pub(crate) parts: Parts,
 }
 
 impl MessageHead {
-    /// `handshake`: the request that opened the connection. `None`: the connection has none.
+    /// `handshake`: the request that opened the connection. `None`: the connection had no handshake.
     pub(crate) fn new(
         peer: IpAddr,
         caller: Arc<Caller>,
@@ -61,7 +61,7 @@ impl MessageHead {
         let (mut parts, ()) = Request::new(()).into_parts();
         parts.method = Method::POST;
         if let Some(handshake) = handshake {
-            // The query may name the version.
+            // The query may contain the version.
             parts.uri = handshake.uri.clone();
             for name in INHERITED.map(header) {
                 for value in handshake.headers.get_all(&name) {
@@ -73,7 +73,7 @@ impl MessageHead {
         Self { peer, caller, binding, base, parts }
     }
 
-    /// The head of a message with service parameters of its own.
+    /// The head for a message that has its own service parameters. `None`: the message has none.
     pub(crate) fn with_parameters(&self, call: Option<&envelope::Request<'_>>) -> Result<Option<Parts>> {
         let Some(given) = call.and_then(|call| call.service_parameters) else { return Ok(None) };
         let mut parts = self.parts.clone();
@@ -87,7 +87,7 @@ impl MessageHead {
     }
 }
 
-/// One parameter of a message replaces all of the handshake with this name. The two names of the extensions are one parameter.
+/// Replaces all values that the handshake set for this parameter. The two names of the extensions count as one parameter.
 fn set(headers: &mut HeaderMap, name: &'static str, value: HeaderValue) {
     if [HEADER, HEADER_V03].contains(&name) {
         headers.remove(HEADER);
@@ -100,11 +100,11 @@ fn header(name: &str) -> HeaderName {
     HeaderName::from_bytes(name.as_bytes()).expect("the names of the parameters are names of headers")
 }
 
-/// An error that a message gets before anything else about it is checked.
+/// An error for a message, reported before anything else about the message is checked.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub(crate) error: Error,
-    /// The response has the id of the request. Otherwise the id is null.
+    /// Whether the response contains the id of the request. If not, the id is null.
     pub(crate) shows_id: bool,
 }
 
@@ -113,23 +113,23 @@ pub(crate) struct Multiplexer {
     dispatcher: Arc<Dispatcher>,
     head: Arc<MessageHead>,
     most: usize,
-    /// The open requests by the number of their message.
+    /// The open requests by the serial number of their message.
     open: HashMap<u64, OpenCall>,
     next_number: u64,
-    /// How many refusals are being answered. They are calls too.
+    /// How many refusals are being answered. They are also among the running calls.
     refused: usize,
     calls: FuturesUnordered<BoxFuture<'static, (u64, std::result::Result<Response, Aborted>)>>,
     streams: SelectAll<BoxStream<'static, (u64, Option<Bytes>)>>,
-    /// The next messages to send.
+    /// The messages to send next.
     waiting: VecDeque<Bytes>,
 }
 
 struct OpenCall {
-    /// `None`: a notification, a refusal, or a request whose id is null, which cannot be canceled.
+    /// The id of the request. `None`: a notification, a refusal, or a request with the id null, none of which can be canceled.
     id: Option<Id>,
     is_refusal: bool,
     abort: AbortHandle,
-    /// When a stream reaches its longest duration.
+    /// When the stream reaches its maximum duration.
     stream_end: Option<Instant>,
 }
 
@@ -153,17 +153,17 @@ impl Multiplexer {
         self.refused < MAX_REFUSED
     }
 
-    /// Whether no request is open and nothing is to be sent.
+    /// Whether no request is open and no message waits to be sent.
     pub(crate) fn is_idle(&self) -> bool {
         self.open.is_empty() && self.waiting.is_empty()
     }
 
-    /// When the first open stream reaches its longest duration.
+    /// When the first of the open streams reaches its maximum duration.
     pub(crate) fn next_stream_end(&self) -> Option<Instant> {
         self.open.values().filter_map(|open| open.stream_end).min()
     }
 
-    /// Begins to answer a message.
+    /// Starts to answer a message.
     pub(crate) fn receive(&mut self, message: Bytes) {
         let parsed = envelope::parse(&message);
         let id = match &parsed {
@@ -179,7 +179,7 @@ impl Multiplexer {
         };
         let has_same_id = id.is_some() && self.open.values().any(|open| open.id == id);
         let refusal = if has_same_id {
-            // With its id, the response would end the other request.
+            // With the id, the client would take the error for the response to the other request.
             Some(Refusal { error: duplicate(id.as_ref()), shows_id: false })
         } else if self.open.len() - self.refused >= self.most {
             Some(Refusal { error: self.dispatcher.too_many_requests(), shows_id: true })
@@ -189,13 +189,12 @@ impl Multiplexer {
         self.begin(message, id, refusal);
     }
 
-    /// A message that cannot be read as a request.
+    /// Answers a message that cannot be parsed as a request.
     pub(crate) fn refuse(&mut self, error: Error) {
         self.begin(Bytes::new(), None, Some(Refusal { error, shows_id: false }));
     }
 
-    /// Waits for the next message to send. `None`: a request ended without one. The future can be dropped without losing a
-    /// message.
+    /// Waits for the next message to send. `None`: a request ended without a message. Dropping the future loses no message.
     pub(crate) async fn next(&mut self) -> Option<Bytes> {
         if let Some(message) = self.waiting.pop_front() {
             return Some(message);
@@ -216,7 +215,7 @@ impl Multiplexer {
         }
     }
 
-    /// Lets requests proceed while nothing can be sent. Events are not read.
+    /// Lets requests proceed while no message can be sent. Events are not read.
     pub(crate) async fn work(&mut self) -> Infallible {
         loop {
             match self.calls.next().await {
@@ -226,12 +225,12 @@ impl Multiplexer {
         }
     }
 
-    /// Ends a request. A task goes on.
+    /// Ends a request. A task of the request continues.
     fn cancel(&mut self, id: Option<&Id>) {
         let is_meant = |open: &OpenCall| id.is_some() && open.id.as_ref() == id;
         let Some((_, open)) = self.open.iter_mut().find(|(_, open)| is_meant(open)) else { return };
         open.abort.abort();
-        // The id is free at once.
+        // The id can be used again at once.
         if let Some(id) = open.id.take() {
             self.waiting.push_back(multiplex::ended(&id));
         }
@@ -255,7 +254,7 @@ impl Multiplexer {
         let body = answered.map(Response::into_body);
         if let Ok(Body::Events(events)) = body {
             let Some(open) = self.open.get_mut(&number) else { return };
-            // The stream has its own handle, because that of the call has done its work.
+            // The stream gets its own abort handle, because the handle of the call ends with the call.
             let (abort, registration) = AbortHandle::new_pair();
             open.abort = abort;
             open.stream_end = self.dispatcher.bindings().streams.end_of_new();

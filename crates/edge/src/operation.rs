@@ -1,5 +1,5 @@
-//! Performs the operations, the same way for every protocol version and binding: a command goes to the engine, and values or a
-//! reader of events come back. Bindings decode commands and encode replies.
+//! Performs the operations in the same way for every protocol version and binding: passes a command to the engine, and returns
+//! values or a reader of events. The bindings decode commands and encode replies.
 
 mod control;
 
@@ -34,16 +34,16 @@ use crate::response_format::ResponseFormat;
 use crate::rules::Rules;
 use crate::sse::{self, Event, OpenStream, Until};
 
-/// What a command returns. The bindings encode it.
+/// The result of a command, which the bindings encode.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// The task of a message that was sent.
+    /// The task that a sent message created or joined.
     Sent(Task, View),
     Task(Task, View),
     Page(Listing, View),
     PushConfig(PushConfig),
     PushConfigs(PushListing),
-    /// The configuration of push notifications is removed.
+    /// The push configuration was deleted.
     PushConfigDeleted,
     ExtendedCard(Arc<ExtendedCards>),
     Events(Box<EventReader>),
@@ -51,7 +51,7 @@ pub(crate) enum Reply {
     Method(MethodReply),
 }
 
-/// A stream of events that is about to be read. Nothing is encoded yet.
+/// A stream of events that is about to be read. Nothing has been encoded yet.
 #[derive(Debug)]
 pub(crate) struct EventReader {
     engine: Engine,
@@ -67,9 +67,9 @@ pub(crate) struct EventReader {
 pub(crate) struct Operations {
     pub(crate) engine: Engine,
     pub(crate) closing: CancellationToken,
-    /// How long a blocking send may still wait after the shutdown has begun.
+    /// How long a blocking send may continue to wait after the shutdown has begun.
     pub(crate) shutdown_wait: Duration,
-    /// The facts about this gateway from which its documents are built, such as the methods that are switched on.
+    /// The facts about this gateway from which its documents are built, such as the enabled methods.
     pub(crate) deployment: Arc<Deployment>,
     pub(crate) documents: Arc<Documents>,
     /// Limits the number of open streams.
@@ -77,7 +77,7 @@ pub(crate) struct Operations {
     pub(crate) metrics: Arc<Metrics>,
     /// Runs work that continues after the caller disconnects.
     pub(crate) tasks: Tasks,
-    /// Limits the slow calls that notifications run in the background.
+    /// Limits how many slow calls of notifications run in the background.
     pub(crate) background_slots: Arc<Semaphore>,
 }
 
@@ -150,7 +150,7 @@ impl Operations {
         })
     }
 
-    /// Performs a notification: only commands are executed, and nothing is waited for.
+    /// Performs a notification: executes only commands, and does not wait for slow ones.
     pub(crate) async fn notify(
         &self,
         caller: &Caller,
@@ -187,12 +187,12 @@ impl Operations {
         extensions::check_required(activated, &self.deployment.required_extensions)
     }
 
-    /// Checks the options of a send, and adds what the decoder does not know: the trace, whether the caller's credential may claim
-    /// sessions, and what its push notifications may show. Nothing is executed yet.
+    /// Checks the options of a send, and adds facts that the decoder does not know: the trace context, whether the caller's
+    /// credential may claim sessions, and what the caller's push notifications may show. Executes nothing.
     fn admitted(&self, caller: &Caller, command: Command, options: &RequestOptions) -> Result<Command> {
         match &command {
             // The extended card tells callers which extensions are required, so it requires none itself. Extension methods have
-            // checks of their own.
+            // their own checks.
             Command::ExtendedCard | Command::Method(_) => {}
             _ => self.check_required(options.activated)?,
         }
@@ -231,7 +231,8 @@ impl Operations {
         Ok(SendMessage { may_claim: caller.may(Capability::SessionClaim), trace, ..command })
     }
 
-    /// Bindings call this before they decode the parameters of an operation, so that a caller whom nothing can help learns that first.
+    /// Fails if this deployment does not serve the operation. Bindings call this before they decode the parameters, because no
+    /// parameters could make the call succeed.
     pub(crate) fn check_served(&self, operation: &Operation) -> Result<()> {
         operation.refused(&self.deployment).map_or(Ok(()), |_| self.check_push())
     }
@@ -244,7 +245,7 @@ impl Operations {
         Err(Error::new(ErrorKind::PushNotSupported, text))
     }
 
-    /// A push notification shows what its caller sees in responses.
+    /// The view for push notifications. They show the same as responses to this caller.
     fn push_view(&self, caller: &Caller, options: &RequestOptions) -> PushView {
         let Exposure { raw_thinking, tool_trace } =
             caller.rights.exposure.unwrap_or(self.deployment.exposure);
@@ -264,7 +265,7 @@ impl Operations {
     ) -> Result<Reply> {
         let SendConfig { history_length, return_immediately, .. } = command.config;
         let sent = self.engine.send(caller, command).await?;
-        // Noted now: the caller may disconnect while the turn runs.
+        // Recorded now, because the caller may disconnect while the turn runs.
         line.set_task(&sent.task);
         let snapshot = if return_immediately {
             self.engine.get(caller, &sent.task).await?
@@ -296,7 +297,7 @@ impl Operations {
             Err(error) if rules.replays_ended && error.kind() == ErrorKind::UnsupportedOperation => {}
             answered => return answered,
         }
-        // The task has ended, so the snapshot does not change any more.
+        // The task has ended, so its snapshot no longer changes.
         let ended = self.engine.get(caller, task).await?;
         let behind = self.engine.subscribe(caller, task, Some(ended.id())).await?;
         Ok(Subscription { opening: SubscriptionStart::Snapshot(ended), is_behind: false, ..behind })
@@ -314,7 +315,7 @@ impl Operations {
         let can_answer = view.activated.contains(Extension::InteractiveInterrupt);
         let closes_at_ask = Rules::for_version(options.version).closes_at_ask;
         let until = if closes_at_ask && !can_answer { Until::Settled } else { Until::Terminal };
-        // Taken before the agent is prompted, so that no turn starts whose stream would be refused.
+        // The slot is taken before the agent is prompted, so that no turn starts whose stream would be refused.
         let slot = self.slots.take(caller, OpenedFor::Send)?;
         let sent = self.engine.send(caller, command).await?;
         // A client whose stream broke sends the same message again, with the id of the last event that it received.
@@ -340,7 +341,7 @@ impl Operations {
         Box::new(EventReader { engine, caller, subscription, view, until, slot, line })
     }
 
-    /// Waits for a result, but not longer than `shutdown_wait` after the shutdown began. The work itself continues.
+    /// Waits for a result, but at most for `shutdown_wait` after the shutdown has begun. The work itself continues.
     async fn unless_closing<T>(
         &self,
         wait: impl Future<Output = Result<T>>,
@@ -359,8 +360,8 @@ impl Operations {
 }
 
 impl EventReader {
-    /// Opens the stream in a format, with its first events, if there are any yet. Those events are stored already, so this does not
-    /// wait for the agent. If they cannot be read, the caller gets a plain error and no stream.
+    /// Opens the stream in a format and loads its first events, if there are any. These events are already stored, so this does not
+    /// wait for the agent. If they cannot be read, the caller gets a plain error instead of a stream.
     pub(crate) async fn open(self, format: ResponseFormat) -> Result<OpenStream<Log>> {
         let Self { engine, caller, subscription, view, until, slot, line } = self;
         let Subscription { opening, reader, is_behind } = subscription;
@@ -379,7 +380,7 @@ impl EventReader {
     }
 }
 
-/// Notes the task of a request, and its state, for the log.
+/// Records the task of a request and its state in the log line.
 fn note(line: &RequestLine, snapshot: &Snapshot) {
     line.set_task(&snapshot.task.id);
     line.set_state(snapshot.task.status.state);

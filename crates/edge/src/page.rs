@@ -12,7 +12,7 @@ use crate::reply::{self, Response};
 
 const PAGE: &str = include_str!("page.html");
 
-/// Whether a browser asks for the root. Programs that send JSON-RPC there use POST.
+/// Whether the request is a browser's request for the root. Programs that send JSON-RPC to the root use POST.
 pub(crate) fn is_wanted(parts: &Parts) -> bool {
     matches!(parts.method, Method::GET | Method::HEAD)
         && parts.uri.path() == "/"
@@ -25,11 +25,11 @@ fn accepts_html(headers: &HeaderMap) -> bool {
     types.any(|media_type| media_type.trim().eq_ignore_ascii_case("text/html"))
 }
 
-/// The same page for everybody. It needs no credential, so it says nothing about this gateway.
+/// The page, which is the same for every visitor. It needs no credential, so it contains nothing about this gateway.
 #[derive(Debug)]
 pub(crate) struct Page {
     plain: Bytes,
-    /// `None`: the page is too short to be compressed.
+    /// The compressed page. `None`: the page is too short to be compressed.
     gzip: Option<Bytes>,
 }
 

@@ -1,8 +1,8 @@
 //! Logs the bodies of requests and responses, for an operator who investigates a problem. Off by default.
 //!
-//! Only values that are known to be harmless are written (see `redact`). Some bodies are never written, whatever the
-//! configuration says: streams, bodies that are not JSON, and calls of extension methods. Extension methods carry the
-//! work of other people (sessions, workspaces), decisions about it (asks), and the agent's configuration (providers).
+//! Only values that are known to be harmless are logged (see `redact`). Some bodies are never logged, whatever the configuration
+//! says: streams, bodies that are not JSON, and calls of extension methods. The latter contain other people's work (sessions,
+//! workspaces), decisions about it (asks), and the agent's configuration (providers).
 
 mod redact;
 
@@ -14,7 +14,7 @@ use crate::PayloadLog;
 use crate::media;
 use crate::reply::{Body, Response};
 
-/// Logs the body of a request. `operation`: its name, or `None` for a method that is not part of the protocol.
+/// Logs the body of a request. `operation`: its name; `None`: the method is not part of the protocol.
 pub(crate) fn log_request(config: PayloadLog, operation: Option<&str>, headers: &HeaderMap, body: &[u8]) {
     let declared = || headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     if is_json(headers)
@@ -42,7 +42,7 @@ pub(crate) fn log_response(config: PayloadLog, operation: Option<&str>, response
     }
 }
 
-/// The name of the operation and the redacted body, if the body may be logged.
+/// The name of the operation and the redacted body. `None`: the body may not be logged.
 fn loggable<'a>(
     config: PayloadLog,
     operation: Option<&'a str>,

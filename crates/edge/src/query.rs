@@ -1,9 +1,9 @@
-//! Parses the query of a URL as HTML forms write it.
+//! Parses the query of a URL, in the encoding of HTML forms.
 
 use percent_encoding::percent_decode;
 
-/// The pairs of a query, in order. A name without `=` has an empty value. Bytes that are not UTF-8 become U+FFFD,
-/// which no parameter accepts.
+/// The name-value pairs of a query, in order. A name without `=` has an empty value. Bytes that are not UTF-8 become U+FFFD, which
+/// no parameter accepts.
 pub(crate) fn pairs(query: Option<&str>) -> Vec<(String, String)> {
     let fields = query.unwrap_or_default().split('&').filter(|field| !field.is_empty());
     fields

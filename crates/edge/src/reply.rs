@@ -21,19 +21,19 @@ use crate::rules::Errors;
 use crate::version::{ProtocolVersion, VERSION_HEADER};
 pub(crate) type Response = http::Response<Body>;
 
-/// The body of a response. hyper pulls it: nothing is produced before the socket has room for it.
+/// The body of a response. hyper pulls it, so nothing is produced before the socket has room for it.
 pub(crate) enum Body {
     Full(Bytes),
     Events(BoxStream<'static, Bytes>),
     /// The messages of a gRPC call, and its trailers.
     Grpc(BoxStream<'static, Frame<Bytes>>),
-    /// Exactly `left` more bytes. If reading fails, the connection is closed in the middle of the response: there is no other
-    /// way to withdraw a response that has begun.
+    /// A file of which exactly `left` bytes remain. If reading fails, the connection is closed in the middle of the response,
+    /// because a response that has begun cannot be withdrawn in another way.
     File {
         chunks: BoxStream<'static, io::Result<Bytes>>,
         left: u64,
     },
-    /// A WebSocket takes over the connection.
+    /// A WebSocket, which takes over the connection.
     Socket(Arc<MessageHead>),
 }
 
@@ -82,8 +82,8 @@ pub(crate) fn version_of(response: &Response) -> Option<ProtocolVersion> {
     ProtocolVersion::ALL.into_iter().find(|version| named == version.as_str())
 }
 
-/// Records an error of the body in the head of the response: its kind for the metrics, and `Retry-After` for clients that
-/// retry by themselves.
+/// Copies an error from the body into the head of the response: its kind for the metrics, and `Retry-After` for clients that
+/// retry automatically.
 pub(crate) fn note_error(response: &mut Response, error: &Error) {
     count::note_error(response, error.kind());
     if let Some(seconds) = error.retry_after_seconds() {
@@ -91,7 +91,7 @@ pub(crate) fn note_error(response: &mut Response, error: &Error) {
     }
 }
 
-/// Removes the body of a response to HEAD and keeps the headers that a GET would get.
+/// Removes the body of a response to HEAD. Keeps the headers, which are those that a GET would get.
 pub(crate) fn strip_body(response: &mut Response) {
     if let Body::Full(body) = response.body_mut() {
         let length = std::mem::take(body).len();
@@ -119,7 +119,7 @@ pub(crate) fn events(events: BoxStream<'static, Bytes>) -> Response {
     let mut response = with_status(StatusCode::OK, Body::Events(events));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    // Without this header, nginx and similar proxies hold events back until a buffer is full.
+    // Without this header, nginx and similar proxies hold events back until their buffer is full.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
@@ -138,7 +138,7 @@ pub(crate) fn rest_error(errors: &Errors, error: &Error, media: Media) -> Respon
     json(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), media, (errors.rest)(error))
 }
 
-/// An error of the JSON-RPC binding. The status is 200, except for four kinds of refusals, whose status proxies and HTTP clients
+/// An error of the JSON-RPC binding. The status is 200, except for four kinds of refusals whose status proxies and HTTP clients
 /// check. These refusals are sent before the whole body is read, so their id is null. A response with an id always has status 200.
 pub(crate) fn rpc_error(errors: &Errors, id: &Id, error: &Error) -> Response {
     let status = match (id, error.kind()) {
@@ -153,8 +153,8 @@ pub(crate) fn rpc_error(errors: &Errors, id: &Id, error: &Error) -> Response {
 
 static UNAVAILABLE: RareLine = RareLine::new();
 
-/// Logs an error. Called once for each error, where the response is made. Only the kind and the private cause are logged: the
-/// public text may quote what the caller sent.
+/// Logs an error. Called once for each error, when its response is built. Only the kind and the private cause are logged, because
+/// the public text may quote what the caller sent.
 pub(crate) fn log(error: &Error, what: &str) {
     let kind = error.kind();
     let cause = error.cause().map(chain);
@@ -162,7 +162,7 @@ pub(crate) fn log(error: &Error, what: &str) {
     match error.origin() {
         Origin::Caller => tracing::debug!(?kind, origin = "caller", cause, what, "request refused"),
         Origin::Agent => tracing::warn!(?kind, origin = "agent", cause, what, "request failed"),
-        // While the store fails, every send is refused for the same reason.
+        // While the store fails, every send is refused for the same reason, so this line is limited.
         Origin::Gateway if kind == ErrorKind::Unavailable => {
             if let Some(refused) = UNAVAILABLE.due() {
                 tracing::warn!(?kind, origin = "gateway", refused, cause, what, "request failed");
@@ -186,7 +186,7 @@ fn chain(cause: &(dyn std::error::Error + Send + Sync)) -> String {
 pub(crate) fn with_status(status: StatusCode, body: Body) -> Response {
     let mut response = http::Response::new(body);
     *response.status_mut() = status;
-    // A response for one caller must not be cached for another. Caches know `Authorization`, but not the other ways to present
+    // A response for one caller must not be cached for another. Caches recognize `Authorization`, but no other way of presenting
     // a credential. Responses that may be cached replace this header.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response

@@ -1,7 +1,7 @@
-//! Writes one line to the log for each request: what was called, by whom, for which task, with which outcome, in which time.
+//! Writes one log line for each request: the method, the caller, the task, the outcome and the duration.
 //!
-//! The line holds names and numbers only, never a text of the caller. The line of a stream is written when the stream ends. A
-//! line without a status belongs to a caller that disconnected before the response began.
+//! The line contains only names and numbers, never text of the caller. The line of a stream is written when the stream ends. A line
+//! without a status means that the caller disconnected before the response began.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +22,7 @@ pub(crate) struct RequestLine(Option<Arc<Open>>);
 
 #[derive(Debug)]
 struct Open {
-    /// The span of the request, in which the line is written.
+    /// The span of the request, to which the line belongs.
     span: Span,
     begun: Instant,
     facts: Mutex<Facts>,
@@ -40,7 +40,7 @@ struct Facts {
 }
 
 impl RequestLine {
-    /// `method`: the name in the line. `None`: the request is a probe, which has no line.
+    /// `method`: the name in the line. `None`: the request is a probe, for which no line is written.
     pub(crate) fn begin(method: Option<&'static str>, span: &Span) -> Self {
         let method = method.filter(|_| tracing::enabled!(target: TARGET, Level::INFO));
         Self(method.map(|method| {
@@ -49,7 +49,7 @@ impl RequestLine {
         }))
     }
 
-    /// Replaces the name when the body of the request has told the method.
+    /// Replaces the name once the method is known from the body.
     pub(crate) fn set_method(&self, method: &'static str) {
         self.note(|facts| facts.method = method);
     }
@@ -104,7 +104,7 @@ impl Drop for Open {
     }
 }
 
-/// With one decimal: most answers take less than one millisecond.
+/// The duration in milliseconds with one decimal, because most responses take less than one millisecond.
 fn milliseconds(elapsed: std::time::Duration) -> f64 {
     f64::from(u32::try_from(elapsed.as_micros() / 100).unwrap_or(u32::MAX)) / 10.0
 }

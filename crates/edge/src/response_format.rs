@@ -1,4 +1,4 @@
-//! Encodes responses for a protocol version and binding. The formats differ in spelling only.
+//! Encodes responses for a protocol version and binding. The formats differ only in their encoding.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -16,14 +16,14 @@ use crate::reply::{self, Response};
 use crate::rules::Rules;
 use crate::version::ProtocolVersion;
 
-/// The protocol version and encoding in which a caller is answered.
+/// The protocol version and the encoding of a response.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ResponseFormat {
     pub(crate) version: ProtocolVersion,
     pub(crate) encoding: Encoding,
 }
 
-/// How a binding writes messages. In 1.0 all of them write the same JSON, which gRPC then converts.
+/// How a binding encodes messages. In 1.0 all bindings produce the same JSON, which gRPC then converts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Encoding {
     JsonRpc,
@@ -31,7 +31,7 @@ pub(crate) enum Encoding {
     Grpc(&'static dyn Protobuf),
 }
 
-/// The forms of an event in gRPC have the numbers of its forms in JSON, from this number on.
+/// The offset of gRPC forms: the form of an event in gRPC is the number of its JSON form plus this offset.
 const GRPC_FORMS: u16 = 256;
 
 impl ResponseFormat {
@@ -51,7 +51,7 @@ impl ResponseFormat {
         Rules::for_version(self.version)
     }
 
-    /// The spelling of the JSON in 0.3.
+    /// The dialect of the 0.3 JSON.
     pub(crate) fn dialect(self) -> Dialect {
         match self.encoding {
             Encoding::JsonRpc => Dialect::Rpc,
@@ -59,7 +59,7 @@ impl ResponseFormat {
         }
     }
 
-    /// A bare task.
+    /// Encodes a task without an envelope.
     pub(crate) fn task(self, task: &Task, view: View) -> Bytes {
         match self.version {
             ProtocolVersion::V1 => v1::encode::task(task, view),
@@ -67,7 +67,7 @@ impl ResponseFormat {
         }
     }
 
-    /// The response to a send.
+    /// Encodes the response to a send.
     pub(crate) fn sent(self, task: &Task, view: View) -> Bytes {
         match self.version {
             ProtocolVersion::V1 => v1::encode::send_response(task, view),
@@ -107,7 +107,7 @@ impl ResponseFormat {
         }
     }
 
-    /// The result of an extension method.
+    /// Encodes the result of an extension method.
     pub(crate) fn method(self, reply: &MethodReply) -> Result<Bytes> {
         Ok(match reply {
             MethodReply::Asks(asks) => extension::asks(asks),
@@ -117,8 +117,8 @@ impl ResponseFormat {
         })
     }
 
-    /// An event that all readers with the same format and form share. `form`: the number of its form in JSON. `encode` returns no
-    /// bytes if the form hides the event.
+    /// An event whose bytes all readers with the same format and form share. `form`: the number of its JSON form. `encode` returns
+    /// empty bytes if the form hides the event.
     pub(crate) fn shared_event(
         self,
         logged: &LogEntry,
@@ -133,7 +133,7 @@ impl ResponseFormat {
         logged.encoded(form, |entry| self.own_event(Some(entry.id()), encode(entry)))
     }
 
-    /// An event that one reader gets, from its JSON. `id`: the position at which a reader resumes after the event, if it has one.
+    /// An event for one reader, from its JSON. `id`: the position at which a reader resumes after the event, if it has one.
     pub(crate) fn own_event(self, id: Option<EventId>, json: Bytes) -> Bytes {
         match self.encoding {
             Encoding::Grpc(protobuf) if !json.is_empty() => grpc::event(protobuf, self.version, id, &json),
@@ -141,7 +141,7 @@ impl ResponseFormat {
         }
     }
 
-    /// A task as an event of a stream. `id`: its newest event.
+    /// A task as an event of a stream. `id`: the id of the newest event in the task.
     pub(crate) fn snapshot(self, task: &Task, id: EventId, view: View, gap: Option<Gap>) -> Bytes {
         let json = match self.version {
             ProtocolVersion::V1 => v1::encode::stream_task(task, view, gap),

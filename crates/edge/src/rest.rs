@@ -1,7 +1,7 @@
 //! The REST binding: decodes the path, query and body of a request into a command, and encodes the reply.
 //!
-//! An id in a path is percent-decoded and then checked. An id with a character or length that is not allowed is `InvalidParams` for
-//! the field `id`. An allowed id that names no task, such as `..`, is `TaskNotFound`.
+//! An id in a path is percent-decoded and then checked. An id with a forbidden character or length is `InvalidParams` for the field
+//! `id`. A valid id that names no task, such as `..`, is `TaskNotFound`.
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -30,7 +30,7 @@ use crate::{media, query};
 
 type Pairs = [(String, String)];
 
-/// How one version decodes a request.
+/// The functions that decode a request for one version.
 struct Decoders {
     send: fn(&Pairs, &str) -> Result<SendMessage>,
     list: fn(&Pairs) -> Result<ListTasks>,
@@ -92,7 +92,7 @@ where
         .map_err(|_| Error::new(ErrorKind::Parse, "The body of the request is not UTF-8 text; send JSON."))?;
     payload::log_request(bindings.payload_log, route.logged_path(), &parts.headers, text.as_bytes());
     let command = decode(operation, [&route.id, &route.sub_id], parts, version, text)?;
-    // A send may wait for the agent for hours.
+    // Freed now, because a send may wait for the agent for hours.
     drop(body);
     let options = incoming.options(format, command.streams())?;
     let reply = bindings.operations.perform(caller, command, &options).await?;
@@ -103,7 +103,7 @@ where
             bindings.events(*reader, format, envelope, incoming.span.clone()).await?
         }
         Reply::ExtendedCard(cards) => {
-            // The oldest clients of 0.3 expect the spelling of JSON-RPC at their path.
+            // The oldest 0.3 clients use this path and expect the JSON-RPC dialect.
             let is_old = route.path().starts_with("/agent/");
             let dialect = if is_old { Dialect::Rpc } else { Dialect::Rest };
             cards.answer(&incoming.document_request(Some(caller), Some(version), dialect))
@@ -134,7 +134,7 @@ where
     Ok(bytes)
 }
 
-/// `id` and `sub_id`: the ids in the path.
+/// Decodes a request into a command. `id` and `sub_id`: the ids in the path.
 fn decode(
     operation: &Operation,
     [id, sub_id]: [&str; 2],
@@ -148,7 +148,7 @@ fn decode(
         ProtocolVersion::V03 => V03,
     };
     let send = || (decoders.send)(&query, text).map_err(|error| wrong_binding(parts, text).unwrap_or(error));
-    // These operations need no body, so a JSON-RPC request would otherwise be accepted as an empty one.
+    // These operations ignore their body, so a JSON-RPC request would otherwise be accepted as a request with an empty body.
     let no_envelope = || wrong_binding(parts, text).map_or(Ok(()), Err);
     Ok(match operation.method {
         Name::SendMessage => Command::Send(send()?),

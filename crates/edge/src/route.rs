@@ -1,13 +1,13 @@
-//! Maps a path to a row of the tables in [`longshore_wire::surface`], before any body is read.
+//! Maps the path of a request to a row of the tables in [`longshore_wire::surface`], before any body is read.
 //!
-//! A path is split at its slashes first and each segment is percent-decoded afterwards, so `%2F` in an id stays in the id
-//! (where the id rule refuses it) and `message%3Asend` is `message:send`. A suffix `:cancel` or `:subscribe` is a
-//! verb; any other colon belongs to the id.
+//! A path is split at its slashes first, and each segment is percent-decoded afterwards. So `%2F` in an id stays in the id, which
+//! the check of the id then refuses, and `message%3Asend` is `message:send`. A suffix `:cancel` or `:subscribe` is a verb. Any
+//! other colon belongs to the id.
 //!
-//! The root serves both protocol versions, each at its own paths: those of 0.3 are under `/v1`. The base path of a
-//! version (`/a2a/1.0`, `/a2a/0.3`) serves the paths of that version only. The clients in JavaScript look for the card of
-//! `/a2a/0.3` at `/a2a/.well-known`, because they replace the last segment of a base URL without a slash at its
-//! end. So the card is served there too.
+//! The root serves both protocol versions, each at its own paths: those of 0.3 are under `/v1`. The base path of a version
+//! (`/a2a/1.0`, `/a2a/0.3`) serves only the paths of that version. JavaScript clients look for the card of `/a2a/0.3` at
+//! `/a2a/.well-known`, because they replace the last segment of a base URL that has no trailing slash. So the card is served
+//! there too.
 
 use http::Method;
 use longshore_wire::surface::{
@@ -19,32 +19,32 @@ use percent_encoding::percent_decode_str;
 use crate::grpc::GrpcServices;
 use crate::version::ProtocolVersion;
 
-/// What a path names.
+/// The resource that a path names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Route {
     kind: RouteKind,
-    /// The first id in the path, decoded but not validated yet. Empty: the path has none.
+    /// The first id in the path, decoded but not validated. Empty: the path has none.
     pub(crate) id: String,
-    /// The second id in the path, likewise.
+    /// The second id in the path, decoded but not validated. Empty: the path has none.
     pub(crate) sub_id: String,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum RouteKind {
-    /// A path outside of the operations.
+    /// A path that does not belong to an operation.
     Fixed(&'static surface::Route),
-    /// A path of operations, which differ by their verbs.
+    /// The path of one or more operations, which differ by their verbs.
     Operations(ProtocolVersion, &'static str),
-    /// A call of gRPC.
+    /// The path of an A2A call over gRPC.
     Grpc(OperationName),
-    /// A call of another service of gRPC.
+    /// The path of a call of another gRPC service.
     GrpcService(Access),
 }
 
 /// A resolved path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Target {
-    /// The version under whose base the path is.
+    /// The version whose base path contains the path. `None`: the path is directly under the root.
     pub(crate) base: Option<ProtocolVersion>,
     /// The version, if only one version has such a path.
     pub(crate) version: Option<ProtocolVersion>,
@@ -54,7 +54,7 @@ pub(crate) struct Target {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Resolved {
     Route(Route),
-    /// A REST path after a first segment that could be a tenant. No tenants are configured.
+    /// A REST path with a prefix that could be a tenant. No tenants are configured.
     UnknownTenant(String),
     Unknown,
 }
@@ -62,7 +62,7 @@ pub(crate) enum Resolved {
 /// The path of the public card.
 const CARD: &str = "/.well-known/agent-card.json";
 
-/// First segments that are reserved for other paths and so can never be a tenant.
+/// First segments that are reserved for other paths, so they can never be a tenant.
 const RESERVED: [&str; 3] = ["v1", "a2a", "artifacts"];
 
 impl Target {
@@ -72,7 +72,7 @@ impl Target {
 }
 
 impl Route {
-    /// What is served at the path, if it is not a path of operations.
+    /// The document or other resource at the path. `None`: the path belongs to operations.
     pub(crate) fn served(&self) -> Option<Served> {
         match self.kind {
             RouteKind::Fixed(row) => Some(row.served),
@@ -80,7 +80,7 @@ impl Route {
         }
     }
 
-    /// The operation that a verb performs here.
+    /// The operation that this verb performs at the path.
     pub(crate) fn operation(&self, verb: &Method) -> Option<&'static Operation> {
         if let RouteKind::Grpc(name) = self.kind {
             return (verb == Method::POST).then(|| Operation::of(name));
@@ -103,7 +103,7 @@ impl Route {
         })
     }
 
-    /// The path in the tables.
+    /// The path as it is written in the tables.
     pub(crate) fn path(&self) -> &'static str {
         match self.kind {
             RouteKind::Fixed(row) => row.path,
@@ -124,7 +124,7 @@ impl Route {
         verbs.into_iter().map(Verb::as_str).collect()
     }
 
-    /// Whether the path is a call of another service of gRPC.
+    /// Whether the path is a call of a gRPC service other than A2A.
     pub(crate) fn is_grpc_service(&self) -> bool {
         matches!(self.kind, RouteKind::GrpcService(_))
     }
@@ -144,7 +144,7 @@ impl Route {
         }
     }
 
-    /// The path of an operation as the log shows it: that of 1.0, without the caller's ids. `None`: the path is not an operation.
+    /// The path of an operation for the log: the path of 1.0, without the caller's ids. `None`: the path is not an operation.
     pub(crate) fn logged_path(&self) -> Option<&'static str> {
         match self.kind {
             RouteKind::Fixed(row) => (row.served == Served::Rpc).then_some(row.path),
@@ -158,13 +158,13 @@ impl Route {
     }
 }
 
-/// The name in the log of a request for this path. For an operation it is the method of 1.0, whatever the binding. `None`: the
+/// The name of a request to this path in the log. For an operation it is the method name of 1.0, for every binding. `None`: the
 /// path is only for probes.
 pub(crate) fn logged_name(resolved: &Resolved, verb: &Method) -> Option<&'static str> {
     let Resolved::Route(route) = resolved else { return Some("unknown path") };
     Some(match route.served() {
         Some(Served::Health | Served::Alive | Served::Metrics) => return None,
-        // Until the body names the method.
+        // The name is replaced when the body names the method.
         Some(Served::Rpc) => "JSON-RPC",
         Some(Served::Card) => "agent card",
         Some(Served::OpenApi) => "OpenAPI",
@@ -195,7 +195,7 @@ pub(crate) fn resolve_grpc(path: &str, services: Option<&dyn GrpcServices>) -> T
     Target { base: None, version, resolved }
 }
 
-/// `websocket`: the path of WebSockets, if they are switched on.
+/// Resolves a path. `websocket`: the path of WebSockets, if they are enabled.
 pub(crate) fn resolve(path: &str, websocket: Option<&str>) -> Target {
     let (base, path) = split_base(path);
     let (version, resolved) = if Some(path) == websocket {
@@ -214,18 +214,18 @@ pub(crate) fn resolve(path: &str, websocket: Option<&str>) -> Target {
     }
 }
 
-/// The target of a request of MCP.
+/// The target of an MCP request.
 pub(crate) fn mcp() -> Target {
     let route = Route { kind: RouteKind::Fixed(&MCP), id: String::new(), sub_id: String::new() };
     Target { base: None, version: None, resolved: Resolved::Route(route) }
 }
 
-/// The target of the messages of a connection: that of JSON-RPC.
+/// The target of the messages on a connection that carries several requests: the same as for JSON-RPC.
 pub(crate) fn rpc(base: Option<ProtocolVersion>) -> Target {
     resolve(base.map_or("/", ProtocolVersion::base), None)
 }
 
-/// Whether WebSockets or MCP may have this path: one that nothing else has.
+/// Whether WebSockets or MCP may use this path, because nothing else is served at it.
 pub fn is_free_path(path: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/-._~".contains(c);
     let is_well_formed = path.starts_with('/') && !path.contains("//") && !path.ends_with('/');
@@ -237,7 +237,7 @@ pub fn is_free_path(path: &str) -> bool {
         && (base, version, resolved) == (None, None, Resolved::Unknown)
 }
 
-/// The version whose base the path starts with, and the rest of the path.
+/// Splits a path into the version of its base path, if it has one, and the rest.
 fn split_base(path: &str) -> (Option<ProtocolVersion>, &str) {
     for version in ProtocolVersion::ALL {
         match path.strip_prefix(version.base()) {
@@ -252,7 +252,7 @@ fn split_base(path: &str) -> (Option<ProtocolVersion>, &str) {
     }
 }
 
-/// Whether the gateway serves the route once, whatever protocol version is used.
+/// Whether the route is served only at the root, and not under the base path of a version.
 fn is_at_root_only(resolved: &Resolved) -> bool {
     use Served::{Alive, File, Health, Metrics, OpenApi};
     let Resolved::Route(route) = resolved else { return false };
@@ -274,7 +274,7 @@ fn match_path(path: &str) -> (Option<ProtocolVersion>, Resolved) {
         }
     }
     match segments.first() {
-        // These paths belong to 0.3, also those that do not exist.
+        // All paths under `/v1` belong to 0.3, even those that do not exist.
         Some(&"v1") => (Some(ProtocolVersion::V03), Resolved::Unknown),
         _ => (None, tenant(&segments)),
     }
@@ -289,7 +289,7 @@ fn tenant(segments: &[&str]) -> Resolved {
     }
 }
 
-/// Clients append a slash to an interface URL that may already end in one.
+/// Whether the path is the root. Clients append a slash to an interface URL that may already end in one.
 pub(crate) fn is_root(path: &str) -> bool {
     path.starts_with('/') && path.bytes().all(|byte| byte == b'/')
 }
@@ -298,7 +298,8 @@ fn may_be_tenant(segment: &str) -> bool {
     !segment.is_empty() && !RESERVED.contains(&segment)
 }
 
-/// The path of operations that a version has here. A path with a suffix such as `:cancel` comes before the same path without it.
+/// The route of the operations that a version has at this path. A path with a suffix such as `:cancel` is matched before the same
+/// path without the suffix.
 fn operations(version: ProtocolVersion, segments: &[&str]) -> Option<Route> {
     let endpoints = OPERATIONS.iter().flat_map(|operation| operation.rest(version));
     let matching = endpoints.filter_map(|endpoint| Some((endpoint.path, matched(endpoint.path, segments)?)));
@@ -306,7 +307,7 @@ fn operations(version: ProtocolVersion, segments: &[&str]) -> Option<Route> {
     Some(Route { kind: RouteKind::Operations(version, path), id, sub_id })
 }
 
-/// The two ids of a path, if the segments fit the path of a table. Empty: the path has none.
+/// The two ids of a path, if its segments match this path of a table. An id is empty if the path has none.
 fn matched(path: &str, segments: &[&str]) -> Option<[String; 2]> {
     let (mut ids, mut wanted) = (Vec::new(), path.strip_prefix('/')?.split('/'));
     for segment in segments {
@@ -323,8 +324,8 @@ fn matched(path: &str, segments: &[&str]) -> Option<[String; 2]> {
     wanted.next().is_none().then(|| [id(0), id(1)])
 }
 
-/// `None` if a segment does not decode to text. One trailing slash is ignored, except after `/tasks` and `/artifacts`: there
-/// it precedes an id that the caller left empty, and a list of everything would not be what the caller asked for.
+/// The decoded segments of a path. `None`: a segment does not decode to text. A trailing slash is ignored, except after `/tasks`
+/// and `/artifacts`: there it precedes an id that the caller left empty, and the caller did not mean to request a list.
 fn decoded_segments(path: &str) -> Option<Vec<String>> {
     let path = path.strip_prefix('/')?;
     let path = match path.strip_suffix('/') {
@@ -345,7 +346,7 @@ mod tests {
         text.to_owned()
     }
 
-    /// The path in the tables that a path resolves to, and the id in it.
+    /// The table path to which this path resolves, and the id in it.
     fn route(path: &str) -> Option<(&'static str, String)> {
         match resolve(path, None).resolved {
             Resolved::Route(route) => Some((route.path(), route.id)),

@@ -1,7 +1,7 @@
-//! One table of the differences in behaviour between the protocol versions. `wire` holds the differences in spelling.
+//! A table of the differences in behaviour between the protocol versions. The differences in encoding are in `wire`.
 //!
-//! Two more differences are in the decoders of `wire`, because they define what an absent field means: in 0.3 a REST send
-//! does not wait unless the caller asks for it, and a history length of 0 means the whole history.
+//! Two more differences are in the decoders of `wire`, because they define the meaning of an absent field. In 0.3 a REST send does
+//! not wait unless the caller requests it, and a history length of 0 means the whole history.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -21,28 +21,29 @@ use crate::version::ProtocolVersion;
     reason = "each field is one row of the table, and the rows are independent"
 )]
 pub(crate) struct Rules {
-    /// Only callers that activated an extension get its methods and metadata. Otherwise every caller gets them.
+    /// Whether only callers that activated an extension get its methods and metadata. If not, every caller gets them.
     pub(crate) requires_activation: bool,
-    /// A subscription to a finished task sends the task once. Otherwise the subscription is refused.
+    /// Whether a subscription to a finished task sends the task once. If not, the subscription is refused.
     pub(crate) replays_ended: bool,
-    /// Canceling a canceled task returns the task. Otherwise the cancel is refused, as for every finished task.
+    /// Whether canceling a canceled task returns the task. If not, the cancel is refused, as for every finished task.
     pub(crate) cancels_again: bool,
-    /// The stream of a sent message closes when the task asks, unless the sender can answer in another way than by message.
+    /// Whether the stream of a sent message closes when the task has an open ask, unless the sender can answer other than by
+    /// message.
     pub(crate) closes_at_ask: bool,
-    /// Any method may be called without an id and then gets no response. Otherwise only extension methods may.
+    /// Whether any method may be called without an id and then gets no response. If not, only extension methods may.
     pub(crate) allows_operation_notifications: bool,
-    /// A streaming JSON-RPC method that fails to start reports the error as the only event of its stream, because clients of
-    /// this version expect a stream before they check for an error. Otherwise the error is a plain JSON response.
+    /// Whether a streaming JSON-RPC method that fails to start reports the error as the only event of its stream, because clients
+    /// of this version expect a stream before they check for an error. If not, the error is a plain JSON response.
     pub(crate) refuses_in_stream: bool,
-    /// The media type of REST responses.
+    /// The function that selects the media type of REST responses.
     pub(crate) media: fn(&HeaderMap) -> Media,
     pub(crate) errors: Errors,
 }
 
-/// How one version reports errors.
+/// How errors are encoded in one version.
 #[derive(Debug)]
 pub(crate) struct Errors {
-    /// The HTTP status. JSON-RPC responses mostly ignore it.
+    /// The HTTP status of an error kind. JSON-RPC responses mostly ignore it.
     pub(crate) status: fn(ErrorKind) -> u16,
     pub(crate) rpc: fn(&Id, &Error) -> Bytes,
     pub(crate) rest: fn(&Error) -> Bytes,

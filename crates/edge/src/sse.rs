@@ -1,8 +1,8 @@
 //! Writes events as server-sent events, or as messages of a connection that carries several requests.
 //!
-//! The body is pulled: while the socket is full nothing is read from the log, so a stalled reader costs one batch
-//! and hyper's own buffer. All readers share the bytes of an event. Only the JSON-RPC envelope, which holds the caller's id,
-//! and short events are copied for each reader.
+//! The body is pulled: while the socket is full, nothing is read from the log, so a stalled reader costs one batch and hyper's own
+//! buffer. All readers share the bytes of an event. Only short events, and the JSON-RPC envelope with the caller's id, are copied
+//! for each reader.
 
 mod batch;
 mod budget;
@@ -30,49 +30,49 @@ use budget::Exceeded;
 pub(crate) use budget::Budget;
 pub(crate) use frame::Envelope;
 
-/// A batch is closed when it has grown to this size. Further events wait for the next pull.
+/// The size at which a batch is full. Further events wait for the next pull.
 const BATCH_BYTES: usize = 8 * 1024;
 
-/// One event, ready to be framed.
+/// One event that is ready to be framed.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
-    /// `None`: a frame beside an event of the log. A client that resumes after the frame gets it again.
+    /// The id of the event. `None`: the frame is not an event of the log, and a client that resumes gets it again.
     pub(crate) id: Option<EventId>,
-    /// The encoded event. JSON is on one line, because a line break would end the `data:` field. `None`: the event is hidden from
-    /// this reader, and nothing is written.
+    /// The encoded event. JSON is on a single line, because a line break would end the `data:` field. `None`: the event is hidden
+    /// from this reader, and nothing is written.
     pub(crate) body: Option<Bytes>,
-    /// The state that the event changes the task to, if it is a status event.
+    /// The new state of the task, if this is a status event.
     pub(crate) state: Option<TaskState>,
 }
 
-/// A source of events. Its futures can be dropped and called again: an event is consumed only when `event` returns it.
+/// A source of events. Its futures can be dropped and called again, because an event is consumed only when `event` returns it.
 pub(crate) trait Source: Send + 'static {
-    /// Waits for further events, after all earlier ones were consumed. False: no more will come.
+    /// Waits for further events after all earlier ones were consumed. False: there will be no more.
     fn wait(&mut self) -> impl Future<Output = Result<bool>> + Send;
 
     /// The next available event, hidden or not. Does not wait for new events.
     fn event(&mut self) -> impl Future<Output = Result<Option<Event>>> + Send;
 
-    /// Whether every stored event was consumed, hidden ones included.
+    /// Whether every stored event was consumed, including hidden ones.
     fn is_at_head(&mut self) -> impl Future<Output = Result<bool>> + Send;
 
-    /// Whether the task has a reason to send no events for long.
+    /// Whether a long time without events is normal for the task.
     fn may_be_silent(&self) -> bool;
 
-    /// When the gateway received the newest events, returned once. `None`: they are not new.
+    /// When the gateway received the newest events. Each call returns the time of new events only once. `None`: they are not new.
     fn queued_since(&mut self) -> Option<std::time::Instant>;
 }
 
-/// When a stream closes by itself.
+/// The condition under which a stream closes by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Until {
     /// At the end of the task.
     Terminal,
-    /// At the end of the task, or when the task asks something, because the sender of the message has to answer.
+    /// At the end of the task, or when the task has an open ask, because the sender of the message then has to answer.
     Settled,
 }
 
-/// An opened stream. Its first events are loaded already, so nothing can fail before they are sent.
+/// An opened stream. Its first events are already loaded, so that nothing can fail before they are sent.
 #[derive(Debug)]
 pub(crate) struct OpenStream<S> {
     pub(crate) task: TaskId,
@@ -81,22 +81,22 @@ pub(crate) struct OpenStream<S> {
     pub(crate) until: Until,
     /// The slot that the stream holds while it is open.
     pub(crate) slot: Option<Slot>,
-    /// The log line of the request, written when the stream ends.
+    /// The log line of the request, which is written when the stream ends.
     pub(crate) line: RequestLine,
 }
 
 /// The settings that all streams of a gateway share.
 #[derive(Debug)]
 pub(crate) struct StreamSettings {
-    /// A comment is sent after this long without an event.
+    /// How long a stream may be without an event before a comment is sent.
     pub(crate) keep_alive: Duration,
     pub(crate) budget: Budget,
-    /// The gateway shuts down: streams end, and their clients reconnect to its successor.
+    /// Canceled when the gateway shuts down. Streams then end, and their clients reconnect to the next gateway process.
     pub(crate) closing: CancellationToken,
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// The available events of a source, as many as one write holds. Waits if there are none.
+/// The available events of a source, as many as fit into one write. Waits if there are none.
 pub(crate) async fn first<S: Source>(source: &mut S) -> Result<Vec<Event>> {
     let (mut events, mut bytes) = (Vec::new(), 0);
     if !source.wait().await? {
@@ -113,12 +113,12 @@ pub(crate) async fn first<S: Source>(source: &mut S) -> Result<Vec<Event>> {
     Ok(events)
 }
 
-/// A stream that fails to start: the error is its only event.
+/// A stream that fails to start. The error is its only event.
 pub(crate) fn refused(envelope: &Envelope, error: &Error) -> BoxStream<'static, Bytes> {
     stream::iter([envelope.failure(error)]).boxed()
 }
 
-/// The bytes of a stream. Refused if not even the first event is within the byte budget.
+/// The bytes of a stream. Fails if the first event alone exceeds the byte budget.
 pub(crate) fn frames<S: Source>(
     opened: OpenStream<S>,
     envelope: Envelope,
@@ -149,7 +149,7 @@ pub(crate) fn frames<S: Source>(
     Ok(frames.boxed())
 }
 
-/// What is left of a stream.
+/// The remaining part of a stream.
 enum Left<S> {
     Events(Box<EventStream<S>>),
     /// Bytes after the last event.
@@ -165,39 +165,39 @@ pub(crate) enum Next {
     End(Ending),
 }
 
-/// Why a stream ends.
+/// The reason for the end of a stream.
 #[derive(Debug)]
 pub(crate) enum Ending {
     Complete,
     Failed(Error),
-    /// The gateway shuts down. The client reconnects to its successor.
+    /// The gateway shuts down. The client reconnects to the next gateway process.
     Closing,
 }
 
-/// An open stream, whose events are written as a binding writes them.
+/// An open stream whose events are written in the format of a binding.
 pub(crate) struct EventStream<S> {
     source: S,
     until: Until,
-    /// The events to write next. The boundaries between batches have no meaning to the client.
+    /// The events to write next. Clients do not see the boundaries between batches.
     batch: EventBatch,
-    /// The error of the source, reported after the batch.
+    /// The error of the source. It is reported after the batch.
     failed: Option<Error>,
-    /// The rest of a write that consists of several pieces.
+    /// The remaining pieces of a write that consists of several.
     pieces: VecDeque<Bytes>,
     envelope: Envelope,
     settings: Arc<StreamSettings>,
     opened: Instant,
     /// The time of the last event, hidden or not.
     last_event: Instant,
-    /// The time of the last written bytes. Hidden events write nothing, so the client may need a keep-alive comment.
+    /// The time of the last written bytes. Hidden events write nothing, so a client may need a comment despite new events.
     last_write: Instant,
-    /// The only timer. When it fires, it is set to the next time at which something may be due. Events never reset it, because they
-    /// can only postpone that time.
+    /// The only timer. When it fires, it is set to the next time at which the stream may have to act. Events never reset it,
+    /// because they can only postpone that time.
     alarm: Pin<Box<Sleep>>,
-    /// A child token of this stream alone, so that it shares no lock with other streams.
+    /// A child token for this stream alone, so that it shares no lock with other streams.
     closing: CancellationToken,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
-    /// The span of the request: log lines long after the response began still belong to its trace.
+    /// The span of the request, so that log lines long after the start of the response still belong to its trace.
     pub(crate) span: Span,
     _slot: Option<Slot>,
     line: RequestLine,
@@ -212,7 +212,7 @@ impl<S> Drop for EventStream<S> {
 }
 
 impl<S: Source> EventStream<S> {
-    /// Begins a stream. Refused if not even the first event is within the byte budget.
+    /// Starts a stream. Fails if the first event alone exceeds the byte budget.
     pub(crate) fn begin(
         opened: OpenStream<S>,
         envelope: Envelope,
@@ -250,8 +250,8 @@ impl<S: Source> EventStream<S> {
     /// Waits for the next bytes, or for the end of the stream.
     pub(crate) async fn next(&mut self) -> Next {
         loop {
-            // Events that were read are written also during the shutdown: a client knows its task only by the first event.
-            // The connection of a client that does not read is closed at the end of the grace period.
+            // Events that were read are written even during the shutdown, because a client learns the id of its task from the first
+            // event. The connection of a client that does not read is closed at the end of the grace period.
             if let Some(bytes) = self.pieces.pop_front() {
                 let is_last = self.batch.has_ended() && self.pieces.is_empty();
                 if self.pieces.is_empty() {
@@ -285,7 +285,7 @@ impl<S: Source> EventStream<S> {
             if self.closing.is_cancelled() {
                 return Next::End(Ending::Closing);
             }
-            // An endless run of hidden events would otherwise starve all other tasks of the thread.
+            // Gives up control now and then, because an endless series of hidden events would starve all other tasks of the thread.
             tokio::task::coop::consume_budget().await;
             if self.last_write + self.settings.keep_alive <= now {
                 self.last_write = now;
@@ -322,8 +322,8 @@ impl<S: Source> EventStream<S> {
         (self.opened + most <= now).then_some(Exceeded::Duration)
     }
 
-    /// Events that the client did not read for a while, or that are still being loaded from the store, are no silence of the
-    /// task.
+    /// Fails if the task was silent for too long. The stream itself is not silent while the client has not read its events, or
+    /// while events are being loaded from the store.
     async fn check_idle(&mut self) -> Option<Error> {
         let now = Instant::now();
         if self.batch.has_new_events || self.last_event + self.settings.budget.idle? > now {
@@ -341,13 +341,13 @@ impl<S: Source> EventStream<S> {
         None
     }
 
-    /// Whether the stream closes here. All events that were read have been written.
+    /// Whether the stream closes now. Called when all events that were read have been written.
     async fn is_done(&mut self) -> Result<bool> {
         if self.batch.has_ended() {
             return Ok(true);
         }
         let is_settled = self.batch.state.is_some_and(TaskState::is_settled);
-        // An ask in the middle of a log may have been answered long ago.
+        // An ask in the middle of the log may have been answered long ago.
         Ok(is_settled && self.until == Until::Settled && self.source.is_at_head().await?)
     }
 }

@@ -1,7 +1,7 @@
 //! Serves one client on the standard input and output: JSON-RPC, one message per line in both directions.
 //!
-//! The client started this process, so it needs no credential. At the end of the input the gateway stops as for a signal: streams
-//! end, other requests get a grace period, and tasks go on in the store.
+//! The client started this process, so it needs no credential. At the end of the input the gateway shuts down as after a signal:
+//! streams end, other requests get a grace period, and tasks stay in the store and continue at the next start.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -19,10 +19,10 @@ use crate::dispatch::Dispatcher;
 use crate::guard::Bound;
 use crate::multiplexer::{MessageHead, Multiplexer};
 
-/// The client has no address. It runs on this machine.
+/// The address under which the client is counted, because a pipe has no address and the client runs on this machine.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Serves until the end of the input, or until `shutdown`.
+/// Serves until the end of the input, or until `shutdown` is canceled.
 pub(crate) async fn serve(
     edge: Edge,
     input: impl AsyncRead + Unpin,
@@ -52,7 +52,7 @@ pub(crate) async fn serve(
                         output.write_all(b"\n").await?;
                         output.flush().await
                     };
-                    // Meanwhile requests proceed, but no event is read.
+                    // Requests proceed meanwhile, but no event is read.
                     tokio::select! {
                         biased;
                         written = written => written?,
@@ -74,7 +74,7 @@ pub(crate) async fn serve(
     };
     tokio::select! {
         served = serving => match served {
-            // The client does not read any more.
+            // The client has closed its end of the output.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             served => served,
         },
@@ -94,15 +94,15 @@ fn too_long(max: usize) -> Error {
 #[derive(PartialEq, Eq, Debug)]
 enum Line {
     Whole(Bytes),
-    /// The line was skipped.
+    /// The line was too long and was skipped.
     TooLong,
 }
 
-/// Reads lines of bounded length. Empty lines are skipped.
+/// Reads lines of limited length, and skips empty lines.
 struct Lines<R> {
     input: BufReader<R>,
     max: usize,
-    /// The beginning of a line.
+    /// The bytes of the incomplete line.
     begun: Vec<u8>,
     is_too_long: bool,
 }
@@ -112,13 +112,13 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { input: BufReader::new(input), max, begun: Vec::new(), is_too_long: false }
     }
 
-    /// The next line. `None`: the end of the input. The future can be dropped without losing bytes.
+    /// The next line. `None`: the input has ended. Dropping the future loses no bytes.
     async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {
             let read = self.input.fill_buf().await?;
             let (part, used, is_end) = match memchr::memchr(b'\n', read) {
                 Some(at) => (&read[..at], at + 1, true),
-                // A last line without an end is a line too.
+                // A last line without a line break counts as a line.
                 None => (read, read.len(), read.is_empty()),
             };
             let is_over = used == 0 && self.begun.is_empty() && !self.is_too_long;

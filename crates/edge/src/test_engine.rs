@@ -18,7 +18,7 @@ pub(crate) fn engine(store: Arc<dyn Store>, agent: Arc<ScriptedAgent>) -> Engine
     })
 }
 
-/// With an empty store in memory and an agent that echoes every prompt.
+/// An engine with an empty store in memory and an agent that echoes every prompt.
 pub(crate) fn echoing() -> Engine {
     engine(Arc::new(longshore_store::memory()), ScriptedAgent::echo())
 }

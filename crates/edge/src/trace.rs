@@ -1,4 +1,4 @@
-//! The trace context of a request: continued from the caller or started here, and returned in every response.
+//! The trace context of a request: it continues that of the caller or starts a new trace, and is returned in every response.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use longshore_model::TraceContext;
@@ -13,10 +13,10 @@ pub(crate) fn from_headers(headers: &HeaderMap) -> TraceContext {
     let mut parents = headers.get_all(TRACEPARENT).iter();
     let parent = match (parents.next(), parents.next()) {
         (Some(parent), None) => parent.to_str().ok(),
-        // With two parents it is unclear which one is meant.
+        // With two parent headers it is unclear which one is meant, so neither is used.
         _ => None,
     };
-    // Several headers form one list.
+    // Several state headers form one list.
     let states: Option<Vec<&str>> =
         headers.get_all(TRACESTATE).iter().map(|state| state.to_str().ok()).collect();
     let state = states.filter(|states| !states.is_empty()).map(|states| states.join(","));
@@ -43,7 +43,7 @@ mod tests {
     fn one_parent_and_all_states_are_read() {
         type Words = &'static [&'static str];
 
-        // Whether the parent is accepted, and the resulting state.
+        // The columns: the headers, whether the parent is accepted, and the resulting state.
         let cases: [(Words, Words, bool, Option<&str>); 8] = [
             (&[PARENT], &[], true, None),
             (&[PARENT], &["a=1"], true, Some("a=1")),

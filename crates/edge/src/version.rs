@@ -1,14 +1,14 @@
-//! Decides which version of the A2A protocol a request uses. No other module decides it.
+//! Decides which version of the A2A protocol a request uses. No other module makes this decision.
 //!
 //! In order of precedence:
-//! 1. `A2A-Version`: the header, else the query parameter of the same name, by major and minor number. It may be given several
+//! 1. `A2A-Version`: the header, or else the query parameter of the same name, with major and minor number. It may occur several
 //!    times if all values are the same.
 //! 2. The base path, if the path is under the base of one version.
 //! 3. A method or path that only one version has. Slash methods and paths under `/v1` are 0.3; Pascal-case methods and REST
 //!    paths at the root are 1.0. Extension methods have the same names in both versions. Without a version they count as 0.3,
 //!    because 0.3 clients do not activate extensions; if the caller activates one, they count as 1.0.
 //!
-//! A strict deployment treats every request without a version as 0.3, except calls of gRPC: each version has a service of its own.
+//! A strict deployment treats every request without a version as 0.3, except gRPC calls: each version has its own gRPC service.
 
 use std::borrow::Cow;
 
@@ -23,11 +23,11 @@ use crate::query;
 
 pub(crate) const VERSION_HEADER: &str = "a2a-version";
 
-/// What the head of a request says about its protocol version.
+/// The facts in the head of a request that decide its protocol version.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestedVersion {
     named: NamedVersion,
-    /// The version under whose base the path is.
+    /// The version whose base path contains the path.
     base: Option<ProtocolVersion>,
     missing: MissingVersion,
 }
@@ -39,7 +39,7 @@ enum NamedVersion {
     Known(ProtocolVersion),
     /// A version that is not served, as the caller wrote it.
     Unknown(String),
-    /// Several versions, as the caller wrote them: it is unclear which one is meant.
+    /// Different versions, as the caller wrote them: it is unclear which one is meant.
     Conflicting(String),
 }
 
@@ -48,7 +48,8 @@ impl RequestedVersion {
         Self { named: named(&parts.headers, &query::pairs(parts.uri.query())), base, missing }
     }
 
-    /// The version of the request. `implied`: the only version that has its method or path. An error lists the served versions.
+    /// The version of the request. `implied`: the only version that has its method or path, if there is only one. An error lists
+    /// the served versions.
     pub(crate) fn resolve(&self, implied: Option<ProtocolVersion>) -> Result<ProtocolVersion> {
         match &self.named {
             NamedVersion::Missing => Ok(self.default_version(implied)),
@@ -59,13 +60,13 @@ impl RequestedVersion {
         }
     }
 
-    /// The version in whose format the response is written, also if the requested version is not served.
+    /// The version in whose format the response is written, even if the requested version is not served.
     pub(crate) fn response_version(&self, implied: Option<ProtocolVersion>) -> ProtocolVersion {
         self.resolve(implied).unwrap_or_else(|_| self.response_version_of_unknown(implied))
     }
 
     /// The version in whose format an unknown path or version is answered. The setting for requests without a version does not
-    /// apply: it says how to treat a request that is served, and this one is not.
+    /// apply, because it is only for requests that are served.
     pub(crate) fn response_version_of_unknown(&self, implied: Option<ProtocolVersion>) -> ProtocolVersion {
         self.document_version().or(implied).unwrap_or(ProtocolVersion::V1)
     }
@@ -107,14 +108,14 @@ impl RequestedVersion {
             .detail("defaultProtocolVersion", self.default_version(implied).as_str())
     }
 
-    /// The versions that are served under the base of the request.
+    /// The versions that are served under the request's base path.
     fn served(&self) -> Vec<&'static str> {
         let versions = self.base.as_ref().map_or(&ProtocolVersion::ALL[..], std::slice::from_ref);
         versions.iter().map(|version| version.as_str()).collect()
     }
 }
 
-/// The version that the spelling of a method name implies, also if no such method exists.
+/// The version that the spelling of a method name implies, even if no such method exists.
 pub(crate) fn implied_by_method(name: &str, headers: &HeaderMap) -> Option<ProtocolVersion> {
     let is_v03 = name.contains('/') || (name.contains('.') && !headers.contains_key(HEADER));
     is_v03.then_some(ProtocolVersion::V03)
@@ -128,8 +129,8 @@ fn named(headers: &HeaderMap, query: &[(String, String)]) -> NamedVersion {
     combined(in_header).or_else(|| combined(in_query)).unwrap_or(NamedVersion::Missing)
 }
 
-/// Finds the version in all values of the header or parameter. Proxies join headers of one name with commas, so one value may
-/// hold several versions. Versions that differ are a conflict. `None`: no value names a version.
+/// Combines all values of the header or parameter. Proxies join headers of the same name with commas, so one value may contain
+/// several versions. Different versions are a conflict. `None`: no value names a version.
 fn combined<'a>(values: impl Iterator<Item = Cow<'a, str>>) -> Option<NamedVersion> {
     let values: Vec<_> = values.collect();
     let words = values.iter().flat_map(|value| value.split(',')).map(str::trim);
@@ -159,7 +160,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The caller's text, short enough for an error message.
+/// The caller's text, shortened for an error message.
 fn shortened(text: &str) -> String {
     const MAX_CHARS: usize = 64;
     text.chars().filter(|c| !c.is_control()).take(MAX_CHARS).collect()
@@ -223,7 +224,7 @@ mod tests {
         check(Some(""), Some("1.0"), Ok(V1));
         check(None, Some("1.0.0"), Ok(V1));
         check(None, Some("0.3"), Ok(V03));
-        // The header wins, valid or not.
+        // The header takes precedence, even if it is invalid.
         check(Some("1.0"), Some("9.9"), Ok(V1));
         check(Some("0.3"), Some("1.0"), Ok(V03));
         check(Some("9.9"), Some("1.0"), Err("A2A version 9.9 is not supported; supported: 1.0, 0.3."));
@@ -237,7 +238,7 @@ mod tests {
 
     #[test]
     fn a_version_may_be_named_twice_and_two_versions_may_not() {
-        // In two headers, in one header, and in the query.
+        // The same two values in two headers, in one header, and in the query.
         let spellings = |values: [&str; 2]| {
             let apart = Request::get("/").header(VERSION_HEADER, values[0]).header(VERSION_HEADER, values[1]);
             let joined = Request::get("/").header(VERSION_HEADER, values.join(", "));
@@ -274,7 +275,8 @@ mod tests {
     fn a_base_has_one_version_and_a_strict_deployment_one_default() {
         use MissingVersion::{ByRequest, V03 as Strict};
 
-        // Header, base, missing, implied version; the resolved version if it is served, and the version of the response.
+        // The columns: header, base, missing, implied version; the resolved version if it is served, and the version of the
+        // response.
         let cases = [
             (None, None, ByRequest, None, V1, V1),
             (None, None, ByRequest, V03, V03, V03),
@@ -283,7 +285,7 @@ mod tests {
             (Some("1.0"), None, Strict, V03, V1, V1),
             (Some("9.9"), None, ByRequest, None, None, V1),
             (Some("9.9"), None, ByRequest, V03, None, V03),
-            // The default for a missing version does not apply to an unknown one.
+            // The setting for a missing version does not apply to an unknown one.
             (Some("9"), None, Strict, None, None, V1),
             (Some("9"), None, Strict, V1, None, V1),
             (Some("9"), None, Strict, V03, None, V03),
@@ -312,7 +314,7 @@ mod tests {
         let (mut new, mut old) = (HeaderMap::new(), HeaderMap::new());
         new.insert(HEADER, "urn:x".parse().unwrap());
         old.insert(HEADER_V03, "urn:x".parse().unwrap());
-        // A caller that activates extensions with the header of 0.3 uses 0.3.
+        // A caller that activates extensions with the 0.3 header uses 0.3.
         for (name, bare, activating) in [
             ("SendMessage", None, None),
             ("message/send", V03, V03),

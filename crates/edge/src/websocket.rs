@@ -1,8 +1,8 @@
-//! The handshake of a WebSocket, and the credential in it.
+//! The handshake of a WebSocket, and the credential in the handshake.
 //!
-//! Browsers can send no header of their own with a handshake. So the bearer token may come as a subprotocol, beside the real one:
-//! `longshore.bearer.` and the token, percent-encoded. It is turned into the header `Authorization` before anything else reads the
-//! request, and is never part of a response.
+//! A browser cannot add headers to a handshake. So a client may send the bearer token as a second subprotocol:
+//! `longshore.bearer.` and the token, percent-encoded. This module turns it into the header `Authorization` before anything else
+//! reads the request, and no response contains it.
 
 use std::sync::Arc;
 
@@ -26,14 +26,15 @@ pub(crate) const SUBPROTOCOL: &str = "longshore.jsonrpc";
 /// The prefix of a subprotocol that holds a bearer token.
 const BEARER: &str = "longshore.bearer.";
 
-/// Turns the token among the subprotocols into a credential, unless the request has one in a header. The token is removed in any case.
+/// Turns a token among the subprotocols into an `Authorization` header, unless the request already has a credential in a header.
+/// Removes the token in both cases.
 pub(crate) fn take_token(headers: &mut HeaderMap) {
     let offered = offered(headers);
     let Some(token) = offered.iter().find_map(|name| name.strip_prefix(BEARER)) else { return };
     let kept: Vec<&str> =
         offered.iter().filter(|name| !name.starts_with(BEARER)).map(String::as_str).collect();
     let kept = HeaderValue::try_from(kept.join(", "));
-    // A token that is no text of a header is a wrong credential, and not a missing one.
+    // A token that is not valid in a header counts as a wrong credential, and not as a missing one.
     let bearer = percent_decode_str(token).decode_utf8().ok();
     let bearer = bearer.and_then(|token| HeaderValue::try_from(format!("Bearer {token}")).ok());
     let mut bearer = bearer.unwrap_or(HeaderValue::from_static("Bearer"));
@@ -49,7 +50,7 @@ pub(crate) fn take_token(headers: &mut HeaderMap) {
     }
 }
 
-/// Answers the handshake of a caller that passed the gate. The body of the response takes over the connection.
+/// Answers the handshake of a caller that has passed the gate. The connection is taken over by the body of the response.
 pub(crate) fn accept(caller: &Arc<Caller>, incoming: &Incoming<'_>) -> Response {
     let Incoming { peer, parts, target, .. } = incoming;
     match shake_hands(parts) {
@@ -106,7 +107,7 @@ mod tests {
         type Headers = &'static [(&'static str, &'static str)];
 
         const OFFERED: &str = "sec-websocket-protocol";
-        // The headers, and the credential and the subprotocols that are left.
+        // The columns: the headers, the resulting credential, and the remaining subprotocols.
         let cases: [(Headers, Option<&str>, Option<&str>); 7] = [
             (&[], None, None),
             (&[(OFFERED, "longshore.jsonrpc")], None, Some("longshore.jsonrpc")),

@@ -24,7 +24,7 @@ pub(crate) async fn abort(
     is_known_to_run: bool,
     canceled: Option<Canceled<'_>>,
 ) {
-    // Without turns of other clients in the session, nothing else can be hit.
+    // If no other client can start a turn in the session, the abort can only hit this turn.
     let outcome = if is_known_to_run || ctx.ports.agent.unfollowed_turns().is_none() {
         let trace = canceled.and_then(|canceled| canceled.trace).cloned();
         with_caller_trace(trace, try_abort(ctx, &record.session)).await
@@ -37,7 +37,7 @@ pub(crate) async fn abort(
     }
 }
 
-/// Records the outcome of the abort, if the task was canceled.
+/// Records the outcome and the duration of the cancel in the metrics, if a caller canceled the task.
 pub(crate) fn record_outcome(canceled: Option<Canceled<'_>>, outcome: AbortOutcome) {
     if let Some(Canceled { since, ctx, .. }) = canceled {
         ctx.metrics.cancel_duration.of(outcome).set(since.elapsed());
@@ -63,7 +63,7 @@ pub(crate) async fn try_abort(ctx: &EngineContext, session: &Session) -> AbortOu
         }
         Err(_) => {
             metrics.abort_timeouts.increment();
-            // An operator who sets the timeout to zero does not want these warnings.
+            // A timeout of zero is the operator's way to switch these warnings off.
             if !limit.is_zero() {
                 tracing::warn!(session = %session.id, ?limit, "abort took too long");
             }

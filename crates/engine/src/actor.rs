@@ -1,8 +1,8 @@
 //! The actor of one live task: waits for its turn, drives the agent, and writes the log.
 //!
-//! An actor ends when its task is over. When the gateway stops, the actor leaves the task as it is, and the next start
-//! resumes it. Every wait here checks the stop signal first: an actor that stops leaves its session queue, and the next
-//! actor in that queue must not start a turn because of that.
+//! An actor ends when its task is over. When the gateway stops, the actor leaves the task unfinished, and the next start
+//! resumes it. Every wait in this module checks the stop signal first. An actor that stops also leaves its session queue,
+//! and the next actor in that queue must see the stop signal before it can start its turn.
 
 mod begin;
 mod follow;
@@ -46,7 +46,7 @@ use crate::turn_span::TurnSpan;
 use crate::writer::Writer;
 use crate::{derived_ids, held, lifecycle};
 
-/// What an actor starts with.
+/// The arguments from which an actor is created.
 #[derive(Debug)]
 pub(crate) struct ActorParts {
     pub(crate) owner: Principal,
@@ -54,19 +54,19 @@ pub(crate) struct ActorParts {
     pub(crate) snapshot: Snapshot,
     /// The task's ticket in the queue of its context. `None` for a task that waits for credentials.
     pub(crate) ticket: Option<QueueTicket>,
-    /// Set when the gateway was restarted during the turn.
+    /// The turn that was running when the gateway stopped. `None`: this run of the gateway has begun no turn yet.
     pub(crate) resumed: Option<ResumedTurn>,
     /// Whether the snapshot lacks history and artifacts, which the actor then reads from the store when the turn begins.
     pub(crate) is_unloaded: bool,
-    /// Set for a task from a restored backup, which may not begin by itself.
+    /// Why a task from a restored backup must not begin by itself. `None`: the task may begin.
     pub(crate) hold: Option<Hold>,
     /// The asks that were open at the restart.
     pub(crate) open_asks: Vec<Interrupt>,
-    /// The position of the send that started the turn in its caller's trace. Lost with a restart.
+    /// The trace context of the request that started the turn. A restart loses it.
     pub(crate) trace: Option<TraceContext>,
-    /// The directory of the context, if the context was created with the task: then the store need not be queried.
+    /// The location of the context, if the context was created together with the task. Saves a query to the store.
     pub(crate) new_context: Option<ContextLocation>,
-    /// The native prompt that started the turn, until the agent has accepted it. Lost with a restart.
+    /// The native prompt that started the turn, until the agent has accepted it. A restart loses it.
     pub(crate) pending_prompt: Option<Box<PendingPrompt>>,
 }
 
@@ -89,13 +89,13 @@ impl ActorParts {
     }
 }
 
-/// A turn that an earlier run of the gateway began, and its ticket in the queue of its session. The ticket is taken
-/// before any actor runs, so that no waiting task goes first.
+/// A turn that an earlier run of the gateway began, and its ticket in the queue of its session. Recovery enters the queue
+/// before any actor runs, so that no waiting task gets ahead of this turn.
 #[derive(Debug)]
 pub(crate) struct ResumedTurn {
     pub(crate) record: TurnRecord,
     pub(crate) ticket: QueueTicket,
-    /// The turn's sub-agents, ended or not, in the form that the driver needs.
+    /// The turn's sub-agents, ended or not, in the form that the agent's driver needs.
     pub(crate) known_children: Vec<ResumedChild>,
     /// The same sub-agents, with their actors.
     pub(crate) children: Children,
@@ -108,23 +108,23 @@ pub(crate) struct Actor {
     registration: Registration,
     inbox: queue::Receiver<ActorRequest>,
     writer: Writer,
-    /// The task's ticket in the queue of its context.
+    /// The task's ticket in the queue of its context. `None`: the task is not in the queue.
     ticket: Option<QueueTicket>,
-    /// Boxed, because most actors have none.
+    /// The turn to resume, if any. Boxed, because most actors have none.
     resumed: Option<Box<ResumedTurn>>,
     hold: Option<Hold>,
     asks: Asks,
     joins: Joins,
     children: Children,
     trace: Option<TraceContext>,
-    /// The span of the turn that runs or is about to, if spans are recorded. Boxed, because most actors have none.
+    /// The span of the turn that runs or is about to run, if spans are recorded. Boxed, because most actors have none.
     span: Option<Box<TurnSpan>>,
     new_context: Option<ContextLocation>,
-    /// Boxed, because most actors have none.
+    /// The native prompt that the agent has not accepted yet. Boxed, because most actors have none.
     pending_prompt: Option<Box<PendingPrompt>>,
-    /// Requests that came during the turn while the actor was busy with something else.
+    /// Requests that arrived during the turn while the actor waited for other work.
     parked: VecDeque<ActorRequest>,
-    /// A turn runs, or is about to: answers and joining messages are kept for it if they cannot be handled at once.
+    /// A turn runs or is about to run. Answers and joining messages that cannot be handled at once are then kept for the turn.
     is_running: bool,
     /// Whether the agent has reported everything that happened to the turn while the gateway was down.
     has_caught_up: bool,
@@ -139,7 +139,7 @@ enum StopReason {
     Canceled { since: Instant, trace: Option<Box<TraceContext>> },
     /// The agent lacks credentials and could not begin. The task waits for another message.
     NeedsCredentials,
-    /// The gateway stops, or lost the log. The task stays as it is.
+    /// The gateway stops, or the actor cannot write the log any more. The task does not change.
     Suspended,
 }
 
@@ -147,10 +147,10 @@ enum StopReason {
 #[derive(Debug)]
 struct ActiveTurn {
     record: TurnRecord,
-    /// Whether the agent may have the prompt.
+    /// How far the prompt has come: whether the agent may already have received it.
     prompting: Prompting,
     ticket: QueueTicket,
-    /// Kept until the agent is idle, as the ticket is.
+    /// The permit of the turn limiter. Like the ticket, it is kept until the agent is idle.
     permit: TurnPermit,
 }
 
@@ -189,7 +189,7 @@ impl Actor {
         }
     }
 
-    /// Takes a box, because an async function holds its arguments twice.
+    /// Takes `self` in a box, because the future of an async function would hold a plain argument twice.
     pub(crate) async fn run(mut self: Box<Self>) {
         let mut active = None;
         let stop = match AssertUnwindSafe(self.run_task(&mut active)).catch_unwind().await {
@@ -205,15 +205,15 @@ impl Actor {
         Box::pin(self.shut_down(stop, active)).await;
     }
 
-    /// Stops the turn, if it may still run, and its sub-agents.
+    /// Stops the agent's turn, if it may still run, and ends the tasks of its sub-agents.
     async fn shut_down(self: Box<Self>, stop: StopReason, active: Option<ActiveTurn>) {
         let state = self.writer.task().status.state;
-        // A turn that another client of the agent started is stopped only when its task was canceled.
+        // An external turn is stopped only if a caller canceled its task.
         let is_adopted = active.as_ref().is_some_and(|active| self.is_adopted(&active.record));
         let may_stop = state == TaskState::Canceled || !is_adopted;
         let ended_at = self.writer.now();
-        // From here on the store answers for this task, and a caller with a request for its actor finds no actor. The
-        // queue tickets and the permit are kept until the agent is idle.
+        // From here on the registry has no actor for this task, so operations read the task from the store. The queue
+        // tickets and the permit are kept until the agent is idle.
         let Self {
             ctx,
             registration,
@@ -242,8 +242,8 @@ impl Actor {
         let abort = async {
             match &active {
                 Some(ActiveTurn { record, prompting, .. }) if prompting.has_begun() && may_stop => {
-                    // If the turn failed, or was not found again after a restart, the gateway does not know whether it
-                    // still runs. A plain abort could then hit the turn of another client in the same session.
+                    // If the turn failed, or if the agent did not find the turn after a restart, the gateway does not know
+                    // whether the turn still runs. An unconditional abort could then stop another client's turn in the session.
                     let is_known_to_run = state == TaskState::Canceled && has_caught_up;
                     abort::abort(&ctx, record, is_known_to_run, canceled).await;
                 }
@@ -251,12 +251,12 @@ impl Actor {
                 None => abort::record_outcome(canceled, AbortOutcome::NoSessionBinding),
             }
         };
-        // Both run at the same time, because either may have to wait long: for the store, or for the agent.
+        // Both run at the same time, because each may take long: one calls the store, the other the agent.
         tokio::join!(Box::pin(children.end(state)), Box::pin(abort));
         drop((active, ticket));
     }
 
-    /// Runs the task from start to end. Sets `active` to the turn that was prompted, so that the caller can stop that turn.
+    /// Runs the task from start to end. Sets `active` to the prompted turn, so that the caller of this function can stop it.
     async fn run_task(&mut self, active: &mut Option<ActiveTurn>) -> Result<(), StopReason> {
         if let Some(hold) = self.hold.take() {
             Box::pin(self.wait_for_release(hold)).await?;
@@ -265,8 +265,7 @@ impl Actor {
             if self.writer.task().status.state == TaskState::AuthRequired {
                 Box::pin(self.wait_for_credentials()).await?;
             }
-            // The steps before the turn are boxed, so that their futures take no memory while the turn runs, which may be
-            // long.
+            // The steps before the turn are boxed, so that their futures take no memory during the turn, which may be long.
             Box::pin(self.wait_for_context()).await?;
             self.has_caught_up = self.resumed.is_none();
             let now = self.writer.now();
@@ -289,10 +288,10 @@ impl Actor {
                 self.report_prompt(Ok(()));
                 self.pending_prompt = None;
             }
-            // Both `resume` and `begin` set the active turn.
+            // `resume` and `begin` have both set `active`.
             let Some(current) = active else { return Ok(()) };
-            // The time before the prompt was sent does not count. If an earlier run of the gateway sent it, only the log
-            // knows when.
+            // The time before the prompt was sent does not count. If an earlier run of the gateway sent the prompt, the time
+            // of sending is only in the log.
             let deadline = if is_new {
                 self.deadline_from(current.prompting.since())
             } else {
@@ -300,12 +299,12 @@ impl Actor {
             };
             let followed = self.follow(turn, deadline, current).await;
             if let Some(refusal) = refusal {
-                // Reported only once the end of the task is in the log, so that a caller that sends the same prompt again
-                // at once is accepted.
+                // Reported only after the log has the end of the task. A sender that repeats the same prompt at once must not find
+                // the old task unfinished.
                 self.report_prompt(Err(refusal));
             }
             match followed? {
-                // The driver may have given up the turn without being able to stop it.
+                // The driver may give up a turn without being able to stop it in the agent.
                 TurnEnd::ByAgent if self.writer.task().status.state == TaskState::Failed => return Ok(()),
                 TurnEnd::ByAgent => {
                     current.prompting = Prompting::default();
@@ -318,7 +317,7 @@ impl Actor {
         }
     }
 
-    /// No turn runs while the task waits for credentials, so other tasks may use the session meanwhile.
+    /// Leaves the session queue. No turn runs while the task waits for credentials, so other tasks may use the session.
     fn release_session(&mut self, active: &mut Option<ActiveTurn>) {
         self.end_span();
         self.is_running = false;
@@ -327,8 +326,8 @@ impl Actor {
         self.ticket = None;
     }
 
-    /// Waits after the model provider rejected the agent's credentials. The next message makes the agent try again; the
-    /// task fails if no message comes before the deadline for asks.
+    /// Waits after the model provider rejected the agent's credentials. The next message starts another attempt. If no message
+    /// comes before the deadline for asks, the task fails.
     async fn wait_for_credentials(&mut self) -> Result<(), StopReason> {
         let since = self.writer.task().status.at;
         let left = self.ctx.config.asks.time_to_live.map(|limit| {
@@ -359,7 +358,7 @@ impl Actor {
         }
     }
 
-    /// Writes to the log why the task is held, and waits until a message releases it.
+    /// Writes to the log why the task is held, and waits until a message releases the task.
     async fn wait_for_release(&mut self, hold: Hold) -> Result<(), StopReason> {
         if hold == Hold::Released {
             self.load().await?;
@@ -387,7 +386,7 @@ impl Actor {
                         let released = lifecycle::released(self.writer.task(), Some(message));
                         self.writer.push_join(released, key);
                         self.flush(None).await?;
-                        // The caller may have disconnected; the release counts anyway.
+                        // The caller may have disconnected; the message releases the task anyway.
                         let _ = reply.send(Ok(self.writer.snapshot()));
                         return Ok(());
                     }
@@ -411,7 +410,7 @@ impl Actor {
         let again = lifecycle::submitted_again(self.writer.now(), message, options);
         self.writer.push_join(again, send);
         self.flush(None).await?;
-        // The caller may have disconnected; the message counts anyway.
+        // The caller may have disconnected; the message starts another attempt anyway.
         let _ = reply.send(Ok(self.writer.snapshot()));
         Ok(())
     }
@@ -427,7 +426,7 @@ impl Actor {
         let Some(mut ticket) = self.ticket.take() else { return Ok(()) };
         if ticket.ready().now_or_never().is_none() {
             if self.resumed.is_some() {
-                // The agent needs the content to continue, and the turn may run already.
+                // The task is first. Its content is needed even if another turn still runs: the agent may be waiting for it.
                 self.report_queued();
             } else {
                 self.rest();
@@ -441,13 +440,13 @@ impl Actor {
         Ok(())
     }
 
-    /// Marks that the turn waits, and drops the content of the task from memory, because the wait may be long.
+    /// Marks the task as waiting, and drops its content from memory, because the wait may be long.
     fn rest(&mut self) {
         self.report_queued();
         self.writer.unload();
     }
 
-    /// Reads the content of a task that has waited. Ends early when the task is canceled or the gateway stops.
+    /// Reads the content of a task that has waited back from the store. Ends early on a cancel or when the gateway stops.
     async fn load(&mut self) -> Result<(), StopReason> {
         let mut backoff = Backoff::new();
         while let Some(loading) = self.writer.loading() {
@@ -492,8 +491,8 @@ impl Actor {
         }
     }
 
-    /// Replies to the requests that were kept for the turn as if no turn existed, because it is not known when the turn
-    /// will begin.
+    /// Replies to the requests that were kept for the turn as if there were no turn, because nobody knows when the turn will
+    /// begin.
     async fn reject_parked(&mut self) -> Result<(), StopReason> {
         self.is_running = false;
         while let Some(parked) = self.parked.pop_front() {
@@ -520,8 +519,8 @@ impl Actor {
         }
     }
 
-    /// The turn cannot begin. The task fails, or waits for the agent's credentials. The sender of a native prompt waits for the
-    /// result, so its task fails.
+    /// Handles a turn that cannot begin: the task fails, or waits for the agent's credentials. With a native prompt the task
+    /// always fails, because the sender waits for the result.
     async fn cannot_begin(&mut self, error: &Error) -> StopReason {
         if !error.needs_credentials() || self.pending_prompt.is_some() {
             return self.fail(error).await;
@@ -536,7 +535,7 @@ impl Actor {
 
     async fn fail(&mut self, error: &Error) -> StopReason {
         tracing::warn!(task = %self.writer.task().id, error = ?error, "the turn could not be run");
-        // If the agent may have received the prompt, its key is kept: the same prompt sent again must not start a second
+        // If the agent may have received the prompt, its idempotency key is kept: a repeated send must not start a second
         // turn.
         if !error.is_maybe_applied() {
             self.forget_prompt_key();

@@ -9,7 +9,7 @@ use crate::snapshot::Snapshot;
 
 #[derive(Debug)]
 pub(crate) enum ActorRequest {
-    /// `trace`: the position of the cancel in its caller's trace.
+    /// Cancels the task. `trace`: the trace context of the cancel request.
     Cancel {
         reply: Reply,
         since: Instant,
@@ -21,7 +21,7 @@ pub(crate) enum ActorRequest {
 
 pub(crate) type Reply = oneshot::Sender<Result<Snapshot>>;
 
-/// How many requests may wait for one actor. A caller who finds the inbox full waits, as for any slow task.
+/// How many requests may wait for one actor. If the inbox is full, the sender waits, as for any slow task.
 pub(crate) const INBOX_CAPACITY: usize = 8;
 
 /// A caller's answer to an ask.
@@ -30,9 +30,9 @@ pub(crate) struct GivenAnswer {
     pub(crate) request: RequestId,
     pub(crate) answer: Answer,
     pub(crate) by: Principal,
-    /// The position of the answer in its caller's trace.
+    /// The trace context of the request that gave the answer.
     pub(crate) trace: Option<TraceContext>,
-    /// The message that held the answer, if one did.
+    /// The message that held the answer. `None`: the answer came by an extension method.
     pub(crate) send: Option<AnswerMessage>,
     pub(crate) reply: Reply,
 }
@@ -42,7 +42,7 @@ pub(crate) struct GivenAnswer {
 pub(crate) struct AnswerMessage {
     /// Identifies the message: the same message sent again has the same digest.
     pub(crate) digest: [u8; 32],
-    /// The message in the form in which it joins the task that asks. `None`: the message was sent to another task.
+    /// The message in the form in which it joins the history of the task that asks. `None`: it was sent to another task.
     pub(crate) message: Option<Message>,
 }
 
@@ -50,11 +50,11 @@ pub(crate) struct AnswerMessage {
 #[derive(Debug)]
 pub(crate) struct Joining {
     pub(crate) message: Message,
-    /// Identifies the same message when it is sent again.
+    /// Identifies a repeated send of the same message.
     pub(crate) key: IdempotencyKey,
     pub(crate) input: Vec<Input>,
     pub(crate) options: PromptOptions,
     pub(crate) trace: Option<TraceContext>,
-    /// Dropped when the task takes no message at this moment.
+    /// Where the result goes. Dropped without a result when the task accepts no message at this moment.
     pub(crate) reply: Reply,
 }

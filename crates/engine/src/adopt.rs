@@ -1,4 +1,4 @@
-//! Makes tasks of the turns that another client of the agent started in a session that a principal of the gateway owns.
+//! Turns external turns into tasks: turns that another client of the agent started in a session that a principal owns.
 //!
 //! This module never prompts the agent. The task and the record of its turn are created in one step, so that a crash cannot
 //! leave a task whose prompt seems to be unsent. The actor of the task resumes the turn as it resumes turns after a restart
@@ -85,7 +85,7 @@ impl Engine {
         }
     }
 
-    /// Makes a task of the turn. `None`: the gateway started the turn, or its session is unowned.
+    /// Makes a task of the external turn. `None`: the gateway itself started the turn, or its session is unowned.
     async fn adopt(&self, external_turn: &ExternalTurn) -> Result<Option<TaskId>> {
         let ctx = self.ctx();
         let session = &external_turn.session;
@@ -101,8 +101,8 @@ impl Engine {
             }
         }
         let bound = ctx.ports.store.contexts_of(&owner, &session.id).await?.into_iter().next();
-        // A context that is bound to the session may have another session by the time that the task is created. The turn is
-        // reported there anyway.
+        // A context that is bound to the session may be bound to another session by the time that the task is created. The
+        // turn is reported in that context anyway.
         let named = bound.is_none().then(|| session.id.clone());
         let context = bound.unwrap_or_else(|| derived_ids::session_context(ctx.config.names, &session.id));
         let id = derived_ids::adopted_task(&session.id, &external_turn.prompt);
@@ -148,8 +148,8 @@ impl Engine {
         Ok(Some(id))
     }
 
-    /// Takes the queue tickets and the registration before the task exists, so that a caller who finds the task in the
-    /// store also finds its actor. The tickets are at the front of both queues, because the turn already runs.
+    /// Enters both queues and registers the task before the task exists, so that a caller who finds the task in the store also
+    /// finds its actor. The tickets are at the front of both queues, because the turn already runs.
     fn actor_parts(
         &self,
         owner: Principal,
@@ -189,7 +189,7 @@ impl Engine {
             fail_point::hit("adopt.after");
             match created {
                 Ok(Created::New) => return Ok(true),
-                // If an earlier attempt returned an error, that attempt may have created the task.
+                // If an earlier attempt returned an error, that attempt may have created this task.
                 Ok(Created::Existing { task, .. }) => return Ok(is_unsure && task == create.task),
                 Ok(refused) => {
                     tracing::warn!(task = %create.task, ?refused, "an external turn could not be adopted");

@@ -1,4 +1,4 @@
-//! Reads a plain message as the answer to an ask. Pure.
+//! Reads a plain message as the answer to an ask. Does no IO.
 
 use longshore_model::{
     Answer, Ask, AskKind, AskOption, Error, Json, Message, OptionKind, PartContent, PermissionReply,
@@ -10,8 +10,8 @@ use crate::config::AlwaysScope;
 
 /// Reads the answer of a client that does not use the extension methods: a data part, or plain text.
 ///
-/// A data part names the ask by `request_id` and holds a `reply`, an `option`, `answers` or `words`. Text answers the one ask that is
-/// open.
+/// A data part names the ask by `request_id` and holds a `reply`, an `option`, `answers` or `words`. Plain text answers the
+/// only open ask.
 pub(crate) fn read(message: &Message, open: &[&Ask], scope: AlwaysScope) -> Result<(RequestId, Answer)> {
     for (index, part) in message.parts.iter().enumerate() {
         if let PartContent::Data(data) = &part.content {
@@ -32,8 +32,8 @@ pub(crate) fn read(message: &Message, open: &[&Ask], scope: AlwaysScope) -> Resu
     Ok((ask.request_id.clone(), from_words(ask, words.join("\n").trim(), scope)?))
 }
 
-/// Checks an answer against the options of its ask. An option gets its id, or becomes one of the three words if it has both the id
-/// and the kind of that word. The error is a sentence that lists the options.
+/// Checks an answer against the options of its ask. Replaces a named option by its id, or by one of the three words (`once`,
+/// `always`, `reject`) if the option has both the id and the kind of that word. The error is a sentence that lists the options.
 pub(crate) fn fit(ask: &Ask, answer: Answer, scope: AlwaysScope) -> Result<Answer, String> {
     let refusal = |error: Error| {
         let text = if ask.options.are_words() { "must be once, always or reject" } else { error.message() };
@@ -79,7 +79,7 @@ pub(crate) fn list_options(ask: &Ask, scope: AlwaysScope) -> String {
     ask_options::list(ask.options.iter().filter(may_be_named))
 }
 
-/// How to answer a permission request whose agent has options of its own.
+/// A sentence that says how to answer a permission request whose agent has its own options.
 pub(crate) fn how_to_choose(ask: &Ask, scope: AlwaysScope) -> String {
     let is_offered = |reply: &PermissionReply| ask.options.choose(sent_reply(*reply, scope)).is_ok();
     let words: Vec<_> =
@@ -93,7 +93,8 @@ pub(crate) fn how_to_choose(ask: &Ask, scope: AlwaysScope) -> String {
     format!("Answer with a message on this task: {words}{or}. {always}")
 }
 
-/// The word that the agent gets. `always` stays in the gateway, unless the agent is to keep it.
+/// The reply that is sent to the agent. With [`AlwaysScope::Session`] the agent gets `once` for `always`, because the gateway
+/// keeps the approval.
 pub(crate) fn sent_reply(reply: PermissionReply, scope: AlwaysScope) -> PermissionReply {
     match (reply, scope) {
         (PermissionReply::Always, AlwaysScope::Session) => PermissionReply::Once,
@@ -104,13 +105,13 @@ pub(crate) fn sent_reply(reply: PermissionReply, scope: AlwaysScope) -> Permissi
 /// The two forms in which a message can answer an ask.
 #[derive(PartialEq, Eq, Debug)]
 pub(crate) enum AnswerForm {
-    /// A data part answers this ask.
+    /// A data part that answers the ask with this id.
     Named(RequestId),
-    /// Plain text, which answers the one ask that is open.
+    /// Plain text, which answers the only open ask.
     Text,
 }
 
-/// The form that a message has as an answer. `None`: it is no answer, or says more than an answer would.
+/// The form that a message has as an answer. `None`: the message is no answer, or has further content.
 pub(crate) fn form(message: &Message) -> Option<AnswerForm> {
     let named = |data: &Json| {
         let data: AnswerData = serde_json::from_str(data.get()).ok()?;
@@ -135,7 +136,7 @@ pub(crate) fn form(message: &Message) -> Option<AnswerForm> {
     (reason.is_empty() || is_rejection).then_some(AnswerForm::Text)
 }
 
-/// The text of a message that has no other content and could be the name of an option.
+/// The text of a message that has no other content and is short enough for the name of an option.
 pub(crate) fn short_text(message: &Message) -> Option<String> {
     let words: Option<Vec<&str>> = message.parts.iter().map(|part| part.as_text()).collect();
     let text = words?.join("\n").trim().to_owned();
@@ -151,7 +152,7 @@ struct AnswerData {
     option: Option<String>,
     message: Option<String>,
     answers: Option<Vec<Vec<String>>>,
-    /// The answer as a text would give it.
+    /// The answer as free text, read in the same way as a message of plain text.
     words: Option<String>,
 }
 
@@ -215,8 +216,8 @@ fn from_words(ask: &Ask, words: &str, scope: AlwaysScope) -> Result<Answer> {
     };
     match ask.kind {
         AskKind::Permission => {
-            // "reject" may be followed by a reason, which the agent gets. The name of an option may begin with one of the words
-            // too.
+            // The text after "reject" is a reason, which the agent gets. But the name of an option may also begin with one of the
+            // three words.
             let (word, reason) = word_and_reason(words);
             let is_option = ask.options.named(words).is_ok();
             let answer = match PermissionReply::parse(word) {
@@ -252,7 +253,7 @@ fn word_and_reason(words: &str) -> (&str, &str) {
     (word, reason.trim_matches(BETWEEN))
 }
 
-/// One answer per question. For one question this is the whole text, for several questions one line each.
+/// One answer for each question. A single question gets the whole text; several questions get one line each.
 fn answers(questions: &[Question], words: &str) -> Result<Vec<Vec<String>>> {
     if let [] | [_] = questions {
         return Ok(vec![

@@ -24,15 +24,15 @@ use crate::{audit, fail_point, lifecycle};
 /// An answer on its way to the agent.
 struct PendingAnswer {
     send: Option<[u8; 32]>,
-    /// The answer in short.
+    /// A short description of the answer, for error messages.
     how: String,
     /// Whether the answer also applies to later asks.
     is_always: bool,
     /// Whether the gateway stores an approval because of this answer.
     keeps: bool,
-    /// Further callers that sent the same message meanwhile.
+    /// Callers that sent the same message again while the answer was on its way.
     others: Vec<Reply>,
-    /// How the ask ended, as the agent reports it.
+    /// How the ask ended according to the agent. `None`: the agent has not reported the end yet.
     reported: Option<Resolution>,
 }
 
@@ -49,15 +49,15 @@ enum DeliveredAnswer {
     Approved(Ask),
 }
 
-/// A change to an ask of a sub-agent. The root task owns the ask and passes the change on to the sub-agent's own task.
+/// A change to an ask of a sub-agent. The root task owns the ask and passes the change on to the child task.
 #[derive(Debug)]
 pub(crate) enum AskChangeForChild {
     Asked(Ask),
     Closed { session: SessionId, note: InterruptNote },
 }
 
-/// How many asks of one task may be open. Further asks of the agent are answered by the deadline policy, so that it can
-/// go on.
+/// How many asks of one task may be open. The gateway answers further asks with the deadline policy, so that the agent can
+/// continue.
 const MAX_OPEN: usize = 64;
 
 /// How often the gateway tries to answer an ask that a kept approval covers, before it asks the owner.
@@ -65,21 +65,21 @@ const APPROVAL_ATTEMPTS: usize = 3;
 
 pub(crate) struct Asks {
     config: AskConfig,
-    /// The session of the task itself. Other sessions that ask are those of its sub-agents.
+    /// The session of the task itself. Asks from other sessions are those of its sub-agents.
     session: Option<SessionId>,
     open: Vec<Interrupt>,
     all: Arc<OpenAsks>,
-    /// The open asks as the metrics count them.
+    /// The entry of each open ask in the metrics.
     counted: HashMap<RequestId, OpenAsk>,
     child_changes: Vec<AskChangeForChild>,
     answering: HashMap<RequestId, PendingAnswer>,
-    /// The sessions in which the gateway rejected an ask at its deadline, and that deadline.
+    /// The sessions in which the gateway rejected an ask at its deadline, with that deadline.
     rejected: HashMap<SessionId, Timestamp>,
     deliveries: FuturesUnordered<BoxFuture<'static, Box<Delivered>>>,
 }
 
 impl Asks {
-    /// `all`: the open asks of all tasks.
+    /// `all`: counts the open asks of all tasks, for the metrics.
     pub(crate) fn new(config: AskConfig, open: Vec<Interrupt>, all: &Arc<OpenAsks>) -> Self {
         let (answering, deliveries) = (HashMap::new(), FuturesUnordered::new());
         let known = |open: &Interrupt| (open.ask.request_id.clone(), all.known(open.asked_at));
@@ -101,7 +101,7 @@ impl Asks {
         self.session = Some(session.clone());
     }
 
-    /// Takes the changes since the last call that the sub-agents' tasks have to report.
+    /// Removes and returns the changes since the last call that must also be written to the child tasks.
     pub(crate) fn take_child_changes(&mut self) -> Vec<AskChangeForChild> {
         std::mem::take(&mut self.child_changes)
     }
@@ -110,7 +110,7 @@ impl Asks {
         !self.child_changes.is_empty()
     }
 
-    /// An answer is on its way to the agent.
+    /// Whether an answer is on its way to the agent.
     pub(crate) fn is_answering(&self) -> bool {
         !self.deliveries.is_empty()
     }
@@ -123,7 +123,7 @@ impl Asks {
         self.open.iter().map(|open| open.ask.request_id.clone()).collect()
     }
 
-    /// Opens an ask of the agent, unless it is already open. If too many asks are open, returns the ask with the policy's
+    /// Opens an ask of the agent, unless it is already open. If too many asks are open, returns the ask and the deadline policy's
     /// answer to it.
     pub(crate) fn opened(
         &mut self,
@@ -165,13 +165,13 @@ impl Asks {
         }
     }
 
-    /// The permission that the ask requests, if a kept approval may answer it. That requires that no caller's answer is on
-    /// its way, and that the ask is open already, or is not open yet if `is_new`.
+    /// The permission that the ask requests, if a kept approval may answer the ask. No caller's answer may be on its way. With
+    /// `is_new` the ask must not be open yet; otherwise it must be open.
     pub(crate) fn may_be_approved<'a>(&self, ask: &'a Ask, is_new: bool) -> Option<&'a PermissionRequest> {
         let is_open = self.open.iter().any(|open| open.ask.request_id == ask.request_id);
         let is_free = is_open != is_new && !self.answering.contains_key(&ask.request_id);
         let is_kept_here = self.config.always == AlwaysScope::Session;
-        // An agent that offers nothing that allows once gets no answer from an approval: its owner is asked.
+        // If the agent offers no option that allows once, an approval cannot answer the ask, and the owner is asked.
         let allows_once = || ask.options.choose(PermissionReply::Once).is_ok();
         ask.permission.as_deref().filter(|_| is_free && is_kept_here && allows_once())
     }
@@ -180,7 +180,7 @@ impl Asks {
         self.open.iter().map(|open| open.ask.clone()).collect()
     }
 
-    /// A kept approval covers an ask: records that, for [`Asks::send_approval`].
+    /// Records that a kept approval covers an ask. [`Asks::send_approval`] then sends the answer.
     pub(crate) fn approved(&mut self, writer: &mut Writer, owner: &Principal, ask: &Ask) {
         let how = Some(PermissionReply::Once.as_str().to_owned());
         let closed = Closed { resolution: Resolution::Approved, at: writer.now(), by: None, how };
@@ -192,7 +192,7 @@ impl Asks {
         }
         self.all.answered_at_once();
         let interrupt = self.interrupt(writer, owner, ask.clone());
-        // The task never waited for an answer, so only this note says what was approved.
+        // The task never waited for an answer, so this note is the only record of what was approved.
         let details = Some(ask.details.clone());
         let note = InterruptNote { details, ..InterruptNote::resolved(&interrupt, &closed) };
         if self.is_of_sub_agent(ask) {
@@ -204,8 +204,7 @@ impl Asks {
         writer.push_ask(lifecycle::approved(writer.task(), note), changes);
     }
 
-    /// Answers an ask that a kept approval covers. If the agent does not take the answer, the owner of the ask is asked
-    /// after all.
+    /// Answers an ask that a kept approval covers. If the agent does not accept the answer, the gateway asks the owner after all.
     pub(crate) fn send_approval(&mut self, agent: &Arc<dyn Agent>, session: &Session, ask: Ask) {
         let (agent, session) = (Arc::clone(agent), session.clone());
         self.deliveries.push(Box::pin(async move {
@@ -231,7 +230,7 @@ impl Asks {
     /// Handles the agent's report that an ask is closed.
     pub(crate) fn closed(&mut self, writer: &mut Writer, request: &RequestId, resolution: Resolution) {
         if let Some(answering) = self.answering.get_mut(request) {
-            // Most likely the answer that is on its way closed the ask. [`Asks::settle`] decides that.
+            // Most likely the answer that is on its way closed the ask. [`Asks::settle`] decides whether it did.
             answering.reported = Some(resolution);
             return;
         }
@@ -240,7 +239,7 @@ impl Asks {
             && let Some(open) = self.open.iter_mut().find(|open| open.ask.request_id == *request)
             && let Some(deadline) = self.rejected.get(&open.ask.session)
         {
-            // When one ask of a session is rejected, an agent may reject the other asks of that session too. This one then
+            // When the gateway rejects one ask of a session, an agent may reject the other asks of that session too. This ask then
             // counts as expired.
             open.expires_at = Some(*deadline);
             closed = Closed {
@@ -312,7 +311,7 @@ impl Asks {
         }));
     }
 
-    /// Waits until the agent has accepted or refused an answer. Cancel safe; waits for ever while none is on its way.
+    /// Waits until the agent has accepted or refused an answer. Never returns while no answer is on its way. Cancel safe.
     pub(crate) async fn delivered(&mut self) -> Box<Delivered> {
         match self.deliveries.next().await {
             Some(delivered) => delivered,
@@ -355,7 +354,7 @@ impl Asks {
         let (reported, others) = answering.map_or((None, Vec::new()), |known| (known.reported, known.others));
         let replies = others.into_iter().chain([reply]).collect();
         let elsewhere = match (outcome, reported) {
-            // The answer arrived, or the connection broke and the agent reports that the ask was answered.
+            // The agent accepted the answer. Or the connection broke, and the agent reports that the ask was answered.
             (Ok(()), _) => None,
             (Err(error), Some(Resolution::Elsewhere | Resolution::RejectedElsewhere))
                 if error.retry() == Retry::Later =>
@@ -363,9 +362,9 @@ impl Asks {
                 None
             }
             (Err(error), None) if error.kind() == ErrorKind::InterruptNotFound => Some(Resolution::Elsewhere),
-            // The answer did not arrive, and the ask is still open as far as is known: it can be answered again.
+            // The answer did not arrive, and as far as the gateway knows the ask is still open: it can be answered again.
             (Err(error), None) => return AnswerResult { replies, refusal: Some(error) },
-            // Another client answered first.
+            // Another client answered the ask first.
             (Err(_), Some(resolution)) => Some(resolution),
         };
         if let Some(resolution) = elsewhere {
@@ -381,11 +380,11 @@ impl Asks {
         AnswerResult { replies, refusal: None }
     }
 
-    /// The policy's answer to an ask that was not answered in time.
+    /// The deadline policy's answer to an ask that was not answered in time.
     pub(crate) fn policy_answer(&self, ask: &Ask) -> Answer {
         let reply = match (ask.kind, self.config.at_deadline) {
             (AskKind::Question, _) => return Answer::RejectQuestion,
-            // Without an option that allows once, the agent would refuse that answer and wait for ever.
+            // If no option allows once, the agent would refuse that answer and wait for ever.
             (AskKind::Permission, DeadlinePolicy::Once)
                 if ask.options.choose(PermissionReply::Once).is_ok() =>
             {
@@ -396,7 +395,7 @@ impl Asks {
         Answer::Permission { reply, message: None }
     }
 
-    /// The time until the next deadline of an ask for which no answer is on its way.
+    /// The time until the next deadline among the asks for which no answer is on its way. `None`: there is no such deadline.
     pub(crate) fn until_deadline(&self, now: Timestamp) -> Option<Duration> {
         let unanswered = self.open.iter().filter(|open| !self.answering.contains_key(&open.ask.request_id));
         let next = unanswered.filter_map(|open| open.expires_at).min()?;
@@ -443,25 +442,25 @@ impl Asks {
     }
 }
 
-/// What follows from an answer that the agent has accepted or refused.
+/// The consequences of an answer that the agent has accepted or refused.
 pub(crate) struct Settled {
-    /// `None`: no caller gave the answer.
+    /// The result for the callers who gave the answer. `None`: no caller gave it.
     pub(crate) result: Option<AnswerResult>,
-    /// What the answer `always` means for the approvals that the gateway keeps.
+    /// What happens to the approval for the answer `always`. `None`: the answer concerns no approval.
     pub(crate) approval: Option<ApprovalChange>,
-    /// An ask beyond the limit of open asks, and the policy's answer to it.
+    /// An ask beyond the limit of open asks, and the deadline policy's answer to it.
     pub(crate) too_many: Option<(Ask, Answer)>,
 }
 
 /// A change to a kept approval.
 pub(crate) enum ApprovalChange {
-    /// The answer was taken, and the approval may cover other asks.
+    /// The agent accepted the answer, and the approval may cover other open asks.
     Kept,
-    /// The answer was not taken: its approval does not count.
+    /// The agent did not accept the answer, so its approval is removed.
     Withdrawn(RequestId),
 }
 
-/// The result for the callers who gave an answer, sent once everything is durable.
+/// The result for the callers who gave an answer. Sent once the events before it are durable.
 pub(crate) struct AnswerResult {
     replies: Vec<Reply>,
     refusal: Option<Error>,
@@ -485,7 +484,7 @@ pub(crate) fn not_open(request: &RequestId) -> Error {
     Error::new(ErrorKind::InterruptNotFound, text).detail("requestId", request.as_str())
 }
 
-/// Why an answer comes too late, for the owner of the ask: who closed it, how and when.
+/// The error for an answer that comes too late. Tells the owner of the ask who closed it, how and when.
 pub(crate) fn too_late(request: &RequestId, closed: &Closed, kind: ErrorKind) -> Error {
     let (who, words) = match (closed.resolution, &closed.how) {
         (Resolution::Replied | Resolution::Rejected, how) => {
@@ -526,7 +525,7 @@ pub(crate) fn too_late(request: &RequestId, closed: &Closed, kind: ErrorKind) ->
     }
 }
 
-/// The error for an answer that comes while another answer to the same ask is on its way to the agent. Both are from the
+/// The error for an answer that comes while another answer to the same ask is on its way to the agent. Both callers are the
 /// owner of the ask.
 fn answered_meanwhile(request: &RequestId, how: &str) -> Error {
     let text = format!(
@@ -539,7 +538,7 @@ fn answered_meanwhile(request: &RequestId, how: &str) -> Error {
         .detail("answer", how)
 }
 
-/// The error for an answer to a turn that does not run, or does not run again yet after a restart.
+/// The error for an answer when no turn runs, or when the turn is not resumed yet after a restart.
 pub(crate) fn not_now(open: &[RequestId], request: &RequestId) -> Error {
     if !open.contains(request) {
         return not_open(request);
@@ -556,7 +555,7 @@ pub(crate) fn type_mismatch(ask: &Ask, answer: &Answer) -> Error {
         .detail("actualInterruptType", ask.kind.as_str())
 }
 
-/// Whether an answer also applies to later asks: in the gateway, or in the agent if its own option says so.
+/// Whether an answer also applies to later asks: because the gateway keeps it, or because the agent's own option says so.
 fn is_always(ask: &Ask, answer: &Answer) -> bool {
     match answer {
         Answer::Permission { reply, .. } => *reply == PermissionReply::Always,

@@ -23,14 +23,14 @@ use crate::queue;
 use crate::registry::Registration;
 use crate::writer::Writer;
 
-/// What the actor of the root task sends to the actor of a sub-agent's task.
+/// A message from the actor of the root task to the actor of a child task.
 #[derive(Debug)]
 pub(crate) enum ChildReport {
     Working(PromptId),
     Model(String),
     Report(AgentEvent),
     Ask(AskChangeForChild),
-    /// The actor replies once all earlier reports are in its log.
+    /// A request for a reply once all earlier reports are in the log of the child task.
     Write(oneshot::Sender<()>),
     /// The root task is over, in this state.
     RootOver(TaskState),
@@ -55,7 +55,7 @@ impl ChildActor {
                 let failure = Failure::new("The gateway failed, and how the sub-agent ended is not known.");
                 let event = lifecycle::failed(self.writer.task(), self.writer.now(), failure);
                 self.writer.push(event);
-                // When this fails too, the next start resumes the task with its root.
+                // If this flush fails too, the next start resumes the child task together with its root task.
                 let _ = self.writer.flush(None).await;
                 None
             }
@@ -67,15 +67,15 @@ impl ChildActor {
         };
         drop((self.inbox, self.registration, self.reports));
         if let Some((since, trace)) = canceled {
-            // Best effort: the turn of the root task goes on either way.
+            // The result of the abort is ignored, because the turn of the root task continues either way.
             let abort = try_abort(&self.ctx, &self.session);
             let outcome = with_caller_trace(trace.map(|trace| *trace), abort).await;
             self.ctx.metrics.cancel_duration.of(outcome).set(since.elapsed());
         }
     }
 
-    /// Runs until the task is over or the gateway stops. If a caller canceled the task, returns the time of the cancel and
-    /// its position in the caller's trace.
+    /// Runs until the task is over or the gateway stops. If a caller canceled the task, returns the time and the trace context
+    /// of the cancel.
     async fn run_until_over(&mut self) -> Result<Option<(Instant, Option<Box<TraceContext>>)>> {
         loop {
             tokio::select! {
@@ -94,7 +94,7 @@ impl ChildActor {
                     Some(ActorRequest::Answer(_) | ActorRequest::Join(_)) | None => {}
                 },
                 report = self.reports.recv() => {
-                    // The actor of the root task lost its log. The next start resumes both.
+                    // The actor of the root task ended because it could not write its log. The next start resumes both tasks.
                     let Some(report) = report else { return Ok(None) };
                     self.take_reports(report).await?;
                     if self.writer.is_over() {

@@ -1,4 +1,4 @@
-//! The sub-agents of a turn, from the view of the root task's actor: which there are, and the actors of their tasks.
+//! The sub-agents of a turn as the root task's actor sees them: which ones exist, and the actors of their tasks.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +21,12 @@ use crate::snapshot::Snapshot;
 use crate::states;
 use crate::writer::Writer;
 
-/// How many reports may wait for the actor of a sub-agent's task. If the queue is full, the turn waits: then the store is
-/// slow for all tasks.
+/// How many reports may wait for the actor of a child task. If the queue is full, the turn waits. A full queue means that the
+/// store is slow, and then it is slow for all tasks.
 const REPORT_CAPACITY: usize = 64;
 
 /// The prompt of a sub-agent is cut to this many characters when it becomes the message of the child task. The agent's own
-/// records have all of it.
+/// records have the full prompt.
 const MAX_PROMPT_CHARS: usize = 64 * 1024;
 
 /// The type and the model of a sub-agent are cut to this many characters. The agent's model writes the type, so it can be long.
@@ -34,15 +34,15 @@ const MAX_NAME_CHARS: usize = 256;
 
 #[derive(Debug, Default)]
 pub(crate) struct Children {
-    /// Ordered, so that they end in the same order each time.
+    /// Ordered, so that the child tasks end in the same order each time.
     by_session: BTreeMap<SessionId, Child>,
     are_behind: bool,
-    /// A sub-agent whose task may exist or not: the store did not confirm it.
+    /// A child task that may or may not exist, because the store did not confirm that it was created.
     pending_create: Option<Box<PendingCreate>>,
 }
 
-/// A sub-agent's task that is being created. It is registered all the time: a caller who finds it in the store must also find
-/// its actor.
+/// A child task that is being created. It stays registered the whole time: a caller who finds the task in the store must also
+/// find its actor.
 #[derive(Debug)]
 struct PendingCreate {
     create: Create,
@@ -54,11 +54,11 @@ struct PendingCreate {
 struct Child {
     task: TaskId,
     depth: u32,
-    /// `None`: the sub-agent has ended.
+    /// The channel to the actor of the child task. `None`: the sub-agent has ended.
     reports: Option<queue::Sender<ChildReport>>,
 }
 
-/// What the tasks of sub-agents inherit from the root task.
+/// The facts about the root task that its child tasks inherit.
 pub(crate) struct Root<'a> {
     pub(crate) owner: &'a Principal,
     pub(crate) task: &'a Task,
@@ -77,20 +77,20 @@ impl Children {
         }
     }
 
-    /// Whether the actors may still have to write something that they were sent.
+    /// Whether the actors may still have reports that are not in their logs.
     pub(crate) fn are_behind(&self) -> bool {
         self.are_behind
     }
 
-    /// Waits until everything that the actors were sent is in their logs. If the future is dropped before it ends, that is
-    /// not certain.
+    /// Waits until everything that the actors have received is in their logs. If the future is dropped before it ends, some of
+    /// it may be missing.
     pub(crate) fn caught_up(&mut self) -> impl Future<Output = ()> + use<> {
         self.are_behind = false;
         let all: Vec<_> = self.by_session.values().filter_map(|child| child.reports.clone()).collect();
         async move {
             for reports in all {
                 let (written, is_written) = oneshot::channel();
-                // An actor whose task is over receives nothing more, and has written everything.
+                // An actor whose task is over receives no more reports, and has written all earlier ones.
                 if reports.send(ChildReport::Write(written)).await.is_ok() {
                     let _ = is_written.await;
                 }
@@ -98,7 +98,7 @@ impl Children {
         }
     }
 
-    /// Passes an event of a sub-agent to the actor of its task. Creates task and actor for a new sub-agent.
+    /// Passes an event of a sub-agent to the actor of its child task. Creates the task and the actor for a new sub-agent.
     pub(crate) async fn take(
         &mut self,
         ctx: &EngineContext,
@@ -136,7 +136,7 @@ impl Children {
     /// Ends the tasks of all sub-agents, because the root task has ended in `state`.
     pub(crate) async fn end(self, state: TaskState) {
         for reports in self.by_session.into_values().filter_map(|child| child.reports) {
-            // An actor whose task ended by itself receives nothing more.
+            // An actor whose task has already ended receives no more reports.
             let _ = reports.send(ChildReport::RootOver(state)).await;
         }
     }
@@ -172,7 +172,7 @@ impl Children {
         if let Some(reports) = before.and_then(|before| before.reports) {
             let text = "The sub-agent was called again before it had ended.";
             let ended = AgentEvent::Ended(Outcome::Failed(Failure::new(text)));
-            // An actor whose task is over receives nothing more.
+            // An actor whose task is over receives no more reports.
             let _ = reports.send(ChildReport::Report(ended)).await;
         }
         Ok(())
@@ -188,7 +188,7 @@ impl Children {
     ) -> Result<Option<queue::Sender<ChildReport>>> {
         let existing = match ctx.ports.store.create(pending_create.create.clone()).await {
             Ok(_) => Ok(None),
-            // An attempt that was reported as failed may have succeeded.
+            // An attempt that returned an error may have created the task nevertheless.
             Err(error) => match ctx.ports.store.get(root.owner, &pending_create.create.task).await {
                 Ok(Some(stored)) => Ok(Some(stored)),
                 Ok(None) => Err(error),
@@ -200,7 +200,7 @@ impl Children {
                 if stored.seq == Seq::START.next() {
                     states::count(&ctx.metrics, TaskState::Submitted);
                 }
-                // Registers the stored task before the registration of `pending_create`, which is not needed, is dropped.
+                // Registers the stored task before dropping the unneeded registration of `pending_create`.
                 Ok(start_actor(ctx, &root.session.directory, stored))
             }
             Ok(_) => {
@@ -225,13 +225,13 @@ impl Children {
         let Some(sender) = &child.reports else { return };
         self.are_behind = true;
         if sender.send(report).await.is_err() {
-            // A caller canceled the sub-agent's task, or it is over.
+            // A caller canceled the child task, or the task is over.
             child.reports = None;
         }
     }
 }
 
-/// What the driver of a resumed turn has to know of its sub-agents.
+/// The sub-agents in the form that the driver of a resumed turn needs.
 pub(crate) fn resumed(stored: &[StoredTask]) -> Vec<ResumedChild> {
     let child = |stored: &StoredTask| {
         let parent = stored.task.parent.as_ref()?;
@@ -246,8 +246,8 @@ pub(crate) fn resumed(stored: &[StoredTask]) -> Vec<ResumedChild> {
     stored.iter().filter_map(child).collect()
 }
 
-/// The changes to the root task's asks that are missing in the log of a sub-agent's task, because the gateway ended in
-/// between.
+/// The changes to the root task's asks that the log of a child task lacks, because the gateway stopped between the two
+/// writes.
 pub(crate) async fn missed_asks(
     store: &dyn Store,
     root: &[Interrupt],
@@ -266,7 +266,7 @@ pub(crate) async fn missed_asks(
             continue;
         }
         let stored = match store.interrupt(owner, &open.request_id).await {
-            // How the ask ended is not known. One ask must not keep the gateway from starting.
+            // The entry that says how the ask ended cannot be read. One such ask must not keep the gateway from starting.
             Err(error) if error.kind() == ErrorKind::Internal => {
                 tracing::error!(task = %child.id, request = %open.request_id, error = ?error, "an ask is damaged");
                 None
@@ -283,8 +283,8 @@ pub(crate) async fn missed_asks(
     Ok(missed)
 }
 
-/// Starts an actor for an unfinished task of a sub-agent that works in `directory`. Returns the sender for reports to the actor.
-/// `None`: the task has no parent, so it is not that of a sub-agent.
+/// Starts an actor for the unfinished task of a sub-agent that works in `directory`. Returns the sender for reports to the
+/// actor. `None`: the task has no parent, so it is not a child task.
 pub(crate) fn start_actor(
     ctx: &EngineContext,
     directory: &str,
@@ -306,7 +306,7 @@ impl PendingCreate {
     }
 }
 
-/// A task that is registered, and whose actor does not run yet.
+/// A task that is registered but has no running actor yet.
 #[derive(Debug)]
 struct RegisteredTask {
     registration: Registration,
@@ -349,7 +349,7 @@ fn create(ctx: &EngineContext, root: &Root<'_>, task: TaskId, parent: Parent, st
         context_id: root.task.context_id.clone(),
         message,
         at,
-        // The same accepted media types as for the root task, because the same clients read both tasks.
+        // A child task accepts the same media types as the root task, because the same clients read both.
         options: Box::new(TaskOptions { output: root.task.options.output.clone(), ..TaskOptions::default() }),
         parent: Some(Box::new(parent)),
     };

@@ -1,8 +1,9 @@
 //! Unowned sessions that a caller is about to claim.
 //!
-//! A caller becomes the owner of a session only when its call has succeeded. Until then no other caller may begin anything
-//! in that session. This reservation has a lease, because a call that hangs must not reserve a session for ever. A call
-//! that ends after its lease learns from the store, which keeps the first owner, whether another caller was faster.
+//! A caller becomes the owner of a session only when its call has succeeded. Until then a reservation keeps other callers
+//! from starting anything in that session. The reservation has a lease, because a call that hangs must not reserve a session
+//! for ever. A call may end after its lease; the store, which keeps the first owner, then says whether another caller was
+//! faster.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::control_errors;
 
-/// How many sessions may be reserved. One more is refused.
+/// How many sessions may be reserved at once. Further reservations are refused.
 const MAX_PENDING: usize = 1024;
 
 /// When a caller that was refused because of [`MAX_PENDING`] should try again.
@@ -41,7 +42,7 @@ struct Lease {
     holders: usize,
 }
 
-/// The right to claim a session, until this is dropped or its lease is over.
+/// The right to claim a session. Ends when this value is dropped or its lease expires.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     claims: Arc<Claims>,
@@ -91,7 +92,7 @@ impl Claims {
 impl Drop for Reservation {
     fn drop(&mut self) {
         let mut table = self.claims.lock();
-        // After the lease another owner may have reserved the session.
+        // The lease may have expired, and another owner may have reserved the session since.
         let Some(lease) = table.by_session.get_mut(&self.session) else { return };
         if lease.serial != self.serial {
             return;
@@ -139,7 +140,7 @@ mod tests {
         assert_eq!(kind(claims.begin(&bob, &session("t"))), None, "another session is free");
         tokio::time::advance(Duration::from_millis(1)).await;
         let second = claims.begin(&bob, &session("s")).unwrap();
-        // A reservation that ends late does not release the one of another owner.
+        // Dropping a reservation after its lease must not release the reservation of another owner.
         drop(first);
         assert_eq!(kind(claims.begin(&alice, &session("s"))), Some(ErrorKind::SessionForbidden));
         drop(second);

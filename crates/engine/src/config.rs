@@ -9,7 +9,8 @@ use longshore_model::PushEvents;
 use crate::port::PushLimits;
 use crate::protected::ProtectedPaths;
 
-/// The largest task. JSON may write one byte as six, and SQLite holds no row of more than a billion bytes.
+/// The upper limit for [`EngineConfig::task_bytes`]. JSON may encode one byte as six, and an SQLite row holds at most a billion
+/// bytes.
 pub const MAX_TASK_BYTES: u64 = 128 * 1024 * 1024;
 
 #[derive(Clone, Debug)]
@@ -18,37 +19,37 @@ pub struct EngineConfig {
     pub turn_timeout: Option<Duration>,
     /// How long a turn that was not prompted yet waits for an agent that cannot be reached, before it fails.
     pub start_patience: Duration,
-    /// How long a turn waits while another client of the agent does work in its session that is not a turn. (A turn would
-    /// become a task of its own and go first.) `None`: no limit.
+    /// How long a turn waits while another client of the agent occupies the session with work that is not a turn. (An external
+    /// turn would become a task of its own and go first.) `None`: no limit.
     pub wait_for_others: Option<Duration>,
-    /// How long the gateway waits until the agent confirms the abort of a turn whose task has ended.
+    /// How long the gateway waits for the agent to confirm the abort of a turn whose task has ended.
     pub cancel_abort_timeout: Duration,
-    /// How long a repeated send is recognized as the same send.
+    /// How long the gateway recognizes a repeated send as the same send.
     pub idempotency_window: Duration,
-    /// After a restore from a backup: whether tasks are prompted that the original gateway may have prompted since the
+    /// Whether the gateway, after a restore from a backup, prompts tasks that the original gateway may have prompted since the
     /// backup.
     pub resume_restored: bool,
-    /// How many turns may run at once. Others wait; the principals take turns. 0: any number.
+    /// How many turns may run at once. Further turns wait, and the turn limiter starts them fairly among principals. 0: no limit.
     pub turns: usize,
-    /// How many turns of one principal may run at once. 0: any number.
+    /// How many turns of one principal may run at once. 0: no limit.
     pub turns_per_principal: usize,
-    /// How many tasks may be unfinished. One more is refused: clients that send faster than the agent works must notice.
-    /// 0: any number.
+    /// How many tasks may be unfinished. Further messages are refused, so that clients that send faster than the agent works
+    /// notice it. 0: no limit.
     pub unfinished: usize,
-    /// How many tasks of one context may be unfinished. 0: any number.
+    /// How many tasks of one context may be unfinished. 0: no limit.
     pub unfinished_per_context: usize,
-    /// How many tasks of one principal may be unfinished, in all its contexts together. 0: any number.
+    /// How many tasks of one principal may be unfinished, in all its contexts together. 0: no limit.
     pub unfinished_per_principal: usize,
-    /// How many bytes the unfinished tasks may have together. A message that exceeds them is refused. Output of running turns
-    /// counts, but ends none of them. 0: any number.
+    /// How many bytes the unfinished tasks may have together. A message that would exceed the limit is refused. The output of
+    /// running turns counts too, but never ends a turn. 0: no limit.
     pub unfinished_bytes: u64,
-    /// The same for the tasks of one principal.
+    /// How many bytes the unfinished tasks of one principal may have together. 0: no limit.
     pub unfinished_bytes_per_principal: u64,
-    /// How many bytes the store may hold before messages are refused. 0: any number.
+    /// How many bytes the store may hold before messages are refused. 0: no limit.
     pub stored_bytes: u64,
-    /// The same for the tasks of one principal.
+    /// How many bytes the store may hold for one principal before its messages are refused. 0: no limit.
     pub stored_bytes_per_principal: u64,
-    /// How many bytes one task may have: its messages and the output of its turn. A larger task fails. At most
+    /// How many bytes one task may have, with its messages and the output of its turn. A larger task fails. At most
     /// [`MAX_TASK_BYTES`].
     pub task_bytes: u64,
     pub asks: AskConfig,
@@ -62,7 +63,7 @@ pub struct EngineConfig {
 /// Names that callers see and that belong to the protocol, not to the engine.
 #[derive(Clone, Copy, Debug)]
 pub struct WireNames {
-    /// This prefix and a session id are the id of the context that always stands for that session.
+    /// The id of the context that always stands for a session is this prefix followed by the session id.
     pub session_context_prefix: &'static str,
     /// The field in which a caller names a directory.
     pub directory_field: &'static str,
@@ -74,11 +75,11 @@ impl Default for WireNames {
     }
 }
 
-/// Who may read and change the agent's sessions outside of turns.
+/// The rules about which callers may read and change the agent's sessions outside of turns.
 #[derive(Clone, Copy, Debug)]
 pub struct ControlRules {
     pub session_guard: SessionGuard,
-    /// How long an unowned session is reserved while a call runs that makes it the caller's.
+    /// How long an unowned session stays reserved for a caller while the call runs that will make the caller its owner.
     pub claim_ttl: Duration,
 }
 
@@ -88,15 +89,15 @@ impl Default for ControlRules {
     }
 }
 
-/// Who may use a session. Tasks always belong to their owner alone.
+/// Which callers may use a session. Tasks always belong to their owner alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum SessionGuard {
-    /// Only its owner may use a session. An unowned session: every caller that may claim sessions.
+    /// Only the owner may use a session. An unowned session may be used by every caller that may claim sessions.
     #[default]
     Owner,
-    /// Everybody may read it, and only its owner may change it.
+    /// Every caller may read a session, and only its owner may change it.
     SharedReads,
-    /// Everybody may read and change a session, but only its owner may start turns in it.
+    /// Every caller may read and change a session, but only its owner may start turns in it.
     Shared,
 }
 
@@ -117,12 +118,12 @@ impl SessionGuard {
     }
 }
 
-/// How long tasks that are over are kept.
+/// How long finished tasks are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct RetentionRules {
-    /// The log of a task is folded to its last event this long after the task ended. The task itself stays. `None`: never.
+    /// How long after its end the log of a task is folded to the last event. The task itself stays. `None`: never.
     pub fold_after: Option<Duration>,
-    /// A task is deleted with all that belongs to it this long after it ended, but not while a repeated send is still
+    /// How long after its end a task is deleted with all its data, but not before repeated sends of its messages are no longer
     /// recognized. `None`: never.
     pub keep_tasks: Option<Duration>,
 }
@@ -134,13 +135,13 @@ impl Default for RetentionRules {
     }
 }
 
-/// What configurations of push notifications may hold.
+/// Limits and defaults for push notification configurations.
 #[derive(Clone, Copy, Debug)]
 pub struct PushRules {
     pub limits: PushLimits,
-    /// The longest token, and the longest credentials.
+    /// The largest size of a token, and of credentials.
     pub max_secret_bytes: usize,
-    /// Which events are sent, if the request does not say it.
+    /// Which events are sent, if the request does not say.
     pub events: PushEvents,
 }
 
@@ -154,11 +155,11 @@ impl Default for PushRules {
     }
 }
 
-/// What a message may hold.
+/// The limits for a message.
 #[derive(Clone, Debug)]
 pub struct IntakeRules {
-    /// Messages may refer to files in this directory and in the directory of their context, but to no others. A path
-    /// without links.
+    /// Messages may refer to files in this directory and in the directory of their context only. The path must contain no
+    /// symbolic links.
     pub root: PathBuf,
     /// Messages may not refer to these files, wherever they are.
     pub protected: Arc<ProtectedPaths>,
@@ -166,22 +167,22 @@ pub struct IntakeRules {
     pub data_parts: bool,
     /// Media types that are text, in addition to `text/*` and the well-known ones.
     pub text_types: Vec<String>,
-    /// Media types of other files that are accepted, in addition to images, audio, PDF and plain bytes. Types, and
-    /// ranges such as `video/*`.
+    /// Media types of other files that are accepted, in addition to images, audio, PDF and plain bytes. An entry is a type or a
+    /// range such as `video/*`.
     pub media_types: Vec<String>,
-    /// The largest text or data, whatever its source.
+    /// The largest text or data part, whatever its source.
     pub max_text_bytes: u64,
-    /// The largest file that comes with the message.
+    /// The largest file inside a message.
     pub max_inline_bytes: u64,
-    /// The largest file of the workspace that is referred to.
+    /// The largest workspace file that a message refers to.
     pub max_file_bytes: u64,
-    /// The most bytes of a message beside its content: metadata, names, media types, extensions and accepted output modes.
+    /// The most bytes of a message apart from its content: metadata, names, media types, extensions and accepted output modes.
     pub max_metadata_bytes: u64,
-    /// How many extensions a message may name. 0: any number.
+    /// How many extensions a message may name. 0: no limit.
     pub max_extensions: usize,
-    /// How many tasks a message may refer to. 0: any number.
+    /// How many tasks a message may refer to. 0: no limit.
     pub max_references: usize,
-    /// Hosts whose `http` and `https` URLs are passed on: names, and `*.` for every subdomain. Empty: none.
+    /// Hosts whose `http` and `https` URLs are passed on to the agent: names, and `*.` for every subdomain. Empty: none.
     pub remote_hosts: Vec<String>,
 }
 
@@ -204,17 +205,17 @@ impl Default for IntakeRules {
     }
 }
 
-/// What happens to files that an agent produces.
+/// The rules for files that an agent produces.
 #[derive(Clone, Debug)]
 pub struct FileRules {
-    /// The part of a file's URL before its id.
+    /// The URL of a file up to its id.
     pub base_url: String,
-    /// A larger file is not stored; the task says so.
+    /// The largest file that is stored. The task reports a larger file as text.
     pub max_bytes: u64,
-    /// How many files one task stores. Further ones are not stored; the task says so for the first of them.
+    /// How many files one task may store. Further files are not stored, and the task reports this once.
     pub max_per_task: usize,
-    /// For a gateway whose URLs nobody can call: up to so many bytes of files are in the artifacts of a task themselves. Further ones
-    /// are stored, and the task says so. `None`: every file has a URL.
+    /// For a gateway whose URLs no client can fetch: how many bytes of files one task may hold inside its artifacts. Further files
+    /// are stored, and the task says so. `None`: every file is stored and has a URL.
     pub inline_per_task: Option<u64>,
 }
 
@@ -229,27 +230,27 @@ impl Default for FileRules {
     }
 }
 
-/// What happens to asks that are not answered in time.
+/// The rules for asks that are not answered in time.
 #[derive(Clone, Copy, Debug)]
 pub struct AskConfig {
-    /// How long an ask can be answered. `None`: as long as its turn runs.
+    /// How long an ask can be answered. `None`: until its turn ends.
     pub time_to_live: Option<Duration>,
-    /// How long a late answer is refused as expired. After that, the ask counts as unknown.
+    /// How long a late answer is refused with the error "expired". After that, the ask counts as unknown.
     pub tombstone: Duration,
-    /// What the gateway answers at the deadline, so that no turn waits for ever.
+    /// How the gateway answers an ask at its deadline, so that no turn waits for ever.
     pub at_deadline: DeadlinePolicy,
-    /// Where the answer `always` to a permission applies.
+    /// Where the answer `always` to a permission request applies.
     pub always: AlwaysScope,
 }
 
-/// Where the answer `always` to a permission applies.
+/// Where the answer `always` to a permission request applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum AlwaysScope {
     /// `always` applies to the principal that answered, in the session of the root turn and in the sessions of its sub-agents,
-    /// whichever of them asked. The gateway keeps the approval and itself answers later asks that the approval covers.
+    /// whichever of them asked. The gateway keeps the approval and answers later asks that the approval covers.
     #[default]
     Session,
-    /// The agent decides, perhaps for all sessions of the directory, of every principal, until the agent ends.
+    /// The agent decides where `always` applies: perhaps in all sessions of the directory, for every principal, until it ends.
     Agent,
 }
 
@@ -267,7 +268,7 @@ impl AlwaysScope {
 pub enum DeadlinePolicy {
     /// Permissions and questions are rejected.
     Reject,
-    /// Permissions are granted once; questions, which have no such answer, are rejected.
+    /// Permissions are granted once. Questions are rejected, because `once` is no answer to a question.
     Once,
 }
 

@@ -1,8 +1,9 @@
-//! Runs the calls of the methods with which callers read and change sessions outside of turns. Decides who may
-//! make a call, when it is possible, and which sessions the caller owns afterwards.
+//! Runs the control calls: queries and commands with which callers read and change sessions outside of turns. Decides who may
+//! make a call, when a call is possible, and which sessions the caller owns afterwards.
 //!
-//! A command runs in a background task, because its caller may disconnect: it is done completely or not at all, and a
-//! callback receives its result. Nothing here prompts the agent: a native prompt becomes a task ([`crate::service`]).
+//! A command runs in a background task, because its caller may disconnect. The command is then still completed, and its
+//! callback receives the result. Nothing in this module prompts the agent: a native prompt becomes a task
+//! ([`crate::service`]).
 
 mod deletion;
 mod exclusive;
@@ -31,7 +32,7 @@ use crate::port::{
 };
 use crate::service::Engine;
 
-/// The pauses before each search for a fork whose response was lost: the agent may still be creating it.
+/// The pauses before each search for a fork whose response was lost. The agent may need that time to create the fork.
 const FORK_SEARCH_PAUSES: [Duration; 3] =
     [Duration::ZERO, Duration::from_millis(500), Duration::from_millis(1500)];
 
@@ -46,10 +47,10 @@ pub struct ControlCaller {
 }
 
 impl Engine {
-    /// Runs a query, a command or a native prompt for a caller who has the capabilities that it needs.
+    /// Runs a query, a command or a native prompt for a caller who has the capabilities that the call needs.
     ///
-    /// `done` receives the result, even if the caller did not wait for it. If the caller disconnects, a query ends; a command
-    /// or a prompt continues.
+    /// `done` receives the result, even if the caller has disconnected. A disconnect ends a query, but a command or a prompt
+    /// continues.
     pub async fn control(
         &self,
         caller: &ControlCaller,
@@ -59,8 +60,8 @@ impl Engine {
         self.control_with_task(caller, request, Arc::default(), done).await
     }
 
-    /// Like [`Engine::control`]. `begun` is set to the task of a native prompt as soon as there is one, for a caller that
-    /// does not wait for its end.
+    /// Like [`Engine::control`], for a caller that does not wait for the end of a native prompt. Sets `begun` to the task of the
+    /// prompt as soon as the task exists.
     pub async fn control_with_task(
         &self,
         caller: &ControlCaller,
@@ -119,8 +120,8 @@ impl Engine {
         self.ctx().tasks.spawn("control", work)
     }
 
-    /// Runs a call that takes as long as a model or a program takes, but abandons it when the gateway stops. Short calls do
-    /// not come here: the gateway waits for them.
+    /// Runs a call that takes as long as a model or a program takes, and abandons it when the gateway stops. Short calls do not
+    /// need this function: the gateway waits for them before it stops.
     async fn unless_stopping(
         &self,
         work: impl Future<Output = Result<ControlResult>>,
@@ -132,8 +133,8 @@ impl Engine {
         }
     }
 
-    /// The agents and commands that the agent offered recently. Empty, when the agent has not answered yet and does not
-    /// answer now.
+    /// The agents and commands that the agent has recently offered. Empty if the agent has not answered yet and does not answer
+    /// now.
     pub async fn offers(&self) -> Arc<Offers> {
         match &self.ctx().ports.control {
             Some(control) => self.ctx().control_state.offers.get(&self.ctx().tasks, control).await,
@@ -190,7 +191,7 @@ impl Engine {
         let at = control.resolve_location(location).await?;
         let session = entry.as_ref().map(|entry| &entry.session);
         let _held = match session.filter(|_| command.needs_idle_session()) {
-            // The agent deletes a session also while a turn runs in it.
+            // The agent would delete a session even while a turn runs in it.
             Some(session) => Some(self.hold(session, is_delete).await?),
             None => None,
         };
@@ -209,7 +210,7 @@ impl Engine {
                 if result.as_ref().err().is_none_or(Error::is_maybe_applied) {
                     self.forget_approvals(&session.id).await;
                 }
-                // Nobody claims a session that is gone.
+                // The session no longer exists, so there is nothing to claim.
                 return result;
             }
             (result, ..) => result?,
@@ -225,9 +226,9 @@ impl Engine {
         Ok(result)
     }
 
-    /// A fork whose response was lost may exist nevertheless, and is unowned then: others could claim it and read its
-    /// messages. So this searches for it, and makes the caller its owner if the agent finds one that is certainly a
-    /// fork of the session. Returns the error for the caller.
+    /// Searches for a fork whose response was lost. The fork may exist nevertheless and is then unowned, so other callers could
+    /// claim it and read its messages. If the agent finds a session that is certainly a fork of this session, the caller becomes
+    /// its owner. Returns the error for the caller.
     async fn claim_lost_fork(
         &self,
         control: &dyn Control,
@@ -238,12 +239,12 @@ impl Engine {
         let LostFork { session, before, since } = fork;
         for pause in FORK_SEARCH_PAUSES {
             tokio::time::sleep(pause).await;
-            // An agent that does not answer now may answer the next search, and a fork in progress may be done then.
+            // If the agent does not answer now, it may answer the next search, and the fork may exist by then.
             for fork in control.forks(session, before, since).await.unwrap_or_default() {
                 let at = self.ctx().ports.clock.now();
                 let claim = Claim { owner: owner.clone(), session: fork.clone(), at };
-                // The fork may be that of another caller. Then it usually has an owner already, and the claim fails. If
-                // not, it only has messages that this caller may read anyway.
+                // The fork may have been made for another caller. Then it usually has an owner already, and the claim fails. If
+                // not, the fork only has messages that this caller may read anyway.
                 if let Ok(Claimed::Now) = self.ctx().ports.store.claim(claim).await {
                     tracing::info!(session = %fork.id, "a fork whose answer was lost was found");
                     self.ctx().ports.watch(vec![fork.clone()]);
@@ -276,8 +277,8 @@ impl Engine {
         }
     }
 
-    /// The session of a native prompt, if the caller may prompt it. Always queries the agent: only the agent knows
-    /// whether the session can be prompted.
+    /// The session of a native prompt, if the caller may prompt it. Always queries the agent, because only the agent knows
+    /// whether the session accepts prompts.
     pub(crate) async fn admit_native_prompt(
         &self,
         control: &dyn Control,
@@ -343,7 +344,7 @@ struct LostFork<'a> {
     since: Timestamp,
 }
 
-/// Reports the result exactly once, even when the call panicked.
+/// Calls the callback exactly once with the result, even if the call panicked.
 struct ResultCallback<F: FnOnce(&Result<ControlResult>)>(Option<F>);
 
 impl<F: FnOnce(&Result<ControlResult>)> ResultCallback<F> {

@@ -7,7 +7,7 @@ use longshore_model::{Error, ErrorKind, SessionId};
 /// The field of a request that names the session.
 pub(crate) const SESSION_FIELD: &str = "session_id";
 
-/// When to try again in a session that is busy. How long a turn takes is not known, and trying costs little.
+/// When to try again in a busy session. The duration of a turn is unknown, and a retry costs little.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 pub(crate) fn no_control() -> Error {
@@ -98,13 +98,13 @@ pub(crate) fn left_running() -> Error {
     Error::new(ErrorKind::Unavailable, text)
 }
 
-/// Does not name the session, which may belong to another caller.
+/// The error for a place in which a session is at work. Does not name the session, which may belong to another caller.
 pub(crate) fn works_there() -> Error {
     let text = "A session works there, and would lose what it works on. Try again when it is idle.";
     Error::new(ErrorKind::SessionBusy, text).after(RETRY_AFTER)
 }
 
-/// Does not name the session.
+/// The error for a place with sessions that the caller may not delete. Names none of these sessions.
 pub(crate) fn not_all_yours() -> Error {
     let text = "The workspace has sessions that are not yours, and they would be deleted with it. Only their owners may do that; \
                 for sessions without an owner, callers with the capability session_claim.";

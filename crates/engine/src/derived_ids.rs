@@ -1,7 +1,7 @@
 //! Ids of things that the engine creates on behalf of an agent.
 //!
-//! Each id is derived from what it identifies, so that the same thing has the same id after a restart: the id of a
-//! sub-agent's task is known before the task is created, and storing a file again changes nothing.
+//! Each id is derived from what it identifies, so that the same thing has the same id after a restart. So the id of a
+//! sub-agent's task is known before the task is created, and storing the same file again changes nothing.
 
 use longshore_model::{ArtifactId, ContextId, FileId, PromptId, SessionId, TaskId};
 use sha2::{Digest, Sha256};
@@ -21,8 +21,8 @@ pub(crate) fn adopted_task(session: &SessionId, prompt: &PromptId) -> TaskId {
     TaskId::parse(&name).expect("a UUID is an id")
 }
 
-/// Whether another client of the agent started this turn of the task. A turn that a caller's later message starts is not
-/// adopted.
+/// Whether another client of the agent started this turn of the task. A turn that a later message of a caller starts does not
+/// count.
 pub(crate) fn is_adopted(task: &TaskId, turn: &TurnRecord) -> bool {
     *task == adopted_task(&turn.session.id, &turn.prompt)
 }

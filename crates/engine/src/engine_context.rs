@@ -1,4 +1,4 @@
-//! What all operations and all actors of one engine share.
+//! State that all operations and all actors of one engine share.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::turn_limiter::{TurnLimiter, TurnLimits};
 use crate::turn_queue::TurnQueues;
 use crate::unfinished::Unfinished;
 
-/// What an engine is made of.
+/// The parts from which an engine is built.
 #[derive(Debug)]
 pub struct EngineParts {
     pub store: Arc<dyn Store>,
@@ -34,7 +34,7 @@ pub struct EngineParts {
     pub config: EngineConfig,
 }
 
-/// What push notifications need.
+/// The parts that push notifications need.
 #[derive(Debug)]
 pub struct PushParts {
     pub configs: Arc<dyn PushConfigs>,
@@ -50,30 +50,30 @@ pub(crate) struct EngineContext {
     pub(crate) tasks: Tasks,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) config: Arc<EngineConfig>,
-    /// The log line that says that the store fails.
+    /// The rate-limited log line about errors of the store.
     pub(crate) store_failures: Arc<RareLine>,
 }
 
-/// What the engine needs from outside.
+/// The parts outside of the engine that it uses, such as the store and the agent.
 #[derive(Clone, Debug)]
 pub(crate) struct Ports {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) agent: Arc<dyn Agent>,
-    /// `None`: the agent has no control surface.
+    /// The agent's control surface. `None`: the agent has none.
     pub(crate) control: Option<Arc<dyn Control>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) spans: Arc<dyn Spans>,
-    /// `None`: no caller can register push notifications.
+    /// The parts for push notifications. `None`: callers cannot register any.
     pub(crate) push: Option<Arc<PushParts>>,
 }
 
 impl Ports {
-    /// `None`: only the gateway starts turns.
+    /// The agent's watch for external turns. `None`: only the gateway starts turns in this agent.
     pub(crate) fn session_watch(&self) -> Option<&dyn SessionWatch> {
         self.control.as_ref()?.session_watch()
     }
 
-    /// Watches the sessions for turns of other clients of the agent, if it can have any.
+    /// Watches the sessions for external turns, if the agent can have any.
     pub(crate) fn watch(&self, sessions: Vec<Session>) {
         if let Some(watch) = self.session_watch() {
             watch.watch(sessions);
@@ -91,7 +91,7 @@ pub(crate) struct LiveState {
     pub(crate) open_asks: Arc<OpenAsks>,
 }
 
-/// State of control calls that other control calls and turns have to see.
+/// State of control calls that other control calls and turns have to check.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlState {
     pub(crate) claims: Arc<Claims>,
@@ -100,7 +100,7 @@ pub(crate) struct ControlState {
 }
 
 impl Ports {
-    /// Whether a turn runs in the session that no task of the gateway knows. False for an agent without such turns.
+    /// Whether a turn runs in the session that belongs to no task of the gateway. False for an agent without external turns.
     pub(crate) async fn is_busy(&self, session: &Session) -> Result<bool> {
         match self.agent.unfollowed_turns() {
             Some(turns) => turns.is_busy(session).await,

@@ -1,11 +1,10 @@
-//! Points where a test may kill the process, as a crash would: with SIGKILL, in the middle of its work.
+//! Points where a test may kill the process with SIGKILL, in the middle of its work, as a crash would.
 //!
-//! The feature `fail-points` is on where tests are built. When Cargo builds the whole workspace, every program gets the
-//! feature, so programs without debug assertions leave the checks out. In the others nothing happens either, unless the
-//! environment names a point: `LONGSHORE_FAIL_POINT=turn.recorded:2` kills the process when it reaches that point for the
-//! second time.
+//! Test builds switch the feature `fail-points` on. When Cargo builds the whole workspace, every program gets the feature, so
+//! builds without debug assertions leave the checks out. The remaining builds do nothing either, unless the environment names
+//! a point: `LONGSHORE_FAIL_POINT=turn.recorded:2` kills the process when it reaches that point for the second time.
 
-/// The environment variable that names a point, and at which pass the process dies.
+/// The environment variable that names a point, and on which pass through that point the process is killed.
 pub const VARIABLE: &str = "LONGSHORE_FAIL_POINT";
 
 /// The points that a gateway with an attached agent passes in ordinary work. The points `adopt.*` are not listed: only
@@ -14,7 +13,7 @@ pub const POINTS: [&str; 19] = [
     // The store: a group of writes.
     "commit.before",
     "commit.after",
-    // The log of a task: what is durable, and what readers see.
+    // The log of a task: the entry becomes durable, and readers see it.
     "append.before",
     "append.after",
     "publish.after",
@@ -40,7 +39,7 @@ pub const POINTS: [&str; 19] = [
     "recover.done",
 ];
 
-/// Further points when the gateway starts the agent itself.
+/// The additional points of a gateway that starts the agent itself.
 pub const MANAGED_POINTS: [&str; 3] = ["managed.recorded", "managed.spawned", "managed.ready"];
 
 /// Does nothing: this build has no fail points.

@@ -1,4 +1,5 @@
-//! Files that an agent produces: stored first, then reported. Where nobody can fetch them, small ones are in the report itself.
+//! Files that an agent produces: each is stored first and then reported. Where no client can fetch files by URL, the report
+//! contains small files.
 
 use std::collections::HashSet;
 
@@ -13,17 +14,17 @@ use crate::port::{FileFacts, NewFile};
 use crate::retry::Backoff;
 use crate::{derived_ids, lifecycle};
 
-/// How often the gateway tries to store a file. All attempts together take half a minute: a turn does not wait for ever for
-/// a store that accepts everything but its file.
+/// How often the gateway tries to store a file. All attempts together take half a minute: a turn must not wait for ever for a
+/// store that accepts every write but this file.
 const TRIES: u32 = 12;
 
-/// Stores the files of one task, and knows which are stored already.
+/// Stores the files of one task, and remembers which are stored already.
 #[derive(Clone, Debug)]
 pub(crate) struct FileKeeper {
     owner: Principal,
     task: TaskId,
     known: HashSet<ArtifactId>,
-    /// The bytes of files that are in the task itself.
+    /// The bytes of files that are inside the task itself.
     inline: u64,
 }
 

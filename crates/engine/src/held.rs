@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::port::StoredTask;
 
-/// The whole text of a message that lets a held task begin. The same word as the flag of `longshore serve`.
+/// The whole text of a message that releases a held task. It is also the name of a flag of `longshore serve`.
 const RELEASE: &str = "resume-restored";
 
 pub(crate) const WHY: &str = "This task comes from a backup, and the gateway that made the backup may have sent it to the agent since then. So it was \
@@ -22,7 +22,8 @@ pub(crate) enum Hold {
     Released,
 }
 
-/// Decides whether a task that has no running turn is held. `restored` is the last epoch before the backup.
+/// Decides whether a task without a running turn is held. `restored`: the last epoch before the backup; `None`: the store was
+/// not restored.
 pub(crate) fn decide(stored: &StoredTask, restored: Option<Epoch>, resume: bool) -> Option<Hold> {
     let is_new = restored.is_some_and(|last| stored.epoch <= last);
     match (is_held(&stored.task), stored.task.status.state) {
@@ -50,7 +51,7 @@ pub(crate) fn is_release(message: &Message) -> bool {
     message.role == Role::User && part.as_text().is_some_and(|text| text.trim() == RELEASE)
 }
 
-/// The error for any other message on a held task.
+/// The error for a message to a held task that does not release it.
 pub(crate) fn refusal(task: &Task) -> Error {
     Error::new(ErrorKind::UnsupportedOperation, WHY)
         .detail("taskId", task.id.as_str())

@@ -1,4 +1,4 @@
-//! Which sends count as the same send.
+//! Decides which sends count as the same send.
 
 use longshore_model::{
     Message, MessageId, NativePrompt, Part, PromptOptions, RequestId, SendMessage, SessionId,
@@ -9,12 +9,12 @@ use sha2::{Digest, Sha256};
 use crate::port::IdempotencyKey;
 
 impl IdempotencyKey {
-    /// The key under which the same send is stored when it is the answer to this ask.
+    /// The key under which a send is stored as the answer to this ask.
     pub(crate) fn of_answer(&self, request: &RequestId) -> Self {
         self.derived(request.as_str())
     }
 
-    /// The key under which the same send is stored when it is an answer that was refused.
+    /// The key under which a send is stored as a refused answer.
     pub(crate) fn of_refusal(&self) -> Self {
         // No ask has this id.
         self.derived("\0refused")
@@ -26,8 +26,8 @@ impl IdempotencyKey {
     }
 }
 
-/// A digest of the message id, its target and its content. Configuration does not count: a client that lost the
-/// response of a blocking send may try again with a stream.
+/// A digest of the message id, its target and its content. The configuration of the send does not count, because a client that
+/// lost the response of a blocking send may try again with a stream.
 pub(crate) fn digest(command: &SendMessage) -> [u8; 32] {
     let Message { id, role, parts, context_id, task_id, reference_task_ids, extensions, metadata } =
         &command.message;
@@ -45,7 +45,7 @@ pub(crate) fn digest(command: &SendMessage) -> [u8; 32] {
     hasher.finalize().into()
 }
 
-/// A digest of a native prompt: of the caller's message id and the whole content.
+/// A digest of a native prompt: of the caller's message id and the whole content of the prompt.
 pub(crate) fn native_prompt_digest(
     message: &MessageId,
     session: &SessionId,
@@ -54,7 +54,7 @@ pub(crate) fn native_prompt_digest(
     options: &PromptOptions,
 ) -> [u8; 32] {
     let mut hasher = Sha256::new();
-    // Keeps this digest apart from that of a message, whose first field is its id, a string and not an array.
+    // Keeps this digest apart from the digest of a message, whose first field is its id: a string and not an array.
     feed(&mut hasher, &["order"]);
     feed(&mut hasher, message);
     feed(&mut hasher, session);

@@ -1,7 +1,7 @@
-//! What a message may hold: its parts are checked and converted into the agent's input.
+//! Checks the parts of a message and converts them into the agent's input.
 //!
-//! The same check runs twice: before anything is stored or done, and again when the turn begins, which may be much later.
-//! Checks that need no file come first, so that most refusals touch none.
+//! The same check runs twice: before the gateway stores anything, and again when the turn begins, which may be much later.
+//! Checks that need no file come first, so that most refusals read no file.
 
 mod data_url;
 mod draft;
@@ -28,18 +28,18 @@ pub(crate) use refusal::size;
 /// The most parts that a message may have. A message with more parts is refused.
 const MAX_PARTS: usize = 100;
 
-/// The parts of a message together may be this many times as large as the largest allowed part. The workspace files that
-/// it refers to may together be this many times as large as the largest allowed file. A larger message is refused,
-/// because the gateway would take long to read a hundred of the largest files.
+/// The total size of all parts may be this many times the largest allowed part, and the total size of all workspace files
+/// that the message refers to this many times the largest allowed file. A larger message is refused, because reading a hundred
+/// of the largest files would take long.
 const TOTAL_FACTOR: u64 = 4;
 
-/// Checks the parts and converts them into the agent's input. `directory` is that of the context; files may be read
-/// from there and from the workspace's root.
+/// Checks the parts and converts them into the agent's input. `directory` is the directory of the context. Files may be read
+/// from that directory and from the workspace's root.
 pub(crate) async fn prepare(rules: &IntakeRules, directory: &Path, parts: &[Part]) -> Result<Vec<Input>> {
     prepare_named(rules, directory, parts, PartNames::MESSAGE).await
 }
 
-/// Like [`prepare`], for parts that have another name in the caller's request.
+/// Like [`prepare`], for parts that the caller's request calls by another name.
 pub(crate) async fn prepare_named(
     rules: &IntakeRules,
     directory: &Path,
@@ -51,7 +51,7 @@ pub(crate) async fn prepare_named(
     if drafts.iter().all(|draft| matches!(draft, Draft::Ready(_))) {
         return finish_all(rules, directory, drafts, list);
     }
-    // Reading and hashing take time, which must not block other requests.
+    // Runs on a blocking thread, because reading and hashing take time that must not block other requests.
     let (rules, directory) = (rules.clone(), directory.to_owned());
     tokio::task::spawn_blocking(move || finish_all(&rules, &directory, drafts, list))
         .await
@@ -62,7 +62,7 @@ pub(crate) async fn prepare_named(
 #[derive(Clone, Copy)]
 pub(crate) struct PartNames<'a> {
     pub(crate) list: &'static str,
-    /// The index of each part in the list. `None`: the parts are the whole list.
+    /// The position of each part in the caller's list. `None`: the parts are the whole list.
     pub(crate) indices: Option<&'a [usize]>,
 }
 
@@ -106,7 +106,7 @@ fn draft_all(rules: &IntakeRules, parts: &[Part], names: PartNames<'_>) -> Resul
     Ok(drafts)
 }
 
-/// Does the slow part of the work: reads files, and hashes them and inline content.
+/// Does the slow part of the work: reads the files, and hashes the files and the inline content.
 fn finish_all(rules: &IntakeRules, directory: &Path, drafts: Vec<Draft>, list: &str) -> Result<Vec<Input>> {
     let most = rules.max_file_bytes.max(rules.max_text_bytes).saturating_mul(TOTAL_FACTOR);
     let mut whole = 0_u64;
@@ -144,7 +144,7 @@ fn read_file(rules: &IntakeRules, directory: &Path, draft: FileDraft) -> Result<
     let resolved = found.path.clone();
     let own_name = path.file_name().and_then(|name| plain_name(&name.to_string_lossy()));
 
-    // The type that a file name suggests is no claim of the caller, so it cannot be a reason to refuse the file.
+    // A type that only the file name suggests is no claim of the caller, so a wrong one is no reason to refuse the file.
     let suggested = || {
         let media_type = MediaType::of(media_type::by_name(own_name.as_deref()?)?);
         let kind = media_type.kind(rules)?;
@@ -171,7 +171,7 @@ fn read_file(rules: &IntakeRules, directory: &Path, draft: FileDraft) -> Result<
     let (media_type, is_text) = match known {
         Some((_, FileKind::Text)) if !is_utf8 => return Err(refusal::not_utf8(&field)),
         Some((media_type, kind)) => (media_type.essence, kind == FileKind::Text),
-        // Zero bytes are valid UTF-8, but no text.
+        // Content with zero bytes can be valid UTF-8, but is no text.
         None if is_utf8 && content.kept.is_some_and(|kept| !kept.contains(&0)) => {
             (media_type::PLAIN_TEXT.to_owned(), true)
         }

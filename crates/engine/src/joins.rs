@@ -1,10 +1,10 @@
 //! Messages that join a turn while it runs.
 //!
-//! Three steps, so that no message is lost and none is prompted twice: the driver promises not to end the turn without
-//! the prompt, the message is written to the log, and only then is the prompt sent. All waiting is done here, so that the
-//! actor of the task goes on meanwhile: the driver may itself wait for the actor to take its reports.
+//! Three steps keep a message from being lost or prompted twice. The driver promises not to end the turn without the prompt,
+//! then the message is written to the log, and then the prompt is sent. This module does all the waiting, so that the actor
+//! of the task continues meanwhile: the driver may itself wait for the actor to read its reports.
 //!
-//! If the same message is sent again while the first is on its way, both senders get the same result.
+//! If the same message is sent again while the first send is in progress, both senders get the same result.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,21 +23,21 @@ use crate::queue;
 use crate::snapshot::Snapshot;
 use crate::unfinished::RETRY_AFTER;
 
-/// How many messages of one task may be on their way to its turn. One more is refused.
+/// How many messages of one task may be on their way to its turn. Further messages are refused.
 const MAX_JOINING: usize = 16;
 
-/// How many messages one task takes in all. One more is refused: a conversation is made of tasks, not of one that never
-/// ends, and every snapshot of the task writes each message again.
+/// How many messages one task accepts in all. Further messages are refused: a conversation should consist of several tasks,
+/// because every snapshot of a task writes all its messages again.
 const MAX_MESSAGES: usize = 256;
 
-/// The retry hint when a task has too many messages: only its end helps, and that may take a while.
+/// The retry hint when a task has too many messages. The caller can only wait for the end of the task, which may take a while.
 const RETRY_AFTER_TASK: Duration = Duration::from_mins(1);
 
-/// How far a message has got.
+/// The progress of a message on its way to the turn.
 pub(crate) enum Step {
-    /// The driver waits for the go-ahead, and the message is to be written to the log.
+    /// The driver has promised to wait for the prompt. The message is written to the log next.
     Expected(Expected),
-    /// The turn is over, or about to be.
+    /// The turn is over, or about to end.
     TooLate(PromptId),
     Sent(PromptId, Result<()>),
 }
@@ -56,7 +56,7 @@ struct PendingJoin {
     replies: Vec<Reply>,
 }
 
-/// A message whose result is known, and the callers who wait for it.
+/// A message whose result is known, and the callers who wait for that result.
 pub(crate) struct CompletedJoin {
     pub(crate) message: Message,
     pub(crate) key: IdempotencyKey,
@@ -74,8 +74,8 @@ impl Joins {
         self.pending.is_empty()
     }
 
-    /// Answers the caller if the task has the message already or cannot take it. Returns the message if the task can take it.
-    /// `room`: how many more bytes the task takes, of how many in all.
+    /// Answers the caller if the task already has the message or cannot accept it. Returns the message if the task can accept it.
+    /// `room`: how many more bytes the task may have, and its limit.
     pub(crate) fn check(
         &mut self,
         joining: Joining,
@@ -102,7 +102,7 @@ impl Joins {
         } else {
             return Some(joining);
         };
-        // The caller may have disconnected.
+        // The send fails only if the caller has disconnected.
         let _ = joining.reply.send(answer);
         None
     }
@@ -126,7 +126,7 @@ impl Joins {
         }));
     }
 
-    /// The message of a prompt that is on its way, and the key of its send.
+    /// The message of a prompt that is on its way, and the idempotency key of its send.
     pub(crate) fn message_of(&self, prompt: &PromptId) -> Option<(Message, IdempotencyKey)> {
         let known = self.pending.iter().find(|known| known.prompt == *prompt)?;
         Some((known.message.clone(), known.key.clone()))
@@ -135,12 +135,12 @@ impl Joins {
     /// Lets the driver send the prompt, because the log now has the message.
     pub(crate) fn send_prompt(&mut self, expected: Expected) {
         let Expected { prompt, go, sent } = expected;
-        // If the driver is gone, the turn has ended. The message is in the log, so its callers are told that it was taken.
+        // If the driver has ended, the turn is over. The message is in the log, so its callers learn that it was accepted.
         let _ = go.send(());
         self.steps.push(Box::pin(async move { Step::Sent(prompt, sent.await.unwrap_or(Ok(()))) }));
     }
 
-    /// Removes a message whose result is known. Dropping the return value tells its callers that the task takes no message
+    /// Removes a message whose result is known. If the return value is dropped, its callers learn that the task accepts no message
     /// now.
     pub(crate) fn complete(&mut self, prompt: &PromptId) -> Option<CompletedJoin> {
         let index = self.pending.iter().position(|known| known.prompt == *prompt)?;
@@ -148,7 +148,7 @@ impl Joins {
         Some(CompletedJoin { message, key, replies })
     }
 
-    /// The next step of any message. Cancel safe; waits for ever while there is none.
+    /// Waits for the next step of any message. Never returns while no message is on its way. Cancel safe.
     pub(crate) async fn next(&mut self) -> Step {
         match self.steps.next().await {
             Some(step) => step,
@@ -160,13 +160,13 @@ impl Joins {
 impl CompletedJoin {
     pub(crate) fn send(self, outcome: &Result<Snapshot>) {
         for reply in self.replies {
-            // The caller may have disconnected; the result counts anyway.
+            // The caller may have disconnected; the message has its result anyway.
             let _ = reply.send(outcome.clone());
         }
     }
 }
 
-/// Counts the refusal of a message by this limit, and makes its error.
+/// Counts the refusal of a message because of this limit, and makes the error for its caller.
 fn too_many(metrics: &Metrics, limit: Limit, max: usize, after: Duration) -> Error {
     metrics.refused.of(limit).increment();
     let text = format!(
@@ -179,7 +179,7 @@ fn too_many(metrics: &Metrics, limit: Limit, max: usize, after: Duration) -> Err
         .after(after)
 }
 
-/// Counts the refusal of a message that would make its task too large, and makes its error.
+/// Counts the refusal of a message that would make its task too large, and makes the error for its caller.
 fn too_large(metrics: &Metrics, max: u64) -> Error {
     let limit = Limit::TaskBytes;
     metrics.refused.of(limit).increment();

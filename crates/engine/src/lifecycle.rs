@@ -1,5 +1,5 @@
-//! Converts the reports of the agent and the decisions of the gateway into task events. Pure: no clock, no IO, nothing that
-//! can fail.
+//! Converts the reports of the agent and the decisions of the gateway into task events. Uses no clock, does no IO and cannot
+//! fail.
 
 use longshore_model::{
     AgentEvent, Artifact, ArtifactUpdate, Ask, AskKind, AskOptions, BlockRef, Failure, InterruptNote,
@@ -15,7 +15,7 @@ use crate::intake::size;
 use crate::port::FileFacts;
 use crate::{answer, derived_ids, held};
 
-/// The event that this report becomes in the log of `task`. `None` when it changes nothing.
+/// The event that this report adds to the log of `task`. `None`: the report changes nothing.
 pub(crate) fn apply(task: &Task, report: AgentEvent, now: impl FnOnce() -> Timestamp) -> Option<TaskEvent> {
     Some(match report {
         AgentEvent::Text { block, text } => {
@@ -24,7 +24,7 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: impl FnOnce() -> Times
         }
         AgentEvent::TextReplaced { block, text } => text_update(block, text, false, false),
         AgentEvent::TextEnded { block } => {
-            // A block that never had text has nothing to end.
+            // A block that never had text has no artifact, so there is nothing to end.
             task.artifact(block.id.as_str())?;
             text_update(block, String::new(), true, true)
         }
@@ -39,12 +39,12 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: impl FnOnce() -> Times
         }
         AgentEvent::RemoteFile { block, file } => remote_file(block, file),
         AgentEvent::WithheldFile { block, name, reason } => file_dropped(block, name, reason),
-        // Reported again after a restart of the gateway.
+        // The driver reports the session again after a restart of the gateway.
         AgentEvent::Session(session) if task.session.as_ref() == Some(&session) => return None,
         AgentEvent::Session(session) => noted(task, Notes { session: Some(session), ..Notes::default() }),
         AgentEvent::Progress(progress) => noted(task, Notes { progress: Some(progress), ..Notes::default() }),
         AgentEvent::Ended(outcome) => ended(task, now(), outcome),
-        // The actor of the task handles these, and reports them in a status of its own.
+        // The task's actor handles these reports and writes a status for them.
         AgentEvent::Usage(_)
         | AgentEvent::Asked(_)
         | AgentEvent::AskClosed { .. }
@@ -54,12 +54,12 @@ pub(crate) fn apply(task: &Task, report: AgentEvent, now: impl FnOnce() -> Times
     })
 }
 
-/// The model of the sub-agent that works on the task has become known.
+/// The event for the model of the sub-agent that works on the task, once the model is known.
 pub(crate) fn sub_agent_model(task: &Task, model: String) -> TaskEvent {
     noted(task, Notes { sub_agent_model: Some(model), ..Notes::default() })
 }
 
-/// The agent asks: the task waits for its user.
+/// The event for an ask of the agent: the task waits for its user.
 pub(crate) fn asked(task: &Task, now: Timestamp, ask: &Ask, scope: AlwaysScope) -> TaskEvent {
     let mut update = StatusUpdate::new(TaskStatus {
         state: TaskState::InputRequired,
@@ -70,7 +70,7 @@ pub(crate) fn asked(task: &Task, now: Timestamp, ask: &Ask, scope: AlwaysScope) 
     TaskEvent::Status(Box::new(update))
 }
 
-/// An ask is closed. `next` is another one that is still open: then the task goes on waiting for that.
+/// The event for a closed ask. `next` is another ask that is still open; the task then waits for that ask.
 pub(crate) fn ask_closed(
     task: &Task,
     now: Timestamp,
@@ -90,7 +90,7 @@ pub(crate) fn ask_closed(
     TaskEvent::Status(Box::new(update))
 }
 
-/// The gateway answered an ask at once, with an approval that it keeps. The task goes on as it is.
+/// The event for an ask that the gateway answered at once with a kept approval. The state of the task does not change.
 pub(crate) fn approved(task: &Task, note: InterruptNote) -> TaskEvent {
     noted(task, Notes { interrupt: Some(note), ..Notes::default() })
 }
@@ -106,7 +106,7 @@ pub(crate) fn dropped_asks(task: &Task) -> Vec<TaskEvent> {
     task.open_asks.iter().map(dropped).collect()
 }
 
-/// An ask of a sub-agent is closed: reported in the sub-agent's own task, which goes on waiting if it has others.
+/// The event in the child task for a closed ask of its sub-agent. `others`: the child task has further open asks and waits.
 pub(crate) fn child_ask_closed(task: &Task, now: Timestamp, note: InterruptNote, others: bool) -> TaskEvent {
     let status = if others {
         TaskStatus { at: now, ..task.status.clone() }
@@ -119,21 +119,21 @@ pub(crate) fn child_ask_closed(task: &Task, now: Timestamp, note: InterruptNote,
     TaskEvent::Status(Box::new(update))
 }
 
-/// A message joins the task, which stays as it is.
+/// The event for a message that joins the task. The state of the task does not change.
 pub(crate) fn joined(task: &Task, message: Message) -> TaskEvent {
     let mut update = StatusUpdate::new(task.status.clone());
     update.joined = Some(message);
     TaskEvent::Status(Box::new(update))
 }
 
-/// A message that had joined did not reach the agent.
+/// The event for a message that had joined but did not reach the agent.
 pub(crate) fn withdrawn(task: &Task, message: MessageId) -> TaskEvent {
     let mut update = StatusUpdate::new(task.status.clone());
     update.withdrawn = Some(message);
     TaskEvent::Status(Box::new(update))
 }
 
-/// The task is to be prompted again, with this message and these options, when its turn comes.
+/// The event for a task that will be prompted again, with this message and these options, when its turn comes.
 pub(crate) fn submitted_again(now: Timestamp, message: Message, prompt: PromptOptions) -> TaskEvent {
     let mut update = StatusUpdate::new(TaskStatus { state: TaskState::Submitted, at: now, message: None });
     update.joined = Some(message);
@@ -141,7 +141,7 @@ pub(crate) fn submitted_again(now: Timestamp, message: Message, prompt: PromptOp
     TaskEvent::Status(Box::new(update))
 }
 
-/// A file that is kept: stored and with a URL, or in the artifact itself.
+/// The event for a file that the gateway keeps: in its store with a URL, or in the artifact itself.
 pub(crate) fn file_kept(block: BlockRef, facts: &FileFacts, content: PartContent) -> TaskEvent {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -178,12 +178,12 @@ pub(crate) fn file_kept(block: BlockRef, facts: &FileFacts, content: PartContent
     TaskEvent::Artifact(update)
 }
 
-/// A file that is not stored, and the reason.
+/// The event for a file that is not stored, with the reason.
 pub(crate) fn file_dropped(block: BlockRef, name: Option<String>, reason: String) -> TaskEvent {
     artifact_update(block, name.unwrap_or_else(|| "file".to_owned()), Part::text(reason), false, true)
 }
 
-/// A file at a URL that the agent named.
+/// The event for a file at a URL that the agent named.
 fn remote_file(block: BlockRef, file: RemoteFile) -> TaskEvent {
     let RemoteFile { name, media_type, url } = file;
     let part =
@@ -191,19 +191,19 @@ fn remote_file(block: BlockRef, file: RemoteFile) -> TaskEvent {
     artifact_update(block, name.unwrap_or_else(|| "file".to_owned()), part, false, true)
 }
 
-/// The turn begins.
+/// The event for the beginning of the turn.
 pub(crate) fn working(now: Timestamp) -> TaskEvent {
     status(TaskState::Working, now, None, None)
 }
 
-/// The task is SUBMITTED again and waits, for the reason `why`.
+/// The event that sets the task back to SUBMITTED, where it waits for the reason `why`.
 pub(crate) fn waiting(task: &Task, now: Timestamp, why: String) -> TaskEvent {
     let state = TaskState::Submitted;
     let at = if task.status.state == state { task.status.at } else { now };
     status(state, at, Some(explanation(task, state, why)), None)
 }
 
-/// The same, for an agent of which nobody knows when it can be reached: a blocking send returns.
+/// Like [`waiting`], for an agent of which nobody knows when it can be reached again. A blocking send then returns.
 pub(crate) fn waiting_for_agent(task: &Task, now: Timestamp, why: String) -> TaskEvent {
     let metadata = Json::from_value(&json!({"longshore": {"waitsFor": "agent"}}));
     with_message_metadata(waiting(task, now, why), Metadata::try_from(metadata).ok())
@@ -218,7 +218,7 @@ pub(crate) fn is_settled(status: &TaskStatus) -> bool {
         || (status.state == TaskState::Submitted && metadata.is_some_and(waits_for_agent))
 }
 
-/// Whether the status says already that the task waits, and for the same kind of reason: the texts may differ.
+/// Whether the status already says that the task waits for the same kind of reason. The texts may differ.
 pub(crate) fn says_the_same(status: &TaskStatus, waiting: &TaskEvent) -> bool {
     waiting.status().is_some_and(|next| {
         let is_same = status.state == next.state && is_settled(status) == is_settled(next);
@@ -226,7 +226,7 @@ pub(crate) fn says_the_same(status: &TaskStatus, waiting: &TaskEvent) -> bool {
     })
 }
 
-/// The task waits until somebody decides that it may begin.
+/// The event for a held task, which waits until its owner or the operator releases it.
 pub(crate) fn held(task: &Task) -> TaskEvent {
     with_message_metadata(waiting(task, task.status.at, held::WHY.to_owned()), held::metadata())
 }
@@ -240,13 +240,13 @@ fn with_message_metadata(mut event: TaskEvent, metadata: Option<Metadata>) -> Ta
     event
 }
 
-/// The task is no longer held, and waits for its turn like any other. `decision` is the message that released it.
+/// The event for a released task, which waits for its turn like any other. `decision`: the message that released the task.
 pub(crate) fn released(task: &Task, decision: Option<Message>) -> TaskEvent {
     let status = TaskStatus { state: TaskState::Submitted, at: task.status.at, message: None };
     TaskEvent::Status(Box::new(StatusUpdate { joined: decision, ..StatusUpdate::new(status) }))
 }
 
-/// The owner of the task asked to end it.
+/// The event for a cancel by the owner of the task.
 pub(crate) fn canceled(now: Timestamp) -> TaskEvent {
     status(TaskState::Canceled, now, None, None)
 }
@@ -260,7 +260,7 @@ pub(crate) fn failed(task: &Task, now: Timestamp, failure: Failure) -> TaskEvent
     )
 }
 
-/// Why a task that grew beyond its limit ends.
+/// The reason of the failure of a task that exceeds its byte limit.
 pub(crate) fn too_large(max: u64) -> Failure {
     Failure::new(format!(
         "The messages and the output of the task have more than {}, which is the limit (limits.task_bytes), so the gateway ended \
@@ -294,14 +294,14 @@ fn ended(task: &Task, now: Timestamp, outcome: Outcome) -> TaskEvent {
     }
 }
 
-/// The metadata with one more fact from the gateway, for programs.
+/// The metadata with one more entry of the gateway, for programs.
 fn with_gateway_note(metadata: Option<&Metadata>, key: &str, fact: &serde_json::Value) -> Option<Metadata> {
     let mut all = metadata.map_or_else(|| json!({}), |metadata| metadata.json().to_value());
     all["longshore"][key] = fact.clone();
     Metadata::try_from(Json::from_value(&all)).ok()
 }
 
-/// The ask of this tool call, if the gateway rejected it because nobody answered in time.
+/// The ask of this tool call, if the gateway rejected the ask because nobody answered in time.
 fn expired_ask<'a>(task: &'a Task, call: &str) -> Option<&'a InterruptNote> {
     let waited = |note: &&InterruptNote| {
         note.expired.as_ref().is_some_and(|expired| expired.call.as_deref() == Some(call))
@@ -310,7 +310,7 @@ fn expired_ask<'a>(task: &'a Task, call: &str) -> Option<&'a InterruptNote> {
 }
 
 /// Corrects the error of a tool call whose ask expired. The agent reports that its user rejected the call, but the gateway
-/// did, because nobody answered.
+/// rejected it, because nobody answered.
 fn correct_error(task: &Task, call: &mut ToolCall) {
     if call.status == ToolStatus::Error
         && let Some(words) = expired_ask(task, &call.call_id).and_then(unanswered)
@@ -319,7 +319,7 @@ fn correct_error(task: &Task, call: &mut ToolCall) {
     }
 }
 
-/// Like [`correct_error`], for the failure of a turn that ended because of such a tool call.
+/// Like [`correct_error`], for a turn that failed because of such a tool call.
 fn with_true_reason(task: &Task, mut failure: Failure) -> Failure {
     if let Some(failed) = &failure.failed_call
         && let Some(note) = expired_ask(task, &failed.call_id)
@@ -340,13 +340,13 @@ fn with_true_reason(task: &Task, mut failure: Failure) -> Failure {
     failure
 }
 
-/// Seconds since 1970, as in the list of open asks.
+/// The time in seconds since 1970, as in the list of open asks.
 #[expect(clippy::cast_precision_loss, reason = "milliseconds of this millennium fit")]
 fn seconds(at: Timestamp) -> f64 {
     at.0 as f64 / 1000.0
 }
 
-/// Why the gateway itself answered an ask, in words. `None`: it did not.
+/// Why the gateway itself answered an ask, as text. `None`: the ask did not expire.
 fn unanswered(note: &InterruptNote) -> Option<String> {
     let expired = note.expired.as_ref()?;
     let done = match expired.answer {
@@ -359,7 +359,7 @@ fn unanswered(note: &InterruptNote) -> Option<String> {
     ))
 }
 
-/// The message of a status that reports an expired ask. `next`: the question for which the task goes on waiting.
+/// The message of a status that reports an expired ask. `next`: the question for which the task still waits.
 fn expiry(task: &Task, note: &InterruptNote, mut words: String, next: Option<&Message>) -> Message {
     if let Some(text) = next.and_then(|next| next.parts.first()).and_then(Part::as_text) {
         words = format!("{words}\n{text}");
@@ -386,7 +386,7 @@ fn noted(task: &Task, notes: Notes) -> TaskEvent {
     TaskEvent::Status(Box::new(StatusUpdate { notes, ..StatusUpdate::new(task.status.clone()) }))
 }
 
-/// The question and how to answer it, for people.
+/// The question, and how to answer it, as text for people.
 fn question(task: &Task, ask: &Ask, scope: AlwaysScope) -> Message {
     let how = match ask.kind {
         AskKind::Permission if !ask.options.are_words() => &answer::how_to_choose(ask, scope),
@@ -410,8 +410,9 @@ fn question(task: &Task, ask: &Ask, scope: AlwaysScope) -> Message {
     agent_message(task, id, format!("{}\n{how}", ask.summary))
 }
 
-/// The agent's message about a state. A task enters a terminal state once, so the state makes the id unique. A task may
-/// wait for credentials once for each of its messages, so the id for any other state also has the number of messages.
+/// The agent's message about a state. A task enters a terminal state once, so the state alone makes the message id unique. A
+/// task may wait for credentials once for each of its messages, so the id for a state that is not terminal also contains the
+/// number of messages.
 fn explanation(task: &Task, state: TaskState, text: String) -> Message {
     let which = if state.is_terminal() { String::new() } else { format!(".{}", task.history.len()) };
     let id = MessageId::parse(&format!("{}.{state}{which}", task.id))
@@ -438,7 +439,8 @@ fn tool_update(task: &Task, block: BlockRef, call: &ToolCall, append: bool) -> T
     artifact_update(block, format!("tool:{}", call.tool), data, append, last_chunk)
 }
 
-/// The tool call as clients know it: only the keys that have a value. The input is passed on unchanged. `open_tools` reads it again.
+/// The data of a tool call as clients see it: only the keys that have a value. The input is passed on unchanged. `open_tools`
+/// parses this data again.
 #[derive(Serialize)]
 struct ToolData<'a> {
     call_id: &'a str,

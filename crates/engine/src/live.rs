@@ -1,7 +1,7 @@
-//! The newest events of an unfinished task, kept in memory for the readers that keep up.
+//! The live log: the newest events of an unfinished task, kept in memory for the readers that keep up.
 //!
-//! Events that all readers have taken are dropped. A reader that falls behind the tail reads the store instead: it is late,
-//! never broken, and costs no memory.
+//! The live log drops the events that all readers have received. A reader that falls behind reads the store instead: it
+//! misses no event and costs no memory.
 
 use std::collections::VecDeque;
 use std::ops::Deref;
@@ -13,23 +13,23 @@ use tokio::sync::Notify;
 use crate::log_entry::{Entries, Events};
 use crate::snapshot::Snapshot;
 
-/// How many bytes of events the tail keeps for readers that have not taken them. The newest append always stays, even if it
-/// is larger, so a reader that keeps up finds its events here. (If the log has only one reader, the append is dropped when
-/// that reader has it.) A reader that is further behind reads the store. The number is small because each live task has a
+/// How many bytes of events the tail keeps for readers that have not received them. The newest append is kept even if it is
+/// larger, so a reader that keeps up always finds its events here. (If the log has only one reader, the append is dropped as
+/// soon as that reader has it.) A reader further behind reads the store. The number is small because each live task has a
 /// tail.
 const TAIL_BYTES: usize = 8 * 1024;
 
-/// How many bytes stay when every reader has them, for a reader that is just starting.
+/// How many bytes of events stay in the tail when every reader has them, for a reader that is just starting.
 const SPARE_BYTES: usize = 1024;
 
-/// The cursor of a reader that is gone.
+/// The cursor of a reader that was dropped.
 const GONE: Seq = Seq(u64::MAX);
 
-/// The approximate memory of an entry in bytes, without its content and one encoded form of its content.
+/// The approximate memory of an entry in bytes, without its content and the encoded form of its content.
 const ENTRY_BYTES: usize = 600;
 
-/// The largest content of a task of which a copy is kept for [`LiveLog::snapshot`]. A larger task is read from the store.
-/// Small, because the copy is kept for as long as any reader has the log, even one that has stopped reading.
+/// The largest task content of which a copy is kept for [`LiveLog::snapshot`]. A larger task is read from the store. The
+/// limit is small because the copy is kept as long as any reader holds the log, even a reader that has stopped reading.
 const SNAPSHOT_BYTES: usize = 16 * 1024;
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub(crate) struct LiveLog {
     changed: Notify,
 }
 
-/// A reader's hold on a log. While there is one, the events it has not taken stay in the tail, as far as the tail reaches.
+/// A reader's registration with a log. The tail keeps the events that this reader has not received, up to its size limit.
 #[derive(Debug)]
 pub(crate) struct Follower {
     log: Arc<LiveLog>,
@@ -52,7 +52,7 @@ struct State {
     /// The newest appends, oldest first.
     tail: VecDeque<Events>,
     tail_bytes: usize,
-    /// How far each reader has read, by its slot.
+    /// The cursor of each reader, by the reader's slot.
     cursors: Vec<Seq>,
     progress: Progress,
     snapshot: Option<KeptTask>,
@@ -66,7 +66,7 @@ struct KeptTask {
     id: (Seq, Epoch),
 }
 
-/// How far the log has come.
+/// The state of the log, for readers that wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Progress {
     pub(crate) head: Seq,
@@ -76,13 +76,13 @@ pub(crate) struct Progress {
     pub(crate) is_silence_expected: bool,
 }
 
-/// What a reader finds after its cursor.
+/// The result of looking for events after a reader's cursor.
 #[derive(Debug)]
 pub(crate) enum Found {
     Entries(Entries),
-    /// The cursor is at the head.
+    /// The cursor is at the head of the log.
     Nothing,
-    /// The cursor is at the head, and no more events will be written.
+    /// The cursor is at the head of the log, and no more events will be written.
     Closed,
     /// The events are no longer (or not yet) in memory.
     InStore,
@@ -96,7 +96,7 @@ impl LiveLog {
         Self { task, state: Mutex::new(state), changed: Notify::new() }
     }
 
-    /// Adds a reader that has taken all events up to `cursor`.
+    /// Adds a reader that already has all events up to `cursor`.
     pub(crate) fn follow(self: Arc<Self>, cursor: Seq) -> Follower {
         let mut state = self.state();
         let free = state.cursors.iter().position(|cursor| *cursor == GONE);
@@ -104,7 +104,7 @@ impl LiveLog {
         if free.is_some() {
             state.cursors[slot] = cursor;
         } else {
-            // Most logs have one reader.
+            // Most logs have a single reader.
             state.cursors.reserve_exact(1);
             state.cursors.push(cursor);
         }
@@ -120,7 +120,7 @@ impl LiveLog {
         self.state().progress
     }
 
-    /// Waits until there are events after the cursor, or no more will be written.
+    /// Waits until there are events after the cursor, or until no more events will be written.
     pub(crate) async fn grows_beyond(&self, cursor: Seq) {
         loop {
             // Created before the check, so that no change between the two is missed.
@@ -138,8 +138,8 @@ impl LiveLog {
         self.publish_with(events, is_silence_expected, None);
     }
 
-    /// Like [`LiveLog::publish`], with the owner and the task as of the last of these events. The task is kept until the
-    /// next append, if it is small.
+    /// Like [`LiveLog::publish`], with the owner and the task as of the last of these events. A small task is kept until the
+    /// next append.
     pub(crate) fn publish_with(
         &self,
         events: Events,
@@ -161,8 +161,8 @@ impl LiveLog {
         self.changed.notify_waiters();
     }
 
-    /// Called before an append. The store shows the new events before they are published here, so the kept task would be
-    /// older than what callers can read there.
+    /// Drops the kept task; called before an append. The store shows the new events before the live log publishes them, so the
+    /// kept task would be older than what callers can read in the store.
     pub(crate) fn forget_snapshot(&self) {
         let before = self.state().snapshot.take();
         drop(before);
@@ -177,7 +177,7 @@ impl LiveLog {
         drop(kept);
     }
 
-    /// The task as of the head of the log, if it is kept and the caller owns it.
+    /// The task as of the head of the log. `None`: no copy is kept, or the caller does not own the task.
     pub(crate) fn snapshot(&self, caller: &Principal) -> Option<Snapshot> {
         let (task, (seq, epoch)) = {
             let state = self.state();
@@ -187,7 +187,7 @@ impl LiveLog {
         Some(Snapshot { task: Arc::unwrap_or_clone(task), seq, epoch })
     }
 
-    /// No more events will be written: readers that have reached the head are done.
+    /// Marks the log as complete: no more events will be written, so readers at the head are done.
     pub(crate) fn close(&self) {
         self.state().progress.is_closed = true;
         self.changed.notify_waiters();
@@ -199,7 +199,7 @@ impl LiveLog {
 }
 
 impl Follower {
-    /// The events after the cursor; the reader has taken everything up to it.
+    /// The events after the cursor. Also tells the log that the reader has all events up to the cursor.
     pub(crate) fn after(&self, cursor: Seq) -> Found {
         let mut state = self.log.state();
         state.cursors[self.slot] = cursor;
@@ -228,7 +228,7 @@ impl State {
         if cursor >= head {
             return if is_closed { Found::Closed } else { Found::Nothing };
         }
-        // Searched from the newest append, where the cursor nearly always is.
+        // The search starts at the newest append, where the cursor nearly always is.
         let index = self.tail.iter().rposition(|events| first_of(events) <= cursor.next());
         let Some(index) = index else { return Found::InStore };
         let mut behind = self.tail.iter().skip(index).cloned();
@@ -237,9 +237,9 @@ impl State {
         Found::Entries(Entries::new(first, taken, behind.collect()))
     }
 
-    /// Drops all events if the only reader has taken them: most logs have one reader, which is at the head most of the
-    /// time. With more readers, each of them would have to check all the others, and the next append drops what all have
-    /// taken anyway.
+    /// Drops all events if the only reader has received them. Most logs have one reader, which is at the head most of the time.
+    /// With more readers this does nothing: each reader would have to check all the others, and the next append drops what all
+    /// have received anyway.
     fn drop_taken_by_sole_reader(&mut self) {
         if let [only] = self.cursors[..]
             && only >= self.progress.head
@@ -275,7 +275,7 @@ fn last_of(events: &Events) -> Seq {
 }
 
 fn bytes_of(events: &Events) -> usize {
-    // The content is there twice: once more in the encoded form for readers.
+    // Twice the content, because the encoded form for readers holds the content once more.
     events.iter().map(|event| ENTRY_BYTES + 2 * TaskEvent::weight(event)).sum()
 }
 

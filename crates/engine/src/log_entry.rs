@@ -1,4 +1,4 @@
-//! An entry of the log with room for its encoded forms, so that many readers share one encoding.
+//! An entry of the log with a cache of its encoded forms, so that many readers share one encoding.
 
 use std::fmt;
 use std::ops::{Deref, Index};
@@ -8,15 +8,15 @@ use std::time::Instant;
 use bytes::Bytes;
 use longshore_model::{Entry, Epoch, Seq, TaskEvent};
 
-/// Identifies one encoded form of an event. The form depends on the protocol version, on what the reader may see and on the binding.
-/// Two encodings of one event in the same form are equal, so readers share them. The encoders assign the numbers, which must differ
-/// between encoders; to the engine they are only keys.
+/// Identifies one encoded form of an event. The form depends on the protocol version, on what the reader may see and on the
+/// binding. All encodings of one event in the same form are equal, so readers share them. The encoders assign the numbers,
+/// and no two encoders may use the same one. For the engine they are only keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct EncodedForm(pub u16);
 
 pub struct LogEntry {
     pub entry: Entry,
-    /// The form that was requested first. Mostly there is no other.
+    /// The form that was requested first. Most entries have no other.
     first: OnceLock<Encoded>,
 }
 
@@ -38,10 +38,11 @@ impl LogEntry {
         Self { entry, first: OnceLock::new() }
     }
 
-    /// The entry in this form: encoded by the first reader that asks, shared by all others. The encoders bound the number of forms.
+    /// The entry in this form. The first reader that requests a form encodes it, and all others share the bytes. The number of
+    /// forms is bounded by the encoders.
     pub fn encoded(&self, form: EncodedForm, encode: impl FnOnce(&Entry) -> Bytes) -> Bytes {
         let mut encode = Some(encode);
-        // Called at most once: whoever makes an entry of the list finds its own form there.
+        // Called at most once: the reader that creates a list element puts its own form into it.
         let mut make =
             || Encoded::new(form, encode.take().map(|encode| encode(&self.entry)).unwrap_or_default());
         let mut kept = self.first.get_or_init(&mut make);
@@ -58,8 +59,8 @@ impl fmt::Debug for LogEntry {
     }
 }
 
-/// Events that are appended to a log together, with their numbers. An append, the live log and all its readers share them:
-/// a clone copies no event.
+/// Events that are appended to a log together, with their numbers. An append, the live log and all readers share the events:
+/// a clone copies none of them.
 #[derive(Clone, Debug)]
 pub struct Events {
     entries: Arc<[LogEntry]>,
@@ -73,12 +74,12 @@ impl Events {
         Self { entries: events.into_iter().enumerate().map(entry).collect(), since: None }
     }
 
-    /// Sets since when the first event waited to be stored, so that readers can measure how long the events took.
+    /// Sets since when the first event has been waiting for the store, so that readers can measure the latency of the events.
     pub(crate) fn waiting_since(self, since: Option<Instant>) -> Self {
         Self { since, ..self }
     }
 
-    /// Events that were read from a store, with their numbers.
+    /// Wraps events that were read from a store, with their numbers.
     pub(crate) fn read(entries: Vec<Entry>) -> Self {
         Self { entries: entries.into_iter().map(LogEntry::new).collect(), since: None }
     }
@@ -100,7 +101,7 @@ impl Events {
     }
 }
 
-/// One entry of the log. Keeps the few entries alive that were appended together with it.
+/// One entry of the log. Also keeps the few entries in memory that were appended together with it.
 #[derive(Clone, Debug)]
 pub struct SharedEntry {
     together: Events,
@@ -119,30 +120,30 @@ impl Deref for SharedEntry {
 #[derive(Clone, Debug)]
 pub struct Entries {
     first: Events,
-    /// How many entries of `first` are not for this reader, or were taken already.
+    /// How many entries of `first` are skipped, because they are not for this reader or were already returned.
     taken: usize,
-    /// Only where several appends are delivered together.
+    /// The entries of further appends, if several appends are delivered together.
     more: std::vec::IntoIter<Events>,
 }
 
 impl Entries {
-    /// All of `first` after the first `taken`, and all of the others.
+    /// All entries of `first` after the first `taken`, and all entries of `more`.
     pub(crate) fn new(first: Events, taken: usize, more: Vec<Events>) -> Self {
         Self { first, taken, more: more.into_iter() }
     }
 
-    /// Removes the time at which the entries came, for a reader that was not waiting for them: their age then says nothing
-    /// about the speed of the gateway.
+    /// Removes the time of arrival, for a reader that was not waiting for the entries. Their age would say nothing about the
+    /// speed of the gateway.
     pub(crate) fn found_late(self) -> Self {
         Self { first: self.first.waiting_since(None), ..self }
     }
 
-    /// When the first entry entered the gateway. `None`: it was stored before the reader asked for it.
+    /// When the first entry entered the gateway. `None`: the entry was in the store before the reader asked for it.
     pub fn since(&self) -> Option<Instant> {
         self.first.since
     }
 
-    /// Never true for entries that a reader returned.
+    /// Whether there are no entries. Never true for the result of a reader.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }

@@ -1,4 +1,4 @@
-//! Describes a file to an agent that does not accept it: a block of lines with one fact each.
+//! Describes a file to an agent that does not accept the file itself: a block of text lines with one fact each.
 
 use std::fmt::Write as _;
 use std::path::{Component, Path, PathBuf};
@@ -7,7 +7,7 @@ use longshore_model::redact;
 
 use crate::port::{FileSource, InputFile};
 
-/// The longest value of a line, in characters. The rest is cut.
+/// The longest value of a line, in characters. A longer value is cut.
 const MAX_CHARS: usize = 1024;
 
 pub fn describe(file: &InputFile, directory: &Path) -> String {
@@ -37,7 +37,7 @@ pub fn describe(file: &InputFile, directory: &Path) -> String {
     text
 }
 
-/// The name of a file: the name that the sender gave, or else the name in its path. Without a directory and without line breaks.
+/// The name of a file, without a directory and without line breaks: the sender's name for it, or the name in its path.
 pub fn name(file: &InputFile) -> Option<String> {
     let own = match &file.source {
         FileSource::Workspace(path) => path.file_name().map(|name| name.to_string_lossy()),
@@ -49,13 +49,13 @@ pub fn name(file: &InputFile) -> Option<String> {
     (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// Prevents a value from adding lines of its own to the block.
+/// Replaces line breaks, so that a value cannot add lines to the block.
 fn one_line(text: &str) -> String {
     let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
     redact::cut_at(text.replace(breaks, " ").trim(), MAX_CHARS)
 }
 
-/// The path from a directory to a file. Both are resolved.
+/// The relative path from a directory to a file. Both arguments must be resolved paths.
 fn relative(path: &Path, directory: &Path) -> PathBuf {
     let shared = path.components().zip(directory.components()).take_while(|(a, b)| a == b).count();
     let up = directory.components().skip(shared).map(|_| Component::ParentDir);

@@ -1,4 +1,4 @@
-//! The content of a native prompt, how a task stores it as its message, and how it is read back from there.
+//! The content of a native prompt: how a task stores it as its message, and how it is read back from the message.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::config::IntakeRules;
 use crate::intake::{self, PartNames};
 use crate::port::Input;
 
-/// The request field with the content.
+/// The request field that holds the content.
 const FIELD: &str = "request.parts";
 
 /// A native prompt and its content, without blank parts.
@@ -17,7 +17,7 @@ const FIELD: &str = "request.parts";
 pub(crate) struct PromptContent {
     pub(crate) order: NativePrompt,
     pub(crate) content: Vec<Part>,
-    /// The index of each part of the content in the request.
+    /// For each part of the content, its index in the request.
     indices: Vec<usize>,
 }
 
@@ -32,7 +32,7 @@ impl PromptContent {
         let mut content = content.into_iter();
         for (index, part) in parts.into_iter().enumerate() {
             if part == NativePromptPart::Content {
-                // A text of nothing but spaces is not sent to the agent.
+                // Text that consists only of spaces is not sent to the agent.
                 let Some(piece) = content.next().filter(|piece| !is_blank(piece)) else { continue };
                 kept_content.push(piece);
                 indices.push(index);
@@ -42,13 +42,13 @@ impl PromptContent {
         Self { order: NativePrompt::Prompt { parts: kept_parts, withheld }, content: kept_content, indices }
     }
 
-    /// The content, checked, in the form that an agent gets.
+    /// Checks the content and converts it into the form that an agent gets.
     pub(crate) async fn prepare(&self, rules: &IntakeRules, directory: &str) -> Result<Vec<Input>> {
         let names = PartNames { list: FIELD, indices: Some(&self.indices) };
         prepare(rules, directory, &self.content, names).await
     }
 
-    /// The message of the task: the whole prompt, as far as a message can hold it.
+    /// The message of the task: the whole prompt, as far as a message can express it.
     pub(crate) fn message(&self) -> Vec<Part> {
         let mut content = self.content.iter().cloned();
         let parts: Vec<Part> = match &self.order {
@@ -82,7 +82,7 @@ pub(crate) fn content_of_message(order: &NativePrompt, message: &[Part]) -> Vec<
     }
 }
 
-/// The content of a native prompt, checked. Unlike a message it may be empty.
+/// Checks the content of a native prompt. Unlike the content of a message, it may be empty.
 pub(crate) async fn prepare(
     rules: &IntakeRules,
     directory: &str,
@@ -99,7 +99,7 @@ fn is_blank(part: &Part) -> bool {
     part.as_text().is_some_and(|text| text.trim().is_empty())
 }
 
-/// The agents and subtasks that a native prompt names beside its content, as callers wrote them.
+/// The OpenCode agents and subtasks that a native prompt names in addition to its content, as the caller wrote them.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum NamedPart<'a> {

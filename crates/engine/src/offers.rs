@@ -1,5 +1,5 @@
-//! The agents and commands that the agent offers, cached: cards are requested often, and the agent builds its lists
-//! each time.
+//! Caches the agents and commands that the agent offers. Clients request agent cards often, and the agent builds its lists
+//! anew for each query.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::tasks::Tasks;
 /// How long the cached lists are used.
 const FRESH: Duration = Duration::from_mins(1);
 
-/// When the agent is queried again after a failure.
+/// How long after a failure the agent is queried again.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// How long a caller waits for the agent. After that it gets the lists that were known last.
+/// How long a caller waits for the agent's response. After that, the caller gets the last known lists.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(crate) struct OfferCache(Mutex<State>);
 struct State {
     last: Arc<Offers>,
     fresh_until: Option<Instant>,
-    /// A query is under way. Closed when the response has come.
+    /// Set while a query is in progress. The channel closes when the response has arrived.
     pending: Option<watch::Receiver<()>>,
 }
 
@@ -38,18 +38,18 @@ impl OfferCache {
             if state.fresh_until.is_some_and(|until| Instant::now() < until) {
                 return Arc::clone(&state.last);
             }
-            // The task that ran the query may have panicked, and then no query is under way.
+            // The task that ran the query may have panicked. Then no query is in progress.
             if state.pending.as_ref().is_some_and(|pending| pending.has_changed().is_err()) {
                 state.pending = None;
             }
             state.pending.get_or_insert_with(|| self.query(tasks, Arc::clone(control))).clone()
         };
-        // Whether the query succeeded, failed or takes too long: returns the lists that are known by now.
+        // The result of the wait does not matter: the known lists are returned whether the query succeeded, failed or timed out.
         let _ = timeout(PATIENCE, pending.changed()).await;
         Arc::clone(&self.lock().last)
     }
 
-    /// Queries the agent in a background task: the response is cached even when no caller waits for it any more.
+    /// Queries the agent in a background task, so that the response is cached even if no caller waits for it any more.
     fn query(self: &Arc<Self>, tasks: &Tasks, control: Arc<dyn Control>) -> watch::Receiver<()> {
         let (answered, pending) = watch::channel(());
         let (known, stopping) = (Arc::clone(self), tasks.stopping().clone());

@@ -1,4 +1,4 @@
-//! The open asks of all tasks, for metrics: how many wait, and for how long.
+//! Metrics of the open asks of all tasks: how many are open, and for how long.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,12 +15,12 @@ pub(crate) struct OpenAsks {
 
 #[derive(Debug, Default)]
 struct Open {
-    /// The time of each open ask. The number distinguishes asks of the same moment.
+    /// The time of each open ask. The number distinguishes asks with the same time.
     asked: BTreeSet<(Timestamp, u64)>,
     next_id: u64,
 }
 
-/// An ask that is open, for as long as this is kept.
+/// An open ask. Dropping it ends the measurement.
 #[derive(Debug)]
 pub(crate) struct OpenAsk {
     all: Arc<OpenAsks>,
@@ -45,7 +45,7 @@ impl OpenAsks {
         self.metrics.interrupt_resolved.increment();
     }
 
-    /// Tracks an open ask without counting it as new, because an earlier run of the gateway received it.
+    /// Tracks an open ask that an earlier run of the gateway received, without counting it as new.
     pub(crate) fn known(self: &Arc<Self>, asked_at: Timestamp) -> OpenAsk {
         let mut open = self.lock();
         let id = open.next_id;
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!(all.oldest_age(Timestamp(9_000)), Duration::from_secs(8));
         before.resolved(Timestamp(3_000));
         assert_eq!(all.oldest_age(Timestamp(9_000)), Duration::from_secs(7));
-        // The gateway stops.
+        // Dropped without `resolved`, as when the gateway stops.
         drop(first);
         assert_eq!(metrics.interrupt_open.get(), 1);
         second.resolved(Timestamp(3_000));
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(metrics.interrupt_open.get(), 0);
         assert_eq!((metrics.interrupt_requests.get(), metrics.interrupt_resolved.get()), (3, 3));
         assert_eq!(metrics.interrupt_waited.count(), 2);
-        // A clock may step back.
+        // The clock may step back.
         let _late = all.opened(Timestamp(9_000));
         assert_eq!(all.oldest_age(Timestamp(8_000)), Duration::ZERO);
     }

@@ -1,5 +1,5 @@
-//! The tool calls that have begun and not ended, as a task shows them. A task that ends closes them: a call that seems to run for
-//! ever would be untrue.
+//! The tool calls of a task that have begun and not ended. A task that ends closes them, because otherwise they would seem to
+//! run for ever.
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, BlockKind, Json, Part, PartContent, Task, TaskEvent, TaskState,
@@ -7,7 +7,7 @@ use longshore_model::{
 };
 use serde::{Deserialize, Serialize};
 
-/// A tool call in a task: the keys of `lifecycle::ToolData`.
+/// A tool call as it is stored in a task: the keys of `lifecycle::ToolData`.
 #[derive(Serialize, Deserialize)]
 struct ShownCall {
     call_id: String,
@@ -38,7 +38,7 @@ pub(crate) fn ids(task: &Task) -> Vec<ArtifactId> {
     open(task).map(|(artifact, _)| artifact.id.clone()).collect()
 }
 
-/// One event for each call that is open when the task enters its last state.
+/// One event for each call that is still open when the task enters its last state.
 pub(crate) fn closed(task: &Task, end: TaskState) -> Vec<TaskEvent> {
     let why = match end {
         TaskState::Canceled => {
@@ -50,7 +50,7 @@ pub(crate) fn closed(task: &Task, end: TaskState) -> Vec<TaskEvent> {
     };
     open(task)
         .map(|(artifact, mut call)| {
-            // The pieces of an output are parts of their own, and stay.
+            // If the output was reported in pieces, the pieces are separate parts of the artifact and are kept.
             let append = artifact.parts.len() > 1;
             call.output = call.output.filter(|_| !append);
             ToolStatus::Error.as_str().clone_into(&mut call.status);

@@ -1,5 +1,5 @@
-//! Orphaned turns: ended in the gateway, but maybe still running in the agent. The abort did not reach the agent, or the
-//! gateway died before it sent one.
+//! Orphaned turns: their task has ended in the gateway, but the agent may still work on them, because the abort did not reach
+//! the agent, or the gateway was killed before it sent one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -14,10 +14,10 @@ use crate::port::{EndedTurn, OwnedSession, TurnRecord};
 use crate::retry::{Backoff, sleep_unless_stopping};
 use crate::turn_queue::{QueueKey, QueueTicket};
 
-/// A turn that ended longer ago than this is not checked when the gateway starts.
+/// How long ago a task may have ended so that its turn is checked when the gateway starts.
 const RECENT: Duration = Duration::from_hours(24);
 
-/// The longest time for the check of one session.
+/// The time limit for the check of one session.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many directories are checked at the same time.
@@ -26,7 +26,7 @@ const CONCURRENT_CHECKS: usize = 16;
 /// The orphaned turns that an earlier run of the gateway may have left behind.
 #[derive(Debug)]
 pub(crate) struct OrphanedTurns {
-    /// The newest first.
+    /// The turns, the newest first.
     ended: Vec<EndedTurn>,
 }
 
@@ -46,7 +46,7 @@ impl OrphanedTurns {
         Ok(Self { ended })
     }
 
-    /// Enters the queue of each session, so that no other turn begins there first. Call this after the running turns have
+    /// Enters the queue of each session, so that no other turn begins there first. Must be called after the running turns have
     /// their tickets, because a running turn must not wait behind an orphaned one.
     pub(crate) fn enter_queues(self, ctx: &EngineContext) -> Vec<SessionStops> {
         let mut by_directory: BTreeMap<String, SessionStops> = BTreeMap::new();
@@ -61,8 +61,7 @@ impl OrphanedTurns {
     }
 }
 
-/// Whether the gateway may stop the turn. A turn that another client of the agent started is stopped only if its task was
-/// canceled.
+/// Whether the gateway may stop the turn. An external turn may be stopped only if its task was canceled.
 async fn may_stop(ctx: &EngineContext, ended: &EndedTurn) -> Result<bool> {
     let EndedTurn { task, turn } = ended;
     if !derived_ids::is_adopted(task, turn) {
@@ -83,33 +82,33 @@ pub(crate) struct SessionStops {
 }
 
 /// Stops the orphaned turns of all directories. The ticket of a session is released as soon as the agent is done with that
-/// session, however long the others take.
+/// session, however long the other sessions take.
 pub(crate) async fn stop_queued(ctx: EngineContext, queued: Vec<SessionStops>) {
     let stops: Vec<_> = queued.into_iter().map(|stops| stop_all(&ctx, stops)).collect();
     stream::iter(stops).buffer_unordered(CONCURRENT_CHECKS).collect::<()>().await;
 }
 
-/// Makes sure that the agent does not go on with this turn.
+/// Makes sure that the agent does not continue this turn.
 pub(crate) async fn stop(ctx: &EngineContext, turn: TurnRecord) {
     stop_all(ctx, SessionStops { turns: vec![turn], tickets: HashMap::new() }).await;
 }
 
-/// The orphaned turns of a session that another turn waits for. Queries only the store: while that turn has not given up
-/// its own start, nothing may be stopped there.
+/// The orphaned turns of a session that another turn waits for. Queries only the store. Nothing may be stopped in the session
+/// while that other turn is still trying to start.
 pub(crate) async fn find_in(ctx: &EngineContext, session: &SessionId) -> Vec<TurnRecord> {
     let there = |ended: EndedTurn| (ended.turn.session.id == *session).then_some(ended.turn);
     let found = check(session, OrphanedTurns::find(ctx)).await;
     found.map(|turns| turns.ended.into_iter().filter_map(there).collect()).unwrap_or_default()
 }
 
-/// Stops these orphaned turns in a session that another turn waits for, if the agent works on one of them: part of an
+/// Stops these orphaned turns in a session that another turn waits for, if the agent works on one of them. The prompt of an
 /// orphaned turn may have reached the agent after its task had ended.
 pub(crate) async fn stop_in(ctx: &EngineContext, session: &SessionId, turns: &[TurnRecord]) {
     let Some(unfollowed) = ctx.ports.agent.unfollowed_turns() else { return };
     check(session, unfollowed.stop_turns(turns)).await;
 }
 
-/// Runs a query with a time limit. `None`: the query failed. The waiting turn then goes on waiting, and checks again.
+/// Runs a query with a time limit. `None`: the query failed. The waiting turn then continues to wait and checks again.
 async fn check<T>(session: &SessionId, query: impl Future<Output = Result<T>>) -> Option<T> {
     match tokio::time::timeout(CHECK_TIMEOUT, query).await.ok()? {
         Ok(seen) => Some(seen),
@@ -120,8 +119,8 @@ async fn check<T>(session: &SessionId, query: impl Future<Output = Result<T>>) -
     }
 }
 
-/// Stops the turns. While the agent cannot be reached this tries again, for as long as a turn would wait to begin. After
-/// that, the next turn in the session finds it busy and reports that.
+/// Stops the turns. Repeats this while the agent cannot be reached, for as long as a turn would wait to begin. After that, the
+/// next turn in the session finds the session busy and reports that.
 async fn stop_all(ctx: &EngineContext, stops: SessionStops) {
     let Some(unfollowed) = ctx.ports.agent.unfollowed_turns() else { return };
     let SessionStops { mut turns, mut tickets } = stops;
@@ -130,7 +129,7 @@ async fn stop_all(ctx: &EngineContext, stops: SessionStops) {
     loop {
         let stopped = tokio::select! {
             biased;
-            // The next start of the gateway checks them.
+            // The next start of the gateway checks these turns again.
             () = ctx.tasks.stopping().cancelled() => return,
             stopped = tokio::time::timeout_at(deadline, unfollowed.stop_turns(&turns)) => stopped,
         };

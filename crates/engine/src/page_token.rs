@@ -1,4 +1,4 @@
-//! The page token of a list: opaque to the caller, a cursor to the store.
+//! The page token of a list: an opaque string for the caller, which holds a cursor of the store.
 
 use longshore_model::{Error, Result, TaskId, Timestamp};
 

@@ -1,4 +1,4 @@
-//! What the engine needs from outside. Other crates implement these traits; only the binary sees both sides.
+//! The traits that the engine needs from outside. Other crates implement them; only the binary knows both sides.
 
 mod agent;
 mod caller;

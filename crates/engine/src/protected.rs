@@ -1,18 +1,18 @@
 //! The gateway's own secrets on the disk: its configuration, its data directory, and the credentials of the agent. No caller
-//! may have them read, named, shown or removed, wherever they are.
+//! may read, name, list or remove them through the gateway, wherever they are.
 //!
-//! A path is judged by what it leads to and not by its spelling: links are resolved, and every directory above is compared by its
-//! device and inode, so that a mount or a file system that ignores case gives no second name. A file with several names
-//! (hard links) is compared with every protected file.
+//! A path is judged by its target and not by its spelling. Symbolic links are resolved, and every directory above the target is
+//! compared by device and inode, so that a mount or a file system that ignores case gives no second name. A file with several
+//! names (hard links) is compared with every protected file.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-/// How many protected files a file with several names is compared with. If there are more, the file is refused.
+/// The most protected files with which a file with several names is compared. If there are more, that file is refused.
 const MAX_COMPARED: usize = 100_000;
 
-/// Always protected: the environment of every process of this user is there, and with it passwords.
+/// Always protected, because it holds the environment of every process of this user, and so passwords.
 const KERNEL_FILES: &str = "/proc";
 
 /// Files and directories that callers must not reach. A directory protects everything below it.
@@ -40,19 +40,19 @@ impl Identity {
 }
 
 impl ProtectedPaths {
-    /// Absolute paths. They may be links, and need not exist yet.
+    /// Protects these absolute paths. They may be symbolic links, and need not exist yet.
     pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         Self { paths: paths.into_iter().flat_map(with_target).collect(), exceptions: Vec::new() }
     }
 
-    /// Opens directories below the protected ones to callers again.
+    /// Excepts directories below the protected ones, so that callers may use them.
     #[must_use]
     pub fn except(mut self, directories: impl IntoIterator<Item = PathBuf>) -> Self {
         self.exceptions.extend(directories.into_iter().flat_map(with_target));
         self
     }
 
-    /// Whether an absolute path leads to a protected file or into a protected directory. The path need not exist. Reads the disk.
+    /// Whether an absolute path leads to a protected file or into a protected directory. The path need not exist. Does disk IO.
     pub fn deny(&self, path: &Path) -> bool {
         let path = resolve(path);
         match fs::metadata(&path) {
@@ -61,15 +61,14 @@ impl ProtectedPaths {
         }
     }
 
-    /// Like [`ProtectedPaths::deny`], for a file that was found: `path` was resolved, and `metadata` may come from the open
-    /// file.
+    /// Like [`ProtectedPaths::deny`], for an existing file. `path` must be resolved. `metadata` may come from the open file.
     pub fn deny_found(&self, path: &Path, metadata: &Metadata) -> bool {
         path.starts_with(KERNEL_FILES)
             || self.cover(path)
             || (metadata.is_file() && metadata.nlink() > 1 && self.hold(Identity::of(metadata)))
     }
 
-    /// Whether a directory is or contains something protected, so that its removal would remove that too.
+    /// Whether a directory is or contains a protected path, so that removing the directory would remove the path too.
     pub fn are_within(&self, directory: &Path) -> bool {
         let directory = resolve(directory);
         let identity = Identity::at(&directory);
@@ -79,8 +78,7 @@ impl ProtectedPaths {
         self.paths.iter().any(|path| is_above(path) || is_above(&resolve(path)))
     }
 
-    /// Whether a path is, or is below, a protected one. The nearest directory above it that is protected or excepted
-    /// decides.
+    /// Whether a path is a protected path or below one. The nearest directory above it that is protected or excepted decides.
     fn cover(&self, path: &Path) -> bool {
         let identities = |paths: &[PathBuf]| paths.iter().map(|path| Identity::at(path)).collect::<Vec<_>>();
         let (protected, open) = (identities(&self.paths), identities(&self.exceptions));
@@ -100,7 +98,7 @@ impl ProtectedPaths {
         false
     }
 
-    /// Whether `wanted` is one of the protected files.
+    /// Whether one of the protected files has this identity.
     fn hold(&self, wanted: Identity) -> bool {
         let mut waiting = self.paths.clone();
         for compared in 0.. {
@@ -120,19 +118,19 @@ impl ProtectedPaths {
     }
 }
 
-/// Whether a path leads to a directory or into it. The path need not exist.
+/// Whether `path` leads to `directory` or to something inside it. The path need not exist.
 pub fn leads_into(path: &Path, directory: &Path) -> bool {
     ProtectedPaths::new([directory.to_owned()]).cover(&resolve(path))
 }
 
-/// The path itself, because its links can change, and the path that it leads to now.
+/// Returns both the path itself, because its links can change, and the path that it leads to now.
 fn with_target(path: PathBuf) -> impl Iterator<Item = PathBuf> {
     let target = Some(resolve(&path)).filter(|target| *target != path);
     std::iter::once(path).chain(target)
 }
 
-/// The path without links, as far as it exists. In the rest, `..` is resolved by text only, as in programs that do not look
-/// at the disk.
+/// Resolves the symbolic links of the path, as far as the path exists. In the rest, `..` is resolved by text only, as programs
+/// do that do not read the disk.
 fn resolve(path: &Path) -> PathBuf {
     let (mut existing, mut rest) = (path, Vec::new());
     let mut resolved = loop {

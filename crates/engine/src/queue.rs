@@ -1,7 +1,7 @@
-//! A bounded queue between two tasks. Its memory grows only with the waiting items.
+//! A bounded queue between two tasks. Its memory grows only with the number of waiting items.
 //!
-//! A channel of tokio allocates room for 32 items at once. That is most of the memory of an idle turn, and thousands of
-//! turns can run, most of them with empty queues. In all other respects this queue works like tokio's channel with one
+//! A tokio channel allocates room for 32 items when it is created. That would be most of the memory of an idle turn, and
+//! thousands of turns can run, most of them with empty queues. Otherwise this queue works like a tokio channel with one
 //! receiver, with the same errors.
 
 use std::collections::VecDeque;
@@ -24,17 +24,17 @@ pub fn channel<T>(most: usize) -> (Sender<T>, Receiver<T>) {
     (Sender(Arc::clone(&shared)), Receiver(shared))
 }
 
-/// Sends items. When all clones are dropped, the receiver gets the waiting items, and then the end.
+/// Sends items. When all clones are dropped, the receiver gets the waiting items and then the end of the queue.
 pub struct Sender<T>(Arc<Shared<T>>);
 
-/// A sender that does not keep the queue open.
+/// A reference to the sending side that does not keep the queue open.
 pub struct WeakSender<T>(Weak<Shared<T>>);
 
-/// Receives items. When it is dropped, the waiting items are dropped, and senders learn that the queue is closed.
+/// Receives items. Dropping it drops the waiting items, and tells senders that the queue is closed.
 pub struct Receiver<T>(Arc<Shared<T>>);
 
 impl<T> Sender<T> {
-    /// Waits for room. When the future is dropped before that, nothing is sent.
+    /// Waits for room and sends the item. If the future is dropped before there is room, nothing is sent.
     pub async fn send(&self, item: T) -> Result<(), SendError<T>> {
         match self.0.room.acquire().await {
             Ok(permit) => {
@@ -56,7 +56,7 @@ impl<T> Sender<T> {
         }
     }
 
-    /// How many more items fit.
+    /// How many more items fit into the queue now.
     pub fn capacity(&self) -> usize {
         self.0.room.available_permits()
     }
@@ -67,12 +67,12 @@ impl<T> Sender<T> {
         self.0.room.acquire_many(all).await.is_ok()
     }
 
-    /// Whether the receiver is gone.
+    /// Whether the receiver was dropped or has closed the queue.
     pub fn is_closed(&self) -> bool {
         self.0.lock().is_closed
     }
 
-    /// Waits until the receiver is gone.
+    /// Waits until the receiver is dropped or closes the queue.
     pub async fn closed(&self) {
         let mut receiver_gone = pin!(self.0.receiver_gone.notified());
         // Enabled before the check, so that a close between the two is not missed.
@@ -107,7 +107,7 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T> WeakSender<T> {
-    /// A sender, if another one still exists.
+    /// A sender, if another sender still exists.
     pub fn upgrade(&self) -> Option<Sender<T>> {
         let shared = self.0.upgrade()?;
         let mut state = shared.lock();
@@ -127,15 +127,15 @@ impl<T> Clone for WeakSender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The next item; `None` when the queue is empty and no sender is left. When the future is dropped, no item is lost.
+    /// Waits for the next item. `None`: the queue is empty and no sender is left. If the future is dropped, no item is lost.
     pub async fn recv(&mut self) -> Option<T> {
-        // A task that always finds an item lets others run too.
+        // Gives up control now and then, so that a task that always finds an item lets other tasks run.
         tokio::task::coop::consume_budget().await;
         loop {
             match self.try_recv() {
                 Ok(item) => return Some(item),
                 Err(TryRecvError::Disconnected) => return None,
-                // A notification after the check is kept for this task: no other task waits for it.
+                // `Notify` stores a notification that comes after the check, because no other task waits on it.
                 Err(TryRecvError::Empty) => self.0.item_sent.notified().await,
             }
         }
@@ -148,7 +148,7 @@ impl<T> Receiver<T> {
             return Err(if is_over { TryRecvError::Disconnected } else { TryRecvError::Empty });
         };
         if state.items.is_empty() {
-            // Keeping the buffer costs an idle turn more than allocating it again costs a busy one.
+            // Keeping the buffer costs an idle turn more memory than a new allocation costs a busy turn time.
             state.items = VecDeque::new();
         }
         drop(state);
@@ -156,7 +156,7 @@ impl<T> Receiver<T> {
         Ok(item)
     }
 
-    /// Accepts no more items. The waiting ones can still be received.
+    /// Closes the queue for new items. Items that already wait can still be received.
     pub fn close(&mut self) {
         self.0.lock().is_closed = true;
         self.0.room.close();
@@ -176,19 +176,19 @@ impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
         self.close();
         let left = std::mem::take(&mut self.0.lock().items);
-        // Outside of the lock: a dropped item may hold a sender of this queue.
+        // Dropped without holding the lock, because an item may own a sender of this queue.
         drop(left);
     }
 }
 
 struct Shared<T> {
     state: Mutex<State<T>>,
-    /// A permit for each item that may still be sent.
+    /// One permit for each item that may still be sent.
     room: Semaphore,
     most: usize,
-    /// An item was sent, or the last sender is gone.
+    /// Signals that an item was sent or that the last sender was dropped.
     item_sent: Notify,
-    /// The receiver has closed the queue.
+    /// Signals that the receiver has closed the queue.
     receiver_gone: Notify,
 }
 
@@ -199,7 +199,7 @@ struct State<T> {
 }
 
 impl<T> Shared<T> {
-    /// Returns the item when the receiver is gone.
+    /// Adds an item. Returns the item as an error if the receiver was dropped.
     fn push(&self, item: T) -> Result<(), T> {
         let mut state = self.lock();
         if state.is_closed {
@@ -317,7 +317,7 @@ mod tests {
     async fn waiting_senders_learn_that_the_receiver_is_gone() {
         let (sender, receiver) = channel(1);
         let weak = sender.downgrade();
-        // The waiting item holds a sender of the queue, which is dropped with it.
+        // The waiting item owns a sender of the queue, which is dropped with the item.
         assert!(sender.try_send(Held(sender.clone())).is_ok());
         let (second, waiting) = (sender.clone(), sender.clone());
         let ((), refused, ()) = tokio::join!(
@@ -326,7 +326,7 @@ mod tests {
             async { drop(receiver) }
         );
         assert!(refused && sender.is_closed() && weak.upgrade().is_some());
-        // This one starts to wait after the end.
+        // This call begins to wait after the queue was closed.
         timeout(PATIENCE, sender.closed()).await.unwrap();
         drop((sender, second, waiting));
         assert!(weak.upgrade().is_none());

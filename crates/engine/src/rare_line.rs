@@ -1,11 +1,11 @@
-//! Log lines about something that may happen thousands of times in a minute.
+//! Rate-limited log lines, for events that may happen thousands of times in a minute.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const INTERVAL: Duration = Duration::from_mins(1);
 
-/// A log line that is written at most once per minute, with the number of times that there was a reason for it.
+/// A log line that is written at most once per minute, with the number of events since the last line.
 #[derive(Debug)]
 pub struct RareLine(Mutex<State>);
 
@@ -20,7 +20,7 @@ impl RareLine {
         Self(Mutex::new(State { last: None, since: 0 }))
     }
 
-    /// There is a reason for the line. Returns how many there were since the last line, if the next one is due.
+    /// Counts an event. If the next line is due, returns the number of events since the last line; otherwise `None`.
     pub fn due(&self) -> Option<u64> {
         self.due_at(Instant::now())
     }

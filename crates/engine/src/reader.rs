@@ -1,4 +1,4 @@
-//! A reader of one task's log: a cursor, and a way to wait for the events after it.
+//! A reader of one task's log: it has a cursor, and can wait for the events after the cursor.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::port::Store;
 use crate::registry::Registry;
 use crate::snapshot::Snapshot;
 
-/// How many events one call of [`TaskReader::next`] reads from the store at most. A reader with a full socket asks for no
-/// more, so this bounds its memory.
+/// How many events one call of [`TaskReader::next`] reads from the store at most. This bounds the memory of a reader whose
+/// client is slow, because such a reader does not ask for more.
 const BATCH: usize = 128;
 
-/// Reads a task's log from a cursor to its end. Dropping it changes nothing for the task.
+/// Reads a task's log from a cursor to its end. Dropping the reader does not affect the task.
 #[derive(Debug)]
 pub struct TaskReader {
     store: Arc<dyn Store>,
     registry: Arc<Registry>,
-    /// The principal for whom it reads.
+    /// The principal for whom the reader reads.
     caller: Principal,
     task: TaskId,
     context: ContextId,
@@ -52,29 +52,29 @@ impl TaskReader {
         &self.context
     }
 
-    /// What the caller who created the task accepts. The same for every reader.
+    /// The media types that the caller who created the task accepts. All readers of a task return the same.
     pub fn output(&self) -> &OutputModes {
         &self.output
     }
 
-    /// The last event that was returned.
+    /// The number of the last event that was returned.
     pub fn cursor(&self) -> Seq {
         self.cursor
     }
 
-    /// The current task, if the live log has it, even when its actor has just ended.
+    /// The current task, if the live log has a copy. Works even if the task's actor has just ended.
     pub(crate) fn snapshot(&self, caller: &Principal) -> Option<Snapshot> {
         self.live.as_ref()?.snapshot(caller)
     }
 
-    /// Whether it is normal that no event comes for long: the task waits for its user or for a tool, or does not run.
+    /// Whether a long time without events is normal, because the task waits for its user or a tool, or does not run.
     pub fn is_silence_expected(&self) -> bool {
-        // Without a live log, the store returns the rest of the log at once, or an error.
+        // Without a live log the reader never waits: the store returns the rest of the log at once, or an error.
         self.live.as_ref().is_none_or(|live| live.progress().is_silence_expected)
     }
 
-    /// The events after the cursor, as many as there are; waits when there are none. `None` once the event that
-    /// ended the task was returned. Cancel safe: an event counts as returned only when this function returns.
+    /// The next available events after the cursor. Waits if there are none. `None`: the event that ended the task was already
+    /// returned. Cancel safe: an event counts as returned only when this function returns.
     pub async fn next(&mut self) -> Result<Option<Entries>> {
         let mut has_waited = false;
         loop {
@@ -96,7 +96,7 @@ impl TaskReader {
                     live.grows_beyond(self.cursor).await;
                     has_waited = true;
                 }
-                // Either the task is over and its end was returned, or its actor ended. The store knows which.
+                // Either the task's end was already returned, or the actor ended without ending the task. The store knows which.
                 Found::Closed => self.live = None,
                 Found::InStore => {
                     if let Some(entries) = self.read().await? {
@@ -107,8 +107,8 @@ impl TaskReader {
         }
     }
 
-    /// Reads the next events from the store. `None`: the store has none. Then either the task is over, or the reader now follows
-    /// the newest events in memory (`self.live`).
+    /// Reads the next events from the store. `None`: the store has none. Then either the task is over, or `self.live` is set, and
+    /// the reader continues with the live log.
     async fn read(&mut self) -> Result<Option<Entries>> {
         let stored = self.store.read(&self.caller, &self.task, self.cursor, BATCH).await?;
         let Some(first) = stored.first() else {
@@ -127,7 +127,7 @@ impl TaskReader {
         entries
     }
 
-    /// Called when the store has no event after the cursor. Looks for a live log again, before the reader gives up.
+    /// Looks for a live log again before the reader ends. Called when the store has no event after the cursor.
     async fn reattach(&mut self) -> Result<()> {
         self.live = self.registry.log(&self.task).map(|live| live.follow(self.cursor));
         if self.live.is_some() {
@@ -142,7 +142,7 @@ impl TaskReader {
         Err(self.registry.no_actor())
     }
 
-    /// Fails if retention has removed events after the cursor: events are never skipped silently.
+    /// Fails if retention has removed events after the cursor. The reader never skips events without an error.
     fn check_gap(&self, next: Seq) -> Result<()> {
         if next == self.cursor.next() {
             return Ok(());

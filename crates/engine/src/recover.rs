@@ -16,11 +16,11 @@ use crate::snapshot::Snapshot;
 use crate::turn_queue::QueueKey;
 use crate::{children, derived_ids, fail_point, writer};
 
-/// What [`Engine::recover`] found.
+/// The result of [`Engine::recover`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Recovered {
     pub unfinished: usize,
-    /// How many of them wait for a decision, because the store was restored from a backup.
+    /// How many of these tasks are held, because the store was restored from a backup.
     pub held: usize,
 }
 
@@ -28,25 +28,25 @@ pub struct Recovered {
 #[derive(Default)]
 struct Unfinished {
     roots: Vec<Root>,
-    /// Owner, task and root.
+    /// The child tasks: owner, task and root task of each.
     sub_agents: Vec<(Principal, TaskId, TaskId)>,
-    /// Others are damaged.
+    /// Whether there are further tasks that cannot be read because they are damaged.
     has_damage: bool,
 }
 
 struct Root {
-    /// Without its content, if `is_unloaded`.
+    /// The task, without its content if `is_unloaded`.
     stored: StoredTask,
     bytes: usize,
     is_unloaded: bool,
 }
 
 impl Engine {
-    /// Starts an actor for every unfinished task, and lets the tasks enter their queues in the order of `rank`. Call it
-    /// before the first request is served.
+    /// Starts an actor for every unfinished task. The tasks enter their queues in the order of `rank`. Must be called before the
+    /// first request is served.
     ///
-    /// A task that was waiting goes on waiting. If the store was restored from a backup, such a task is held. A task whose
-    /// prompt may have been sent is looked up at the agent and goes on from where its log ends; it is never prompted again.
+    /// A waiting task continues to wait; if the store was restored from a backup, the task is held. For a task whose prompt may
+    /// have been sent, the agent is asked about the turn, and the task continues where its log ends. It is never prompted again.
     pub async fn recover(&self) -> Result<Recovered> {
         let Unfinished { mut roots, sub_agents, has_damage } = self.unfinished().await?;
         if has_damage {
@@ -81,7 +81,7 @@ impl Engine {
         }
         let queued = orphaned.enter_queues(self.ctx());
         self.ctx().tasks.spawn("orphaned-turns", orphaned_turns::stop_queued(self.ctx().clone(), queued));
-        // All queue tickets are taken now, so it does not matter which actor runs first.
+        // All queue tickets already exist, so it does not matter which actor runs first.
         for parts in actors {
             self.start_actor(parts);
         }
@@ -92,20 +92,20 @@ impl Engine {
             match self.ctx().ports.store.load(&owner, &child).await {
                 Ok(Some(child)) => self.end_orphan(child).await?,
                 Ok(None) => {}
-                // One task must not keep the gateway from starting.
+                // One damaged task must not keep the gateway from starting.
                 Err(error) if error.kind() == ErrorKind::Internal => {
                     tracing::error!(task = %child, error = ?error, "a sub-agent's task is damaged");
                 }
                 Err(error) => return Err(error),
             }
         }
-        // Comes last, when all turns of the gateway are known.
+        // Done last, when all turns of the gateway are known and no longer look like external turns.
         self.watch_sessions().await?;
         fail_point::hit("recover.done");
         Ok(recovered)
     }
 
-    /// The unfinished tasks, read page by page. Only those whose turn runs keep their content.
+    /// Reads the unfinished tasks page by page. Only tasks with a running turn keep their content.
     async fn unfinished(&self) -> Result<Unfinished> {
         let (mut found, mut next) = (Unfinished::default(), Some(0));
         while let Some(cursor) = next {
@@ -125,9 +125,9 @@ impl Engine {
         Ok(found)
     }
 
-    /// Prepares the actor of an unfinished task: takes all its queue tickets, and starts the actors of its sub-agents'
-    /// tasks. With `ticketless`, the task does not enter the queue of its context, so that others may go first. `missed`:
-    /// the changes of asks that the sub-agents' tasks do not know yet.
+    /// Prepares the actor of an unfinished task: enters all its queues, and starts the actors of its child tasks. With
+    /// `ticketless`, the task does not enter the queue of its context, so that other tasks may go first. `missed`: the changes of
+    /// asks that the logs of the child tasks lack.
     async fn resume_task(
         &self,
         root: Root,
@@ -142,7 +142,7 @@ impl Engine {
         let queues = &self.ctx().live.queues;
         let runs = has_running_turn_in(state, turn.as_ref());
         let turn = turn.filter(|_| runs);
-        // An adopted turn goes to the front of the queues. The agent already runs it, and a turn of the gateway may be
+        // An external turn goes to the front of the queues. The agent already runs it, and a turn of the gateway may be
         // waiting for its end.
         let is_adopted = turn.as_ref().is_some_and(|turn| derived_ids::is_adopted(&task.id, turn));
         let enter = |key: QueueKey| {
@@ -168,27 +168,27 @@ impl Engine {
         ActorParts { ticket, resumed, is_unloaded, open_asks, ..ActorParts::new(owner, registered, snapshot) }
     }
 
-    /// Ends the task of a sub-agent whose root task has no running turn: the gateway stopped between the end of the turn
-    /// and the end of its sub-agent.
+    /// Ends a child task whose root task has no running turn, because the gateway stopped after the end of the root's turn and
+    /// before the end of the child task.
     async fn end_orphan(&self, child: StoredTask) -> Result<()> {
         let Some(parent) = child.task.parent.clone() else { return Ok(()) };
         let root = match self.ctx().ports.store.get(&child.owner, &parent.root).await {
-            // The root task is damaged, and could not be ended above. One task must not keep the gateway from starting.
+            // The root task is damaged and could not be ended. One damaged task must not keep the gateway from starting.
             Err(error) if error.kind() == ErrorKind::Internal => None,
             root => root?,
         };
         let state = root.map_or(TaskState::Failed, |root| root.task.status.state);
         if let Some(reports) = children::start_actor(self.ctx(), "", child) {
-            // The queue is new, and its actor ends with this report.
+            // The send cannot fail: the queue is new, and the actor ends only after this report.
             let _ = reports.send(ChildReport::RootOver(state)).await;
         }
         Ok(())
     }
 }
 
-/// The order in which tasks enter the queues again. First come tasks with a running turn, because they hold their sessions.
-/// Then come tasks that had reached the front of their queue but had to wait for the agent; their status message says so. The
-/// others follow in the order in which they began to wait.
+/// The order in which tasks enter their queues after a restart. First come tasks with a running turn, because they occupy
+/// their sessions. Then come tasks that had reached the front of their queue but had to wait for the agent, as their status
+/// message says. The others follow in the order in which they began to wait.
 fn rank(stored: &StoredTask) -> (u8, Option<Timestamp>) {
     let status = &stored.task.status;
     if has_running_turn(stored) {
@@ -198,7 +198,7 @@ fn rank(stored: &StoredTask) -> (u8, Option<Timestamp>) {
     (if had_its_turn { 1 } else { 2 }, Some(status.at))
 }
 
-/// A task that waits, for its turn or for credentials, has no running turn, whatever it had before.
+/// Whether the turn of the task runs. A task that waits for its turn or for credentials has none, even if it had one before.
 fn has_running_turn(stored: &StoredTask) -> bool {
     has_running_turn_in(stored.task.status.state, stored.turn.as_ref())
 }

@@ -28,11 +28,11 @@ struct Live {
 pub(crate) struct Registration {
     registry: Arc<Registry>,
     log: Arc<LiveLog>,
-    /// `None`: the task of a sub-agent, which is not counted.
+    /// The task's slot among the unfinished tasks. `None`: a child task, which is not counted.
     counted: Option<UnfinishedSlot>,
 }
 
-/// What the actor of a registered task needs.
+/// The parts that the actor of a registered task needs.
 #[derive(Debug)]
 pub(crate) struct Registered {
     pub(crate) registration: Registration,
@@ -45,7 +45,7 @@ impl Registry {
         Self { by_task: Mutex::default(), stopping }
     }
 
-    /// Registers a task whose log has this head.
+    /// Registers a task. `head` is the head of its log.
     pub(crate) fn register(
         self: &Arc<Self>,
         counted: Option<UnfinishedSlot>,
@@ -86,14 +86,14 @@ impl Registry {
 }
 
 impl Registration {
-    /// `None`: the task of a sub-agent.
+    /// The counted bytes of the task. `None`: a child task, which has no slot.
     pub(crate) fn bytes(&self) -> Option<Arc<CountedBytes>> {
         self.counted.as_ref().map(UnfinishedSlot::bytes)
     }
 }
 
 impl Drop for Registration {
-    /// Removes the actor, unless another actor has registered the task by now, and closes the log for its readers.
+    /// Unregisters the actor, unless another actor has registered the task since, and closes the log for its readers.
     fn drop(&mut self) {
         let mut by_task = self.registry.lock();
         if by_task.get(self.log.task()).is_some_and(|live| Arc::ptr_eq(&live.log, &self.log)) {

@@ -1,7 +1,7 @@
-//! Directories and sessions that are being removed or reset: no turn begins there meanwhile.
+//! Directories and sessions that a command is removing or resetting. No turn begins there until the command is done.
 //!
-//! A turn that begins enters the queue of its session and then checks here; a removal is entered here and then checks the
-//! queues. So one of the two always sees the other.
+//! A turn enters the queue of its session before it checks for removals here, and a removal registers here before it checks
+//! the queues. So at least one of the two sees the other.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use tokio::sync::watch;
 
 use crate::port::Session;
 
-/// The removals that are under way.
+/// The removals in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Removals(watch::Sender<Vec<Arc<RemovalTarget>>>);
 
-/// What is removed: a directory with all sessions in it, and sessions in any directory.
+/// The target of a removal: a directory with all sessions in it, and sessions in any directory.
 #[derive(Debug, Default)]
 pub(crate) struct RemovalTarget {
     pub(crate) directory: Option<PathBuf>,
     pub(crate) sessions: BTreeSet<SessionId>,
 }
 
-/// A removal that is under way until this is dropped.
+/// A removal in progress. Dropping it ends the removal.
 #[derive(Debug)]
 pub(crate) struct Removal {
     removals: Arc<Removals>,
@@ -55,7 +55,7 @@ impl Removals {
 
     /// Waits until no removal affects this session.
     pub(crate) async fn wait_until_over(&self, session: &Session) {
-        // `self` holds the sender, so this cannot fail.
+        // Cannot fail, because `self` holds the sender of the channel.
         let _ = self.0.subscribe().wait_for(|all| !is_affected(all, session)).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Keeps the store from growing for ever: in the background, in small steps, so that no turn waits for it.
+//! Deletes old data, so that the store does not grow for ever. Runs in the background in small steps, so that no turn waits.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::service::Engine;
 /// How often retention checks for old data.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The pause between two steps, for other writers.
+/// The pause between two steps, in which other writers can write.
 const BETWEEN_STEPS: Duration = Duration::from_millis(5);
 
 impl Engine {
-    /// Folds and deletes old data from now on, as configured. Call it once.
+    /// Starts to fold and delete old data as configured. Must be called once.
     pub fn start_retention(&self) {
         let engine = self.clone();
         self.ctx().tasks.spawn("retention", async move { engine.retain_until_stopped().await });
@@ -30,7 +30,7 @@ impl Engine {
                     done.dropped += step.dropped;
                     if step.more { BETWEEN_STEPS } else { CHECK_INTERVAL }
                 }
-                // The next step tries again. Data that is kept too long does no harm.
+                // The next round tries again. Data that is kept too long does no harm.
                 Err(error) => {
                     tracing::warn!(error = ?error, "old tasks could not be folded or deleted");
                     CHECK_INTERVAL
@@ -52,8 +52,8 @@ impl Engine {
         Retention {
             now,
             fold_before: config.retention.fold_after.map(|age| before(now, age)),
-            // The keys of a task are deleted with it. While one of them counts the task stays: otherwise the same send would
-            // make another task.
+            // Deleting a task deletes its idempotency keys. The task stays while one of them counts, because otherwise a repeated
+            // send would create another task.
             drop_before: config.retention.keep_tasks.map(|age| before(now, age).min(keys_before)),
             keys_before,
         }

@@ -7,7 +7,7 @@ use crate::tasks::Tasks;
 pub(crate) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Each pause is twice as long as the one before, up to [`LONGEST_PAUSE`].
+/// Doubles the pause after each attempt, up to [`LONGEST_PAUSE`].
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -28,13 +28,13 @@ impl Backoff {
         pause
     }
 
-    /// Sleeps for the next pause. Returns `false` at once when the gateway stops.
+    /// Sleeps for the next pause. Returns `false` at once when the gateway stops, and otherwise `true`.
     pub(crate) async fn pause(&mut self, tasks: &Tasks) -> bool {
         sleep_unless_stopping(tasks, self.next_pause()).await
     }
 }
 
-/// Sleeps for `pause`. Returns `false` at once when the gateway stops.
+/// Sleeps for `pause`. Returns `false` at once when the gateway stops, and otherwise `true`.
 pub(crate) async fn sleep_unless_stopping(tasks: &Tasks, pause: Duration) -> bool {
     tokio::select! {
         biased;

@@ -1,4 +1,4 @@
-//! One function per operation: authorise, find or create the task, read.
+//! One function for each operation: checks the permission of the caller, and finds, creates or reads the task.
 
 mod answering;
 mod following;
@@ -27,7 +27,7 @@ use crate::snapshot::Snapshot;
 use crate::upstream_error::to_control_error;
 use crate::{answer, asks, lifecycle};
 
-/// How long a cancel waits for the actor of the task, which answers at once unless the store cannot be reached.
+/// How long a cancel waits for the actor of the task. The actor answers at once unless the store cannot be reached.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
 
 /// The engine. Cheap to clone.
@@ -40,20 +40,21 @@ pub struct Engine {
 #[derive(Debug)]
 pub struct Sent {
     pub task: TaskId,
-    /// `Tail` for a task that this message created, now or before: the reader returns the whole log, if it is still kept.
+    /// How a stream of this task begins. `Tail` if this message created the task, now or in an earlier send: the reader then
+    /// returns the whole log, if it is still kept.
     pub opening: SubscriptionStart,
     pub reader: TaskReader,
-    /// This message, now, made the task.
+    /// Whether this call created the task. `false` for a repeated send and for a message to an existing task.
     pub is_new: bool,
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Listing {
     pub tasks: Vec<Task>,
-    /// On all pages together.
+    /// The number of tasks on all pages together.
     pub total: u64,
     pub page_size: u32,
-    /// Empty on the last page.
+    /// The token of the next page. Empty on the last page.
     pub next_page_token: String,
 }
 
@@ -61,24 +62,24 @@ pub struct Listing {
 pub struct Subscription {
     pub opening: SubscriptionStart,
     pub reader: TaskReader,
-    /// The reader returns something at once: events that were missed, or the end of a task that is over.
+    /// Whether the reader returns something at once: missed events, or the end of the task.
     pub is_behind: bool,
 }
 
 /// How a subscription begins.
 #[derive(Debug)]
 pub enum SubscriptionStart {
-    /// With the current task; the reader continues after it.
+    /// The stream begins with the current task, and the reader continues after it.
     Snapshot(Snapshot),
-    /// With nothing: the reader returns exactly the events that were missed.
+    /// The stream begins with the events after the cursor, and no task is sent first.
     Tail,
-    /// The event at the cursor is not in the log: it is no longer kept, or a power failure destroyed it and another event
-    /// may have its number. Holds the current task; the reader continues with the events after that. The caller must learn
-    /// that there is a gap.
+    /// The event at the cursor is not in the log: it is no longer kept, or a power failure destroyed it and another event may
+    /// have its number. The stream begins with the current task, and the reader continues after it. The caller must learn that
+    /// there is a gap.
     Gap(Snapshot, GapBounds),
 }
 
-/// The cursor that was requested, and those that the log can serve.
+/// The cursor that was requested, and the cursors that the log can serve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GapBounds {
     pub requested: EventId,
@@ -91,21 +92,21 @@ impl Engine {
         Self { ctx: EngineContext::new(parts) }
     }
 
-    /// Sends the spans of turns to `spans`.
+    /// Makes the engine report the spans of turns to `spans`.
     #[must_use]
     pub fn with_spans(mut self, spans: Arc<dyn Spans>) -> Self {
         self.ctx.ports.spans = spans;
         self
     }
 
-    /// Lets callers register push notifications.
+    /// Enables push notifications.
     #[must_use]
     pub fn with_push(mut self, push: PushParts) -> Self {
         self.ctx.ports.push = Some(Arc::new(push));
         self
     }
 
-    /// Sets the gauges that are computed on demand. Call it just before the metrics are written.
+    /// Sets the gauges that are computed on demand. Called just before the metrics are written.
     pub fn update_gauges(&self) {
         let EngineContext { metrics, live, .. } = &self.ctx;
         metrics.interrupt_oldest_age.set(live.open_asks.oldest_age(self.now()));
@@ -122,28 +123,28 @@ impl Engine {
         self.ctx.ports.control.is_some()
     }
 
-    /// Whether the agent could work now.
+    /// Fails if the agent could not work now.
     pub async fn check_agent(&self) -> Result<()> {
         self.ctx.ports.agent.check().await
     }
 
-    /// Starts the store's check of its own content. Reads wait until it is done. Call it after [`Engine::recover`].
+    /// Starts the store's check of its data. Reads wait until the check is done. Must be called after [`Engine::recover`].
     pub fn begin_store_check(&self) {
         self.ctx.ports.store.begin_check();
     }
 
-    /// Describes in words for callers what is damaged in the store.
+    /// Describes the damage in the store, as text for callers. `None`: no damage is known.
     pub fn store_damage(&self) -> Option<String> {
         self.ctx.ports.store.damage()
     }
 
-    /// Whether tasks could be stored now.
+    /// Fails if tasks could not be stored now.
     pub async fn check_store(&self) -> Result<()> {
         self.ctx.ports.store.check().await
     }
 
     pub async fn get(&self, caller: &Principal, task: &TaskId) -> Result<Snapshot> {
-        // The task that the actor made durable last need not be read again.
+        // If the live log has the newest durable task, the store need not be read.
         if let Some(now) = self.ctx.live.registry.log(task).and_then(|live| live.snapshot(caller))
             && self.ctx.ports.store.may_show(task)
         {
@@ -152,7 +153,7 @@ impl Engine {
         self.stored(caller, task).await.map(Snapshot::from)
     }
 
-    /// Ends the task, then stops the agent. The context stays bound to its session.
+    /// Ends the task, and then stops the agent's turn. The context stays bound to its session.
     pub async fn cancel(&self, caller: &Principal, task: &TaskId) -> Result<Snapshot> {
         let (metrics, since) = (&self.ctx.metrics, Instant::now());
         metrics.cancel_requests.increment();
@@ -178,7 +179,7 @@ impl Engine {
         let asked = self.send_to_actor(task, |reply| ActorRequest::Cancel { reply, since, trace });
         match tokio::time::timeout(CANCEL_PATIENCE, asked).await {
             Ok(Some(answer)) => return answer,
-            // The task ended by itself before it could be canceled, or its actor stopped.
+            // The task ended by itself before the cancel reached it, or its actor stopped.
             Ok(None) => {}
             Err(_) => {
                 let text = "The store cannot be written now. The cancel is kept, and is carried out when the store is back.";
@@ -195,7 +196,7 @@ impl Engine {
             .detail("state", state.as_str()))
     }
 
-    /// A reader from the caller's cursor on, or from now on.
+    /// A reader of the log from the caller's cursor on. Without a cursor, from now on.
     pub async fn subscribe(
         &self,
         caller: &Principal,
@@ -235,8 +236,8 @@ impl Engine {
         Ok(Subscription { opening: SubscriptionStart::Tail, reader, is_behind })
     }
 
-    /// Whether a reader can continue after this cursor. The log must have all later events, and the event at the cursor
-    /// must be the one that the reader has seen.
+    /// Whether a reader can continue after this cursor. The log must have all later events, and the event at the cursor must
+    /// be the event that the reader has seen, and not a later one with the same number.
     async fn can_serve(
         &self,
         caller: &Principal,
@@ -248,8 +249,8 @@ impl Engine {
         if seq > head.seq || seq.next() < head.first {
             return Ok(false);
         }
-        // Epochs only grow along a log. So if the cursor has the epoch of the head, the event at the cursor was not
-        // replaced.
+        // Epochs only grow along a log. So if the cursor has the epoch of the head, no other event has replaced the event
+        // at the cursor.
         let Some(epoch) = epoch.filter(|epoch| seq > Seq::START && *epoch != head.epoch) else {
             return Ok(true);
         };
@@ -257,11 +258,11 @@ impl Engine {
         Ok(found.first().is_some_and(|entry| entry.seq == seq && entry.epoch == epoch))
     }
 
-    /// The task with its artifacts as they were before the event `seq`. Only the artifacts are replayed: the status is
-    /// still that of the first event of the log, and the messages, which may be large, are left out. `None`: the beginning
-    /// of the log is no longer kept.
+    /// The task with its artifacts as they were before the event `seq`. Replays only the artifacts: the status is still that of
+    /// the first event of the log, and the messages, which may be large, are left out. `None`: the beginning of the log is no
+    /// longer kept.
     pub async fn task_before(&self, caller: &Principal, task: &TaskId, seq: Seq) -> Result<Option<Task>> {
-        // As many as a reader gets with one read of the log.
+        // The size of the batches in which a reader reads the log.
         const BATCH: usize = 128;
         if self.head(caller, task).await?.first > Seq::START.next() {
             return Ok(None);
@@ -285,7 +286,7 @@ impl Engine {
         Ok(folded)
     }
 
-    /// Waits until the task is over or asks something, and returns it as it is then.
+    /// Waits until the task is over or has an open ask, and returns the task as of that moment.
     pub async fn settled(&self, caller: &Principal, mut reader: TaskReader) -> Result<Snapshot> {
         if reader.cursor() > Seq::START {
             // After a message that answered one of several asks, the task still waits for the others.
@@ -297,7 +298,7 @@ impl Engine {
         while let Some(entries) = reader.next().await? {
             let newest = entries.iter().rev().find_map(|entry| entry.entry.event.status());
             if newest.is_some_and(lifecycle::is_settled) {
-                // An ask in the middle of a log may have been answered long ago.
+                // An ask in the log may have been answered since, so the current task decides.
                 let snapshot = match reader.snapshot(caller) {
                     Some(now) => now,
                     None => self.get(caller, reader.task_id()).await?,
@@ -310,7 +311,7 @@ impl Engine {
         self.get(caller, reader.task_id()).await
     }
 
-    /// The modes, models and commands of the agent that a message can choose. `None`: not known yet, or the agent has none.
+    /// The modes, models and commands of the agent that a message can choose. `None`: none are known yet, or the agent has none.
     pub fn choices(&self) -> Option<Choices> {
         self.ctx.ports.agent.session_choices()?.known()
     }
@@ -338,7 +339,7 @@ impl Engine {
         TaskReader::new(&self.ctx, caller.clone(), task, head.context.clone(), head.output.clone(), cursor)
     }
 
-    /// A reader for a calling function that already has the task.
+    /// A reader of the log, for a calling function that has already read the task.
     pub(crate) fn reader_of(&self, caller: &Principal, task: &Task, cursor: Seq) -> TaskReader {
         let (context, output) = (task.context_id.clone(), task.options.output.clone());
         TaskReader::new(&self.ctx, caller.clone(), task.id.clone(), context, output, cursor)
@@ -346,14 +347,14 @@ impl Engine {
 
     /// The metadata of a stored file.
     pub async fn file(&self, caller: &Principal, id: &FileId) -> Result<FileFacts> {
-        // A caller cannot distinguish another caller's file from one that does not exist.
+        // A caller cannot tell another caller's file from a file that does not exist.
         let file = self.ctx.ports.store.file(caller, id).await?;
         file.ok_or_else(|| {
             Error::new(ErrorKind::RouteNotFound, format!("There is no file {id} that you may see."))
         })
     }
 
-    /// A piece of a file. Call [`Engine::file`] first: this does not check the owner.
+    /// Reads a piece of a file. [`Engine::file`] must be called first, because this function does not check the owner.
     pub async fn read_file(
         &self,
         caller: &Principal,
@@ -368,7 +369,7 @@ impl Engine {
     /// Answers an ask by its id. Failures of the agent are reported as errors of control calls.
     pub async fn answer(&self, caller: &Principal, request: &RequestId, answer: Answer) -> Result<()> {
         let known = self.ctx.ports.store.interrupt(caller, request).await?;
-        // A caller cannot distinguish another caller's ask from one that does not exist.
+        // A caller cannot tell another caller's ask from an ask that does not exist.
         let known = known.filter(|known| known.owner == *caller).ok_or_else(|| asks::not_open(request))?;
         if let Some(closed) = &known.closed {
             return Err(self.too_late(request, closed));
@@ -392,8 +393,8 @@ impl Engine {
         self.ctx.ports.store.approvals(caller, None).await
     }
 
-    /// Forgets the approval that the caller gave with the answer to this ask. The next ask that it would have covered reaches
-    /// the caller.
+    /// Deletes the approval that the caller gave with the answer to this ask. The next ask that it would have covered reaches the
+    /// caller again.
     pub async fn revoke_approval(&self, caller: &Principal, request: &RequestId) -> Result<()> {
         if self.ctx.ports.store.revoke_approval(caller, request).await? {
             return Ok(());
@@ -402,7 +403,7 @@ impl Engine {
         Err(Error::new(ErrorKind::InterruptNotFound, text).detail("requestId", request.as_str()))
     }
 
-    /// Sends an answer to the actor of the task, and waits until the agent has it and the log says so.
+    /// Sends an answer to the actor of the task, and waits until the agent has accepted it and the log says so.
     pub(crate) async fn deliver(
         &self,
         caller: &Principal,
@@ -418,12 +419,12 @@ impl Engine {
         let refusal = match self.send_to_actor(task, given).await {
             Some(Err(error)) if error.kind() == ErrorKind::InterruptNotFound => error,
             Some(answered) => return answered,
-            // The actor ended. If it ended with the turn, the ask is closed. If it ended with the gateway, the ask stays
-            // open.
+            // The actor has ended. If it ended because the turn ended, the ask is closed. If it ended because the gateway stops,
+            // the ask stays open.
             None if self.head(caller, task).await?.state.is_terminal() => asks::not_open(&request),
             None => return Err(self.ctx.live.registry.no_actor()),
         };
-        // The ask was closed since the caller saw it open.
+        // Something else closed the ask after the caller saw it open.
         Err(self.too_late_for(caller, &request).await?.unwrap_or(refusal))
     }
 
@@ -444,7 +445,7 @@ impl Engine {
         caller_trace().map(|trace| self.ctx.ports.spans.decided(trace))
     }
 
-    /// The error for an answer to an ask that is closed already.
+    /// The error for an answer to an ask that is already closed.
     pub(crate) fn too_late(&self, request: &RequestId, closed: &Closed) -> Error {
         let tombstone = i64::try_from(self.ctx.config.asks.tombstone.as_millis()).unwrap_or(i64::MAX);
         let is_remembered = closed.at.0.saturating_add(tombstone) > self.ctx.ports.clock.now().0;
@@ -453,7 +454,7 @@ impl Engine {
         asks::too_late(request, closed, kind)
     }
 
-    /// Like [`Engine::too_late`]. `None`: the store has no such closed ask of this caller.
+    /// Like [`Engine::too_late`], with a lookup of the ask. `None`: the store has no such closed ask of this caller.
     pub(crate) async fn too_late_for(
         &self,
         caller: &Principal,

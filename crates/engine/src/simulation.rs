@@ -1,7 +1,8 @@
-//! What a simulation may change about an engine: when its tasks run, which ids it generates, and which mistakes it makes.
+//! The hooks through which a simulation controls an engine: when its tasks run, which ids it generates, and which mistakes it
+//! makes on purpose.
 //!
-//! The feature `simulation` is on where tests are built and nowhere else, and even there nothing changes for a [`Tasks`]
-//! that was not made by [`Tasks::simulated`].
+//! Only test builds switch the feature `simulation` on. Even there, nothing changes for a [`Tasks`] that was not made by
+//! [`Tasks::simulated`].
 //!
 //! [`Tasks`]: crate::Tasks
 //! [`Tasks::simulated`]: crate::Tasks::simulated
@@ -9,27 +10,27 @@
 #[cfg(feature = "simulation")]
 use std::{future::Future, pin::Pin, sync::Arc, task::Context, task::Poll, task::Waker};
 
-/// A mistake that an engine can be made to make, to show that the tests would find it.
+/// A mistake that an engine makes on purpose, to show that the tests would find it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flaw {
-    /// Readers see events that the store does not have yet.
+    /// Readers see events before the store has them.
     PublishBeforeCommit,
-    /// The events that happened while the gateway was down are not read after a restart. The driver of the simulated
-    /// agent makes this mistake, because reading them is the driver's job.
+    /// After a restart, events that happened while the gateway was down are not read. The driver of the simulated agent makes
+    /// this mistake, because reading those events is its job.
     NoReconcile,
-    /// The driver of a resumed turn does not get what the log holds of it.
+    /// The driver of a resumed turn does not get the part of the turn that is in the log.
     NoResume,
-    /// A task that is over goes on, and events are appended to its log.
+    /// A finished task continues, and events are appended to its log.
     NoTerminalGuard,
 }
 
-/// In a simulation, makes the choices that are otherwise left to chance.
+/// Makes the choices that are random outside of a simulation.
 #[cfg(feature = "simulation")]
 pub trait Simulation: Send + Sync + std::fmt::Debug {
     /// A number for a task that is about to be spawned.
     fn new_task(&self) -> u64;
 
-    /// Whether a task that was woken may take a step. If not, it waits for the waker.
+    /// Whether a woken task may take a step. If not, the simulation calls the waker later.
     fn may_run(&self, task: u64, waker: &Waker) -> bool;
 
     /// A task has ended, or was aborted.
@@ -38,8 +39,8 @@ pub trait Simulation: Send + Sync + std::fmt::Debug {
     /// The task with this name panicked.
     fn has_panicked(&self, name: &'static str);
 
-    /// A task was spawned. Aborting all of them at once does to the engine what a kill does to its process, except that
-    /// destructors run.
+    /// A task was spawned. Aborting all tasks at once has the effect of killing the engine's process, except that destructors
+    /// run.
     fn spawned(&self, task: tokio::task::AbortHandle);
 
     /// A new id for a task or a context of the protocol.
@@ -48,7 +49,7 @@ pub trait Simulation: Send + Sync + std::fmt::Debug {
     fn has(&self, flaw: Flaw) -> bool;
 }
 
-/// The simulation, if there is one.
+/// The simulation of this engine, if there is one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Hooks {
     #[cfg(feature = "simulation")]
@@ -96,7 +97,7 @@ impl Hooks {
         }
     }
 
-    /// Wraps a future, which then makes progress only when the simulation lets it.
+    /// Wraps a future so that it makes progress only when the simulation allows it.
     pub(crate) fn conducted<F: Future>(&self, future: F) -> Conducted<F> {
         let part = self.simulation.clone().map(|simulation| Part { task: simulation.new_task(), simulation });
         Conducted { future: Box::pin(future), part }

@@ -1,4 +1,4 @@
-//! The only place that spawns background tasks. Each has a name, is counted, and can be waited for.
+//! The only module that spawns background tasks. Each task has a name, is counted, and can be waited for.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
@@ -24,25 +24,25 @@ impl Tasks {
         Self::default()
     }
 
-    /// Tasks of an engine that is part of a simulation.
+    /// Creates the tasks of an engine that runs in a simulation.
     #[cfg(feature = "simulation")]
     pub fn simulated(simulation: std::sync::Arc<dyn crate::simulation::Simulation>) -> Self {
         Self { hooks: Hooks::of(simulation), ..Self::default() }
     }
 
-    /// Runs `future` in the background. `name` is in every log line that it writes. A panic is logged with `name`
-    /// too, because few callers wait for the returned handle and would see it.
+    /// Runs `future` in the background. All its log lines contain `name`. A panic is logged too, because few callers wait for
+    /// the returned handle and would see it.
     #[expect(clippy::disallowed_methods, reason = "only this function spawns")]
     pub fn spawn<F>(&self, name: &'static str, future: F) -> JoinHandle<F::Output>
     where
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        // The task may outlive the request that started it by far, so its log lines are not children of that request's.
+        // The task may live much longer than the request that started it, so its span has no parent.
         let span = tracing::info_span!(parent: None, "task", name);
         let hooks = self.hooks.clone();
-        // No async block: that would hold the future twice, and most of the memory of a connection or a live task is
-        // its future.
+        // Not an async block, because that would hold the future twice, and the future is most of the memory of a
+        // connection or a live task.
         let watched = AssertUnwindSafe(future).catch_unwind().map(move |outcome| {
             outcome.unwrap_or_else(|panic| {
                 tracing::error!(name, "a background task panicked");
@@ -63,13 +63,12 @@ impl Tasks {
         &self.hooks
     }
 
-    /// Canceled when the process is to stop. Long-lived tasks watch it.
+    /// The token that is canceled when the process stops. Long-lived tasks watch it.
     pub fn stopping(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// A copy with its own stop signal, a child of this one: tasks that wait often for one shared signal would contend
-    /// for one lock.
+    /// A copy whose stop signal is a child of this one. Tasks that often wait for one shared signal would contend for its lock.
     pub(crate) fn with_own_signal(&self) -> Self {
         Self { stop: self.stop.child_token(), ..self.clone() }
     }
@@ -79,7 +78,7 @@ impl Tasks {
         self.tracker.len()
     }
 
-    /// Tells all tasks to stop and waits until they have. Bound it with a timeout.
+    /// Tells all tasks to stop, and waits until they have ended. Callers add a timeout.
     pub async fn stop(&self) {
         self.stop.cancel();
         self.tracker.close();

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// What a file imports from the modules at the top of this crate.
+/// The top-level modules of this crate that a file imports.
 fn imports(path: &Path) -> BTreeSet<String> {
     let text = fs::read_to_string(path).unwrap();
     let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
@@ -30,7 +30,7 @@ fn no_module_imports_itself_through_others() {
         below.get_mut(&module).unwrap().remove(&module);
     }
     below.remove("lib");
-    // Takes away the modules that import nothing that is left. Modules in a circle stay.
+    // Repeatedly removes the modules that import no remaining module. Modules in an import cycle remain.
     while let Some(done) =
         below.iter().find(|(_, imports)| imports.iter().all(|name| !below.contains_key(name)))
     {

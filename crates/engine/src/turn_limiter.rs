@@ -1,8 +1,9 @@
 //! Limits how many turns run at once, in all and per principal, and decides which turn runs next.
 //!
-//! A turn that finds no room waits. Waiting turns start in rounds: in each round every principal that waits gets one turn. So
-//! a principal that sends a thousand messages delays another by at most one round. The turns of one principal run in the order
-//! in which they came. All decisions depend on the order of the calls alone, so that a simulation can repeat them.
+//! A turn for which there is no room waits. Waiting turns start in rounds: in each round every principal with a waiting turn
+//! gets one turn. So a principal that sends a thousand messages delays another one by at most one round. The turns of one
+//! principal run in the order in which they arrived. All decisions depend only on the order of the calls, so that a simulation
+//! can repeat them.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +16,7 @@ use longshore_meter::label::TurnState;
 use longshore_model::Principal;
 use tokio::sync::oneshot;
 
-/// How many turns may run. 0: any number.
+/// How many turns may run. 0: no limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TurnLimits {
     pub(crate) in_all: usize,
@@ -33,9 +34,9 @@ pub(crate) struct TurnLimiter {
 struct Turns {
     /// How many running turns count against the limit. A turn that waits for an answer does not count.
     running: usize,
-    /// Only principals with a turn that counts or waits.
+    /// The turns by principal. Contains only principals with a turn that counts or waits.
     by_principal: BTreeMap<Principal, PrincipalTurns>,
-    /// Principals with a waiting turn that their own limit lets run. The first principal gets the next turn.
+    /// The principals with a waiting turn that their own limit allows to run. The first principal gets the next turn.
     round: VecDeque<Principal>,
     next_id: u64,
 }
@@ -44,12 +45,12 @@ struct Turns {
 #[derive(Debug, Default)]
 struct PrincipalTurns {
     running: usize,
-    /// By number, in the order in which they came.
+    /// The waiting turns by number, in the order in which they arrived.
     waiting: BTreeMap<u64, oneshot::Sender<()>>,
     is_in_round: bool,
 }
 
-/// The right of a turn to run, once it is granted. Dropping it ends the right, or the wait for it.
+/// A turn's right to run, once it is granted. Dropping it gives the right back, or ends the wait for it.
 #[derive(Debug)]
 pub(crate) struct TurnPermit {
     limiter: Arc<TurnLimiter>,
@@ -59,7 +60,7 @@ pub(crate) struct TurnPermit {
 
 #[derive(Debug)]
 enum PermitState {
-    /// The permit may have been granted meanwhile.
+    /// The turn waits for the permit, which may have been granted since the last check.
     Waiting(u64, oneshot::Receiver<()>),
     Running,
     /// The turn waits for an answer, and does not count against the limits.
@@ -71,7 +72,7 @@ impl TurnLimiter {
         Self { limits, metrics, turns: Mutex::default() }
     }
 
-    /// Queues a turn. Wait for [`TurnPermit::ready`] before the turn begins.
+    /// Queues a turn. The caller waits for [`TurnPermit::ready`] before the turn begins.
     pub(crate) fn enter(self: &Arc<Self>, owner: &Principal) -> TurnPermit {
         let (go, wait) = oneshot::channel();
         let mut turns = self.lock();
@@ -85,7 +86,7 @@ impl TurnLimiter {
         self.permit(owner, PermitState::Waiting(id, wait))
     }
 
-    /// For a turn that runs already: it counts, even beyond the limits.
+    /// A permit for a turn that already runs. The turn counts, even beyond the limits.
     pub(crate) fn enter_running(self: &Arc<Self>, owner: &Principal) -> TurnPermit {
         self.lock().count(owner);
         self.metrics.turns.of(TurnState::Running).add(1);
@@ -96,7 +97,7 @@ impl TurnLimiter {
         TurnPermit { limiter: Arc::clone(self), owner: owner.clone(), state }
     }
 
-    /// Puts a principal at the end of the round, if it has a waiting turn that its own limit lets run.
+    /// Puts a principal at the end of the round, if it has a waiting turn that its own limit allows to run.
     fn queue(&self, turns: &mut Turns, owner: &Principal) {
         let Some(own) = turns.by_principal.get_mut(owner) else { return };
         let has_room = has_room(own.running, self.limits.per_principal);
@@ -112,8 +113,8 @@ impl TurnLimiter {
         {
             let Some(own) = turns.by_principal.get_mut(&owner) else { continue };
             own.is_in_round = false;
-            // Since the principal entered the round, its turn may have given up, or other turns of it may have been
-            // counted anyway.
+            // Since the principal entered the round, its waiting turn may have been dropped, or others of its turns may have
+            // begun to count.
             if has_room(own.running, self.limits.per_principal)
                 && let Some((_, go)) = own.waiting.pop_first()
             {
@@ -121,14 +122,14 @@ impl TurnLimiter {
                 turns.running += 1;
                 self.metrics.turns.of(TurnState::Waiting).add(-1);
                 self.metrics.turns.of(TurnState::Running).add(1);
-                // The permit still exists: dropping it would have removed it from the queue first.
+                // The send cannot fail: a dropped permit would have been removed from the queue first.
                 let _ = go.send(());
             }
             self.queue(turns, &owner);
         }
     }
 
-    /// Stops counting a turn, and lets a waiting one run.
+    /// Stops counting a turn, and starts a waiting one.
     fn leave(&self, turns: &mut Turns, owner: &Principal) {
         turns.running -= 1;
         if let Some(own) = turns.by_principal.get_mut(owner) {
@@ -169,14 +170,14 @@ impl TurnPermit {
     /// Waits until the permit is granted. Cancel safe.
     pub(crate) async fn ready(&mut self) {
         if let PermitState::Waiting(_, wait) = &mut self.state {
-            // The limiter keeps the sender until it has sent.
+            // An error is impossible, because the limiter keeps the sender until it has sent.
             let _ = wait.await;
             self.state = PermitState::Running;
         }
     }
 
-    /// A turn that waits for an answer does not count. Once it has the answer, it goes on at once, however many turns run by
-    /// then: the agent does not wait for a permit either.
+    /// Stops counting the turn while it waits for an answer. Once it has the answer, the turn counts again and continues at once,
+    /// however many turns run by then, because the agent does not wait for a permit either.
     pub(crate) fn pause_while(&mut self, is_waiting: bool) {
         match (&self.state, is_waiting) {
             (PermitState::Running, true) => {

@@ -1,4 +1,4 @@
-//! Queues of turns. A queue lets one ticket through at a time, in the order in which the tickets were taken.
+//! Queues of turns. A queue lets one ticket through at a time, in the order in which the tickets entered.
 //!
 //! A task holds two tickets: one in the queue of its context, which keeps the order of its messages while there is no
 //! session yet, and one in the queue of its session, which keeps two contexts from prompting the session at once.
@@ -24,23 +24,23 @@ pub(crate) struct TurnQueues {
 struct Queues {
     by_key: HashMap<QueueKey, Queue>,
     next_id: i64,
-    /// Counts down, for tickets at the front of a queue.
+    /// The next id for a ticket at the front of a queue. Counts down.
     front_id: i64,
 }
 
-/// In the order in which the tickets were taken.
+/// The entries of a queue, in the order in which the tickets entered.
 type Queue = VecDeque<QueueEntry>;
 
 #[derive(Debug)]
 struct QueueEntry {
-    /// Grows towards the end of the queue.
+    /// The id of the entry. Ids grow towards the end of the queue.
     id: i64,
     task: TaskId,
-    /// `None` once the ticket was let through.
+    /// The channel that lets the ticket through. `None`: the ticket was let through.
     go: Option<oneshot::Sender<()>>,
 }
 
-/// A position in a queue. Dropping it leaves the queue, whether it was let through or not.
+/// A position in a queue. Dropping it leaves the queue, whether the ticket was let through or not.
 #[derive(Debug)]
 pub(crate) struct QueueTicket {
     queues: Arc<TurnQueues>,
@@ -50,22 +50,21 @@ pub(crate) struct QueueTicket {
 }
 
 impl TurnQueues {
-    /// Takes the next position. Never waits, so that callers decide the order.
+    /// Enters the queue at its end. Never waits, so that callers decide the order.
     pub(crate) fn enter(self: &Arc<Self>, key: QueueKey, task: TaskId) -> QueueTicket {
         let mut queues = self.lock();
         self.enter_locked(&mut queues, key, task)
     }
 
-    /// Takes a position only if the queue is empty.
+    /// Enters the queue only if it is empty.
     pub(crate) fn enter_if_free(self: &Arc<Self>, key: QueueKey, task: TaskId) -> Option<QueueTicket> {
         let mut queues = self.lock();
         let is_free = queues.by_key.get(&key).is_none_or(VecDeque::is_empty);
         is_free.then(|| self.enter_locked(&mut queues, key, task))
     }
 
-    /// Takes the first position in the queue, for a turn that is already running. Waiting tickets wait for this one too.
-    /// A ticket that was let through before notices the new one only at its next check: see
-    /// [`QueueTicket::is_still_first`].
+    /// Enters the queue at its front, for a turn that is already running. Tickets that wait, wait for this one too. A ticket that
+    /// was already let through notices the new one only at its next check: see [`QueueTicket::is_still_first`].
     pub(crate) fn enter_front(self: &Arc<Self>, key: QueueKey, task: TaskId) -> QueueTicket {
         let mut queues = self.lock();
         queues.front_id -= 1;
@@ -78,7 +77,7 @@ impl TurnQueues {
         let (sender, receiver) = oneshot::channel();
         let id = queues.next_id;
         queues.next_id += 1;
-        // Most queues have one entry, for as long as its turn takes.
+        // Most queues have one entry for the whole duration of its turn.
         let queue = queues.by_key.entry(key.clone()).or_insert_with(|| VecDeque::with_capacity(1));
         queue.push_back(QueueEntry { id, task, go: Some(sender) });
         let_front_through(queue);
@@ -108,22 +107,22 @@ impl TurnQueues {
 
 fn let_front_through(queue: &mut Queue) {
     if let Some(go) = queue.front_mut().and_then(|front| front.go.take()) {
-        // The ticket may have been dropped a moment ago; its drop then lets the next one through.
+        // The ticket may have just been dropped. Its drop then lets the next ticket through.
         let _ = go.send(());
     }
 }
 
 impl QueueTicket {
-    /// Waits for this ticket's turn. Cancel safe.
+    /// Waits until the queue lets this ticket through. Cancel safe.
     pub(crate) async fn ready(&mut self) {
         if let Some(go) = &mut self.go {
-            // The sender stays in the queue until it has sent, so an error cannot come before that.
+            // An error is impossible, because the sender stays in the queue until it has sent.
             let _ = go.await;
             self.go = None;
         }
     }
 
-    /// Whether no ticket went to the front since this one was let through. If one did, this ticket has to wait again,
+    /// Whether no other ticket has entered at the front since this ticket was let through. Otherwise this ticket has to wait again,
     /// in its old position.
     pub(crate) fn is_still_first(&mut self) -> bool {
         let mut queues = self.queues.lock();
@@ -144,7 +143,7 @@ impl Drop for QueueTicket {
     fn drop(&mut self) {
         let mut queues = self.queues.lock();
         let Some(queue) = queues.by_key.get_mut(&self.key) else { return };
-        // Numbers grow towards the end.
+        // Ids grow towards the end of the queue.
         if let Ok(at) = queue.binary_search_by_key(&self.id, |entry| entry.id) {
             queue.remove(at);
         }

@@ -1,6 +1,6 @@
 //! The spans of a turn, for trace collectors: one for the turn, and one for each tool call.
 //!
-//! Spans begin and end with a turn or a tool call; text output costs nothing here.
+//! Only the beginning and the end of a turn or a tool call cost time here; text output costs nothing.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,19 +15,19 @@ use serde_json::Value;
 use crate::derived_ids;
 use crate::port::{Span, SpanKind, SpanPosition, Spans, TurnAttributes};
 
-/// How many running tools, and how many sub-agents, are remembered for one turn. Further ones get no span.
+/// How many running tools, and how many sub-agents, are tracked for one turn. Further ones get no span.
 const MAX_REMEMBERED: usize = 256;
 
 /// The longest name of a kind of failure.
 const MAX_KIND: usize = 64;
 
-/// The name of a kind of failure that is not known.
+/// The reported kind of a failure whose kind is not known.
 const OTHER: &str = "_OTHER";
 
-/// A tool that failed.
+/// The reported kind of failure for a tool that failed.
 const TOOL_FAILED: &str = "tool_error";
 
-/// A tool that was still running when its turn ended.
+/// The reported kind of failure for a tool that was still running when its turn ended.
 const CUT_SHORT: &str = "turn_ended";
 
 #[derive(Debug)]
@@ -38,14 +38,14 @@ pub(crate) struct TurnSpan {
     has_worked: bool,
     usage: Option<Usage>,
     error: Option<Cow<'static, str>>,
-    /// By the id of the call.
+    /// The running tools by the id of the call.
     tools: BTreeMap<String, Tool>,
     sub_agents: BTreeMap<SessionId, SubAgent>,
 }
 
 #[derive(Debug)]
 struct Tool {
-    /// Empty until the agent reports the call itself.
+    /// The name of the tool. Empty until the agent reports the call itself.
     name: String,
     position: SpanPosition,
     task: TaskId,
@@ -60,7 +60,7 @@ struct SubAgent {
 }
 
 impl TurnSpan {
-    /// `None`: this turn is not recorded.
+    /// Begins the span of a turn. `None`: this turn is not recorded.
     pub(crate) fn begin(
         spans: &Arc<dyn Spans>,
         caller: Option<&TraceContext>,
@@ -78,12 +78,13 @@ impl TurnSpan {
         })
     }
 
-    /// The trace context that the agent gets for its work.
+    /// The trace context that is sent to the agent for its work.
     pub(crate) fn context(&self) -> &TraceContext {
         &self.position.own
     }
 
-    /// The agent begins to work. The time before, spent waiting for a session or a permit, is not part of the span.
+    /// Starts the span's clock, because the agent begins to work. The time spent waiting for a session or a permit is not part of
+    /// the span.
     pub(crate) fn works(&mut self, now: Timestamp) {
         if !self.has_worked {
             (self.has_worked, self.began) = (true, now);
@@ -110,8 +111,8 @@ impl TurnSpan {
         }
     }
 
-    /// Records a tool call of the turn itself. `is_live`: the call is reported as it happens, and not after the gateway was
-    /// down.
+    /// Records a tool call of the turn itself. `is_live`: the call is reported as it happens, and not later, after a restart of the
+    /// gateway.
     pub(crate) fn tool(&mut self, task: &Task, call: &ToolCall, now: Timestamp, is_live: bool) {
         let position = self.position.clone();
         self.take_tool(&position, &task.id, call, now, is_live);
@@ -138,7 +139,7 @@ impl TurnSpan {
     }
 
     /// Ends the span, because the turn is over or the gateway stops. (After a stop, the next run of the gateway resumes the
-    /// turn.)
+    /// turn without this span.)
     pub(crate) fn end(mut self, task: &Task, now: Timestamp) {
         for (call, tool) in std::mem::take(&mut self.tools) {
             self.end_tool(call, tool, now, Some(CUT_SHORT));
@@ -163,7 +164,7 @@ impl TurnSpan {
         });
     }
 
-    /// The work of the sub-agent belongs to the call that started it.
+    /// Links a sub-agent to the tool call that started it, so that the spans of its tools are children of that call.
     fn start_sub_agent(&mut self, root: &Task, session: &SessionId, start: &ChildStart, now: Timestamp) {
         if self.sub_agents.len() >= MAX_REMEMBERED {
             return;
@@ -191,7 +192,7 @@ impl TurnSpan {
     ) {
         let is_over = matches!(call.status, ToolStatus::Completed | ToolStatus::Error);
         if is_over && !is_live && !self.tools.contains_key(&call.call_id) {
-            // The start time of the tool is not known.
+            // The start time of the tool is unknown, so it gets no span.
             return;
         }
         let Some(tool) = self.remember(position, task, &call.call_id, now) else { return };
@@ -233,7 +234,7 @@ impl TurnSpan {
     }
 }
 
-/// The `error.type` of the first entry that has one. Such types are words for programs.
+/// The `error.type` of the first entry that has one. These types are identifiers, not text for people.
 fn kind_of_failure(metadata: &Metadata) -> Option<String> {
     let metadata: Value = serde_json::from_str(metadata.get()).ok()?;
     let mut kinds = metadata.as_object()?.values().filter_map(|of| of["error"]["type"].as_str());

@@ -1,9 +1,9 @@
-//! Limits the unfinished tasks in all, per principal and per context, and their bytes in all and per principal. A task beyond a
-//! limit is refused.
+//! Limits the number of unfinished tasks in total, per principal and per context, and their bytes in total and per principal. A
+//! task that would exceed a limit is refused.
 //!
-//! A slot is reserved before anything else is done for a message, so that concurrent sends cannot exceed a limit
-//! together, and a refused send costs no more than the check whether it was accepted before. The exception is a message
-//! that steers: it reserves a slot only when there is no turn that it can join, and by then all other checks are done.
+//! A slot is reserved before anything else is done for a message. So concurrent sends cannot exceed a limit together, and a
+//! refused send costs only the check whether an earlier send of the same message was accepted. The exception is a message that
+//! steers: it reserves a slot only if there is no turn that it can join, and all other checks are done by then.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +17,10 @@ use longshore_model::{ContextId, Error, ErrorKind, Principal};
 use crate::config::EngineConfig;
 use crate::intake::size;
 
-/// When a refused caller should try again. Turns of an agent take seconds at least, and a refusal costs little.
+/// When a refused caller should try again. Turns take at least seconds, and a refusal costs little.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The same when the store is full: tasks are deleted once a minute, if they are old enough.
+/// The retry hint when the store is full. Retention deletes old tasks once a minute.
 const RETRY_AFTER_RETENTION: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
@@ -31,14 +31,14 @@ pub(crate) struct Unfinished {
     max_bytes: u64,
     max_bytes_per_principal: u64,
     counts: Mutex<Counts>,
-    /// Beside the mutex, because every append adds to it.
+    /// The bytes of all unfinished tasks. Kept outside the mutex, because every append adds to this number.
     bytes: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
 struct Counts {
     in_all: usize,
-    /// Only principals with unfinished tasks.
+    /// The counts by principal. Contains only principals with unfinished tasks.
     of_principal: HashMap<Principal, PrincipalCounts>,
 }
 
@@ -49,7 +49,7 @@ struct PrincipalCounts {
     bytes: Arc<AtomicU64>,
 }
 
-/// The bytes of one task, counted for its principal and in all until this is dropped.
+/// The bytes of one task, counted for its principal and in total until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct CountedBytes {
     own: AtomicU64,
@@ -57,7 +57,7 @@ pub(crate) struct CountedBytes {
     in_all: Arc<AtomicU64>,
 }
 
-/// One of the unfinished tasks, for as long as this is kept.
+/// The slot of one unfinished task. Dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct UnfinishedSlot {
     unfinished: Arc<Unfinished>,
@@ -66,7 +66,7 @@ pub(crate) struct UnfinishedSlot {
     bytes: Arc<CountedBytes>,
 }
 
-/// The limit that is reached.
+/// The limit that a refused task would exceed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LimitReached {
     pub(crate) limit: Limit,
@@ -86,7 +86,7 @@ impl Unfinished {
         }
     }
 
-    /// Reserves a slot for one more task, whose first message has this many bytes.
+    /// Reserves a slot for one more task. `bytes`: the size of its first message.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         owner: &Principal,
@@ -110,7 +110,7 @@ impl Unfinished {
         Ok(self.count_locked(&mut counts, owner, context, bytes))
     }
 
-    /// Whether a message of this many bytes may go to a task that exists.
+    /// Checks whether an existing task may get a message of this many bytes.
     pub(crate) fn check_bytes(&self, owner: &Principal, bytes: usize) -> Result<(), LimitReached> {
         self.check_locked(&self.lock(), owner, bytes)
     }
@@ -128,7 +128,7 @@ impl Unfinished {
         Ok(())
     }
 
-    /// Counts a task that exists already, even beyond the limits.
+    /// Counts a task that already exists, even beyond the limits.
     pub(crate) fn count(
         self: &Arc<Self>,
         owner: &Principal,
@@ -138,7 +138,7 @@ impl Unfinished {
         self.count_locked(&mut self.lock(), owner, context, bytes)
     }
 
-    /// Counts the bytes of a sub-agent's task for its owner. Such a task does not count towards the number of unfinished tasks.
+    /// Counts the bytes of a child task for its owner. A child task does not count towards the number of unfinished tasks.
     pub(crate) fn count_bytes(&self, owner: &Principal, bytes: usize) -> Arc<CountedBytes> {
         let of_principal = self.lock().of_principal.get(owner).map(|own| Arc::clone(&own.bytes));
         self.counted(of_principal.unwrap_or_default(), bytes)
@@ -221,7 +221,7 @@ impl Drop for UnfinishedSlot {
 }
 
 impl LimitReached {
-    /// Counts the refusal, and makes its error.
+    /// Counts the refusal in the metrics, and makes the error for the caller.
     pub(crate) fn refusal(self, metrics: &Metrics) -> Error {
         let Self { limit, max } = self;
         metrics.refused.of(limit).increment();
@@ -294,7 +294,7 @@ mod tests {
         kept.push(reserve(&all, "a", "c2").unwrap());
         assert_eq!(reserve(&all, "a", "c3").unwrap_err(), Limit::UnfinishedPerPrincipal);
         assert_eq!(reserve(&all, "a", "c1").unwrap_err(), Limit::UnfinishedPerContext);
-        // Another principal's context with the same id is a different context.
+        // A context of another principal with the same id is a different context.
         kept.push(reserve(&all, "b", "c1").unwrap());
         assert_eq!(reserve(&all, "b", "c2").unwrap_err(), Limit::Unfinished);
         assert_eq!(all.len(), 4);
@@ -337,7 +337,7 @@ mod tests {
         let (first, _second) = (reserve("a", 60).unwrap(), reserve("b", 40).unwrap());
         assert_eq!(reserve("a", 41).unwrap_err(), (Limit::UnfinishedBytesPerPrincipal, 100));
         assert_eq!(reserve("b", 51).unwrap_err(), (Limit::UnfinishedBytes, 150));
-        // Output counts, and is never refused.
+        // Output counts towards the limit, but is never refused.
         first.bytes().add(100);
         assert_eq!(reserve("a", 0).unwrap_err().0, Limit::UnfinishedBytesPerPrincipal);
         assert_eq!(all.check_bytes(&Principal::new("b"), 0).unwrap_err().limit, Limit::UnfinishedBytes);

@@ -1,7 +1,7 @@
 //! Errors of the agent, as callers of control methods get them.
 //!
-//! Turns have errors of their own, which say what happens to the task. A caller of a control method learns what
-//! happened to the call.
+//! A turn reports errors that say what happens to the task. A caller of a control method needs an error that says what happened
+//! to the call.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ pub const UPSTREAM_STATUS: &str = "upstreamStatus";
 /// The retry hint for a temporary error.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Converts the error of a turn, or of a query on the way to one. The text, details and cause stay; the kind changes,
-/// and the error gets a retry hint where a retry may help.
+/// Converts the error of a turn, or of a query before a turn, into the error of a control call. Text, details and cause do not
+/// change. The kind changes, and the error gets a retry hint if a retry may help.
 pub fn to_control_error(error: Error) -> Error {
     let status = error.find_detail(UPSTREAM_STATUS).and_then(|status| status.parse().ok());
     match (error.kind(), status) {
@@ -31,7 +31,7 @@ pub fn to_control_error(error: Error) -> Error {
     }
 }
 
-/// Adds a retry hint if the status of the agent's response says that a retry may help.
+/// Adds a retry hint if the HTTP status of the agent's response says that a retry may help.
 pub fn with_retry_hint(error: Error, status: u16) -> Error {
     match status {
         409 | 429 | 500.. => with_hint(error.retryable()),

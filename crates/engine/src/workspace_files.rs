@@ -1,5 +1,5 @@
-//! Files of the workspace: opened once, without leaving the workspace, and inspected through the open handle only. A file is
-//! written the same way: inside the directory that was opened.
+//! Files of the workspace. Each file is opened once, without leaving the workspace, and is then read only through the open
+//! handle. Files are written in the same way: relative to an open directory.
 
 mod replace;
 
@@ -15,11 +15,11 @@ use sha2::{Digest as _, Sha256};
 use crate::ProtectedPaths;
 use crate::port::ContentFacts;
 
-/// The directories whose files may be referred to, resolved.
+/// The resolved directories whose files may be read or written.
 #[derive(Debug)]
 pub struct AllowedDirectories {
     roots: Vec<PathBuf>,
-    /// Only files below this directory, if it is set.
+    /// If set, only files below this directory are allowed.
     within: Option<PathBuf>,
 }
 
@@ -27,14 +27,14 @@ pub struct AllowedDirectories {
 #[derive(Debug)]
 pub struct OpenFile {
     file: File,
-    /// The path without links.
+    /// The path without symbolic links.
     pub(crate) path: PathBuf,
 }
 
 #[derive(Debug)]
 pub(crate) struct Content {
     pub(crate) facts: ContentFacts,
-    /// The whole content, if it is no longer than the caller of `read` wants to keep.
+    /// The whole content. `None`: it is longer than the `keep` argument of `read` allows.
     pub(crate) kept: Option<Vec<u8>>,
 }
 
@@ -45,20 +45,20 @@ pub(crate) enum ReadError {
 }
 
 impl AllowedDirectories {
-    /// A directory that does not exist has no files; it is left out.
+    /// Resolves the directories. Leaves out a directory that does not exist, because it has no files.
     pub fn resolve(directories: &[&Path]) -> Self {
         let resolved = directories.iter().filter(|directory| directory.is_absolute());
         let roots = resolved.filter_map(|directory| directory.canonicalize().ok()).collect();
         Self { roots, within: None }
     }
 
-    /// Files below a directory that was resolved earlier and is below `root`. If the directory is a link by now, or a
-    /// directory between the two is, nothing is allowed.
+    /// Allows files below `directory`, which was resolved earlier and is below `root`. If `directory`, or a directory between the
+    /// two, has become a symbolic link since, no file is allowed.
     pub fn below(root: &Path, directory: &Path) -> Self {
         Self { within: Some(directory.to_owned()), ..Self::resolve(&[root]) }
     }
 
-    /// Finds and opens a regular file. Links are followed as long as they lead to a file below one of the allowed
+    /// Finds and opens a regular file. Symbolic links are followed as long as they lead to a file below one of the allowed
     /// directories.
     pub fn open(&self, path: &Path, protected: &ProtectedPaths) -> io::Result<OpenFile> {
         let found = self.open_resolved(path.canonicalize()?)?;
@@ -68,15 +68,15 @@ impl AllowedDirectories {
         Ok(found)
     }
 
-    /// Opens a path without links. If it contains links now, they were created after it was resolved,
-    /// and it is not opened.
+    /// Opens a resolved path. If the path contains symbolic links now, they were created after it was resolved, and the path is not
+    /// opened.
     fn open_resolved(&self, path: PathBuf) -> io::Result<OpenFile> {
         let (directory, name) = self.open_directory_of(&path)?;
         let file = open_file(&directory, name, OFlags::RDONLY)?;
         Ok(OpenFile { file, path })
     }
 
-    /// Opens the directory of a path without links. Returns the name of the file in it too.
+    /// Opens the parent directory of a resolved path. Also returns the name of the file in that directory.
     fn open_directory_of<'p>(&self, path: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
         let is_within = self.within.as_ref().is_none_or(|directory| path.starts_with(directory));
         let below = |root: &'_ PathBuf| Some((root.clone(), path.strip_prefix(root).ok()?));
@@ -95,14 +95,14 @@ impl OpenFile {
     }
 }
 
-/// For callers that read only a part.
+/// Reads the file piece by piece, for callers that need only a part.
 impl Read for OpenFile {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.file.read(buffer)
     }
 }
 
-/// Reads to the end, or until there are more than `limit` bytes: a file may grow while it is read.
+/// Reads to the end, or until there are more than `limit` bytes, because a file may grow while it is read.
 fn read(mut file: impl Read, limit: u64, keep: u64) -> Result<Content, ReadError> {
     let mut hasher = Sha256::new();
     let mut kept = Some(Vec::new());
@@ -130,11 +130,12 @@ fn read(mut file: impl Read, limit: u64, keep: u64) -> Result<Content, ReadError
 
 const CHUNK: usize = 64 * 1024;
 
-/// How each step of a path is opened.
+/// The flags with which each component of a path is opened.
 const STEP: OFlags = OFlags::CLOEXEC.union(OFlags::NOFOLLOW);
 
-/// Opens one path component after the other, each inside the directory that was opened before, and follows no link. So
-/// no change on the way can lead out of the allowed directory. Returns the last directory, and the name of the file in it.
+/// Opens one path component after the other, each relative to the directory opened before, and follows no symbolic link. So no
+/// concurrent change of the path can lead out of the allowed directory. Returns the last directory, and the name of the file in
+/// it.
 fn open_directory<'p>(root: &Path, rest: &'p Path) -> io::Result<(OwnedFd, &'p OsStr)> {
     let mut names = Vec::new();
     for component in rest.components() {
@@ -152,9 +153,9 @@ fn open_directory<'p>(root: &Path, rest: &'p Path) -> io::Result<(OwnedFd, &'p O
     Ok((directory, last))
 }
 
-/// Opens a regular file of a directory that is open. `access`: for reading, or also for writing.
+/// Opens a regular file in an open directory. `access`: whether for reading only, or also for writing.
 fn open_file(directory: &OwnedFd, name: &OsStr, access: OFlags) -> io::Result<File> {
-    // `NONBLOCK`: does not wait for the other end of a pipe. `NOCTTY`: does not make a terminal the controlling one.
+    // `NONBLOCK`: opening a pipe does not wait for its other end. `NOCTTY`: a terminal does not become the controlling one.
     let flags = STEP | access | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = File::from(openat(directory, name, flags, Mode::empty())?);
     if !file.metadata()?.is_file() {

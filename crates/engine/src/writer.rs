@@ -1,6 +1,7 @@
-//! The only writer of a task's log: folds events, appends them, and only then publishes them to readers.
+//! The only writer of a task's log: folds events into the task, appends them to the log, and only then publishes them to readers.
 //!
-//! While a task of more than [`KEPT_BYTES`] waits for its turn, its writer keeps only what the wait needs. The store has the rest.
+//! While a task of more than [`KEPT_BYTES`] waits for its turn, its writer keeps only what the wait needs. The rest is in the
+//! store.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,19 +24,19 @@ use crate::tasks::Tasks;
 use crate::unfinished::CountedBytes;
 use crate::{fail_point, lifecycle, open_tools, states};
 
-/// A snapshot is written when this many events have come since the last one, or half as many as the log holds,
-/// whichever is more: then all snapshots of a task together cost as much as a few of its last ones.
+/// A snapshot is written after this many events since the last one, or after half as many events as the log holds, whichever is
+/// more. So all snapshots of a task together cost only as much as a few of its last ones.
 const SNAPSHOT_EVERY: u64 = 256;
 
-/// How many events one append takes, and how many bytes of content; the next append takes the rest. Bounds
-/// the tail of a live log, and the time that a reader waits behind a flood.
+/// How many events, and how many bytes of content, one append takes at most. The next append takes the rest. This bounds the
+/// tail of a live log, and the time that a reader waits when many events come at once.
 const APPEND_EVENTS: usize = 64;
 const APPEND_BYTES: usize = 256 * 1024;
 
-/// A task of at most this many bytes stays in memory while it waits: reading it again from the store would cost more.
+/// A task of at most this many bytes stays in memory while it waits, because reading it again from the store would cost more.
 const KEPT_BYTES: usize = 1024;
 
-/// The first pause before an append is tried again while the store cannot be reached.
+/// The pause before the first repeated attempt of an append while the store cannot be reached.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
@@ -48,33 +49,33 @@ pub(crate) struct Writer {
     live: Arc<LiveLog>,
     owner: Principal,
     task: Task,
-    /// The content of `task` is only in the store.
+    /// Whether the content of `task` is only in the store.
     is_unloaded: bool,
-    /// The bytes of the log, as far as this writer knows it: the whole log, except for what was written before a restart and
+    /// The bytes of the log as far as this writer knows it. Does not include content that was written before a restart and later
     /// replaced.
     bytes: Arc<CountedBytes>,
     max_bytes: u64,
-    /// The store refused the log for good, and the task was ended.
+    /// Whether the store permanently refused the log, so that the task was ended.
     was_refused: bool,
     head: Seq,
     /// The epoch in which the newest event was written.
     epoch: Epoch,
     snapshot_at: Seq,
-    /// Events that are folded into `task`, and not yet in the store.
+    /// Events that are folded into `task` but not yet in the store.
     pending: Vec<TaskEvent>,
     pending_bytes: usize,
-    /// Since when the first pending event waits. Used only for measurements, never for a decision.
+    /// Since when the first pending event has been waiting. Used only for measurements, never for a decision.
     pending_since: Option<Instant>,
-    /// The states that the task enters with the pending events.
+    /// The states that the task enters through the pending events.
     pending_states: Vec<TaskState>,
     pending_asks: Vec<AskChange>,
     pending_join: Option<IdempotencyKey>,
     pending_withdrawal: Option<IdempotencyKey>,
     /// The tool calls that have begun and not ended.
     running_tools: Vec<ArtifactId>,
-    /// The agent waits before it calls its model again, as far as it has reported.
+    /// Whether the agent has reported that it waits before it calls its model again.
     is_retrying: bool,
-    /// What earlier turns of the task used, and what all used so far, as far as the agent has reported.
+    /// The usage of earlier turns of the task, and the usage of all turns so far, as far as the agent has reported it.
     usage_before: Usage,
     usage: Option<Usage>,
 }
@@ -124,17 +125,17 @@ impl Writer {
         &self.task
     }
 
-    /// The task as it is in the log.
+    /// The task as of the last event in the log.
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot { task: self.task.clone(), seq: self.head, epoch: self.epoch }
     }
 
-    /// How many more bytes the task may have, and how many in all.
+    /// How many more bytes the task may have, and its limit.
     pub(crate) fn room(&self) -> (u64, u64) {
         (self.max_bytes.saturating_sub(self.bytes.get()), self.max_bytes)
     }
 
-    /// The task has more bytes than it may have.
+    /// Whether the task exceeds its byte limit.
     pub(crate) fn is_too_large(&self) -> bool {
         self.bytes.get() > self.max_bytes
     }
@@ -143,7 +144,7 @@ impl Writer {
         self.was_refused
     }
 
-    /// Called when the task waits: drops its content if the task has more than [`KEPT_BYTES`].
+    /// Drops the content of the task if it has more than [`KEPT_BYTES`]. Called when the task begins to wait.
     pub(crate) fn unload(&mut self) {
         if !self.is_unloaded && self.pending.is_empty() && !self.is_over() && unload(&mut self.task) {
             self.is_unloaded = true;
@@ -151,13 +152,13 @@ impl Writer {
         }
     }
 
-    /// The task was unloaded before there was a writer.
+    /// Marks the content as dropped, for a task that was unloaded before this writer was created.
     pub(crate) fn set_unloaded(&mut self) {
         self.is_unloaded = true;
     }
 
-    /// Reads the content of the task again, if it was dropped. While the store cannot be reached, this function tries again
-    /// and again. Fails when the store no longer has the task as it was, or when the gateway stops.
+    /// Reads the content of the task again, if it was dropped. Repeats this while the store cannot be reached. Fails if the store
+    /// no longer has the task as it was, or when the gateway stops.
     pub(crate) async fn load(&mut self) -> Result<()> {
         let mut backoff = Backoff::starting_at(FIRST_PAUSE);
         while let Some(loading) = self.loading() {
@@ -175,13 +176,13 @@ impl Writer {
         Ok(())
     }
 
-    /// The call that reads the content of the task. `None`: the writer has it.
+    /// A store call that reads the content of the task. `None`: the writer still has the content.
     pub(crate) fn loading(&self) -> Option<impl Future<Output = Result<Option<StoredTask>>> + Send + use<>> {
         let (store, owner, task) = (Arc::clone(&self.store), self.owner.clone(), self.task.id.clone());
         self.is_unloaded.then_some(async move { store.load(&owner, &task).await })
     }
 
-    /// Fails when the store no longer has the task as it was.
+    /// Takes over the content that was read. Fails if the store no longer has the task as it was.
     pub(crate) fn loaded(&mut self, stored: Option<StoredTask>) -> Result<()> {
         if !self.is_unloaded {
             return Ok(());
@@ -204,7 +205,7 @@ impl Writer {
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        // Never before the current status: lists are sorted by it, and a clock may step back.
+        // Never before the current status: lists are sorted by the time of the status, and a clock may step back.
         self.clock.now().max(self.task.status.at)
     }
 
@@ -212,12 +213,12 @@ impl Writer {
         self.task.status.state.is_terminal()
     }
 
-    /// Whether there are as many pending events as one append takes.
+    /// Whether the pending events fill one append.
     pub(crate) fn is_full(&self) -> bool {
         self.pending.len() >= APPEND_EVENTS || self.pending_bytes >= APPEND_BYTES
     }
 
-    /// Takes a report of the agent. It is not in the log before [`Writer::flush`].
+    /// Folds a report of the agent into the task. The event is in the log only after [`Writer::flush`].
     pub(crate) fn take(&mut self, report: AgentEvent) {
         if self.is_over() && !self.has(Flaw::NoTerminalGuard) {
             // The first terminal state counts; later reports of the agent are ignored.
@@ -228,8 +229,8 @@ impl Writer {
         }
     }
 
-    /// Whether there is a reason why no event may come for long: an ask is open, a tool runs (which may
-    /// be a sub-agent), the agent waits before it tries again, or no turn runs.
+    /// Whether a long time without events is normal: an ask is open, a tool or a sub-agent runs, the agent waits before it tries
+    /// again, or no turn runs.
     fn is_silence_expected(&self) -> bool {
         self.task.status.state != TaskState::Working
             || !self.task.open_asks.is_empty()
@@ -237,7 +238,7 @@ impl Writer {
             || self.is_retrying
     }
 
-    /// Keeps track of the running tools.
+    /// Updates the list of running tools.
     fn note_tool(&mut self, event: &TaskEvent) {
         let TaskEvent::Artifact(ArtifactUpdate { artifact, last_chunk, .. }) = event else { return };
         if artifact.kind != BlockKind::ToolCall {
@@ -251,7 +252,7 @@ impl Writer {
         }
     }
 
-    /// Keeps track of the pause before a retry. Withdrawn text or a new session title does not end the pause.
+    /// Updates whether the agent waits before a retry. Withdrawn text or a new session title does not end that wait.
     fn note_retry(&mut self, event: &TaskEvent) {
         match event {
             TaskEvent::Status(update) => {
@@ -268,12 +269,12 @@ impl Writer {
         self.tasks.hooks().has(flaw)
     }
 
-    /// Notes what the turn has used so far. This is reported with the end of the turn.
+    /// Records the usage of the turn so far. It is reported with the end of the turn.
     pub(crate) fn note_usage(&mut self, usage: Usage) {
         self.usage = Some(self.usage_before.plus(usage));
     }
 
-    /// Resets what is tracked per turn, because another turn of the task begins.
+    /// Resets the state that is tracked per turn, because another turn of the task begins.
     pub(crate) fn begin_turn(&mut self) {
         self.usage_before = self.task.usage.unwrap_or_default();
         self.usage = self.task.usage;
@@ -281,33 +282,33 @@ impl Writer {
         self.is_retrying = false;
     }
 
-    /// Adds an event that opens or closes an ask, or does both. The event and the changes are durable together.
+    /// Adds an event that opens or closes asks. The event and the changes to the asks become durable together.
     pub(crate) fn push_ask(&mut self, event: TaskEvent, changes: impl IntoIterator<Item = AskChange>) {
         self.push(event);
         self.pending_asks.extend(changes);
     }
 
-    /// Adds an event with which a message joins. The same message sent again leads to this task; one append takes one such
-    /// message.
+    /// Adds the event of a message that joins. `key` makes repeated sends of the message lead to this task. An append can hold only
+    /// one such message.
     pub(crate) fn push_join(&mut self, event: TaskEvent, key: IdempotencyKey) {
         self.push(event);
         self.pending_join = Some(key);
     }
 
-    /// Adds an event that withdraws a message that had joined. The same message sent again is a new one.
+    /// Adds an event that withdraws a joined message. A repeated send of that message then counts as a new one.
     pub(crate) fn push_withdrawal(&mut self, event: TaskEvent, key: IdempotencyKey) {
         self.push(event);
         self.pending_withdrawal = Some(key);
     }
 
-    /// Forgets the key with the next append. The same send, repeated after that, counts as a new one.
+    /// Deletes the idempotency key with the next append. A repeated send then counts as a new one.
     pub(crate) fn forget(&mut self, key: IdempotencyKey) {
         self.pending_withdrawal = Some(key);
     }
 
     pub(crate) fn push(&mut self, mut event: TaskEvent) {
         if event.is_terminal() {
-            // Open asks end with the task, and readers learn of it.
+            // The open asks end with the task, and readers see an event for each.
             for dropped in lifecycle::dropped_asks(&self.task) {
                 self.push(dropped);
             }
@@ -343,15 +344,15 @@ impl Writer {
         self.pending.push(event);
     }
 
-    /// Appends the pending events, then publishes them to readers. While the store cannot be reached, this function tries
-    /// again and again, and the agent has to wait. Fails when another writer owns the log, or when the gateway stops. A task
-    /// whose log the store refuses for good, because it is too large or damaged, ends.
+    /// Appends the pending events, then publishes them to readers. Repeats the append while the store cannot be reached; the agent
+    /// waits meanwhile. Fails if another writer owns the log, or when the gateway stops. If the store permanently refuses the log,
+    /// because it is too large or damaged, the task is ended.
     pub(crate) async fn flush(&mut self, turn: Option<TurnRecord>) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
         if self.is_unloaded {
-            // A snapshot must have the whole task.
+            // A snapshot needs the whole task.
             self.load().await?;
         }
         match self.append_pending(turn, true).await {
@@ -361,13 +362,13 @@ impl Writer {
         }
     }
 
-    /// The store cannot hold the events that are to be written, or the whole task in one snapshot, or has the task only damaged.
-    /// Ends the task without the events that are not stored.
+    /// Ends the task without the pending events, because the store cannot hold them, or cannot hold the whole task in one snapshot,
+    /// or can no longer read the task.
     pub(crate) async fn end_refused(&mut self, error: &Error) -> Result<()> {
         tracing::error!(task = %self.task.id, error = ?error, "the store refuses the log of a task; it fails");
         (self.was_refused, self.is_unloaded) = (true, true);
         match self.load().await {
-            // The end needs no content, and no snapshot is written.
+            // Ending the task needs no content, and no snapshot is written.
             Err(unreadable) if unreadable.retry() != Retry::Later => self.is_unloaded = false,
             loaded => loaded?,
         }
@@ -381,7 +382,7 @@ impl Writer {
         may_snapshot: bool,
     ) -> Result<(), AppendError> {
         let epoch = self.store.epoch();
-        // Takes the buffer too: for most of a turn's time nothing is pending.
+        // Takes the buffer with the events, because nothing is pending during most of a turn.
         let pending = std::mem::take(&mut self.pending);
         let events =
             Events::number(self.head.next(), epoch, pending).waiting_since(self.pending_since.take());
@@ -438,7 +439,7 @@ impl Writer {
         loop {
             match self.store.append(append.clone()).await {
                 Ok(Appended::Head(_)) => return Ok(()),
-                // An attempt that was reported as failed had succeeded.
+                // An attempt that returned an error had in fact succeeded.
                 Ok(Appended::Conflict { head }) if may_be_there && head == written => return Ok(()),
                 Ok(Appended::Conflict { head }) => {
                     let text = format!(
@@ -447,7 +448,7 @@ impl Writer {
                     );
                     return Err(AppendError::Lost(Error::internal(text)));
                 }
-                // An attempt that was reported as failed had succeeded, and ended the task.
+                // An attempt that returned an error had in fact succeeded and ended the task.
                 Ok(Appended::Terminal) if may_be_there && ends_the_task => return Ok(()),
                 Ok(Appended::Terminal) => {
                     let text = format!("{} is over in the store", append.task);
@@ -467,12 +468,12 @@ impl Writer {
     }
 }
 
-/// Why nothing more can be appended.
+/// The reason why no more events can be appended.
 #[derive(Debug)]
 enum AppendError {
     /// Another writer owns the log, or the gateway stops.
     Lost(Error),
-    /// The store will never take these events.
+    /// The store will never accept these events.
     Refused(Error),
 }
 
@@ -484,7 +485,7 @@ impl From<AppendError> for Error {
     }
 }
 
-/// Drops what a waiting task does not need, if the task has more than [`KEPT_BYTES`]. Returns whether it did.
+/// Drops the content that a waiting task does not need, if the task has more than [`KEPT_BYTES`]. Returns whether it did.
 pub(crate) fn unload(task: &mut Task) -> bool {
     if task.weight() <= KEPT_BYTES {
         return false;
@@ -495,13 +496,13 @@ pub(crate) fn unload(task: &mut Task) -> bool {
     true
 }
 
-/// Whether a turn has ended, or could not begin, when its task enters this state. A task becomes `AUTH_REQUIRED` only for lack of
-/// credentials.
+/// Whether a task that enters this state has no turn any more, because the turn ended or could not begin. `AUTH_REQUIRED` is such
+/// a state, because a task enters it only for lack of credentials.
 fn ends_a_turn(state: TaskState) -> bool {
     state.is_terminal() || state == TaskState::AuthRequired
 }
 
-/// Whether the event is worth a snapshot by itself. A status that only repeats the state with a note is not: there may be
+/// Whether a snapshot is written after this event. A status that only repeats the state with a note needs none: there may be
 /// many, and each snapshot costs as much as the whole task.
 fn is_worth_a_snapshot(event: &TaskEvent) -> bool {
     match event {

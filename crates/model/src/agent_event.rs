@@ -1,4 +1,4 @@
-//! The reports of a coding agent during a turn, independent of any agent's own format.
+//! The reports of a coding agent during a turn, in a format that is the same for all agents.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::notes::{Progress, SessionNote, Usage};
 /// One report of an agent. A turn ends with exactly one [`AgentEvent::Ended`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum AgentEvent {
-    /// More text of a block. The first one opens the block.
+    /// More text of a block. The first text opens the block.
     Text {
         block: BlockRef,
         text: String,
     },
-    /// Replaces the block's text. Empty: the agent withdrew the block.
+    /// Replaces the block's text. Empty text: the agent withdrew the block.
     TextReplaced {
         block: BlockRef,
         text: String,
@@ -33,7 +33,7 @@ pub enum AgentEvent {
         block: BlockRef,
         call: Box<ToolCall>,
     },
-    /// Output of a running tool call, since the last report.
+    /// The output of a running tool call since the last report.
     ToolOutput {
         block: BlockRef,
         call: Box<ToolCall>,
@@ -41,7 +41,7 @@ pub enum AgentEvent {
     /// The session's id and its current title.
     Session(SessionNote),
     Progress(Progress),
-    /// The total usage of the turn so far. Shown with the end of the turn.
+    /// The total usage of the turn so far. Callers see it at the end of the turn.
     Usage(Usage),
     /// The agent waits for an answer.
     Asked(Box<Ask>),
@@ -50,7 +50,7 @@ pub enum AgentEvent {
         request_id: RequestId,
         resolution: Resolution,
     },
-    /// A file that the agent hands over.
+    /// A file whose content the agent provides.
     File {
         block: BlockRef,
         file: AgentFile,
@@ -60,20 +60,20 @@ pub enum AgentEvent {
         block: BlockRef,
         file: RemoteFile,
     },
-    /// A file of the agent that is not handed over. The reason may be shown to anybody.
+    /// A file of the agent that callers do not get. The reason may be shown to anybody.
     WithheldFile {
         block: BlockRef,
         name: Option<String>,
         reason: String,
     },
-    /// A report of a sub-agent at any depth. The first event of a sub-agent is always `Started`, and comes before the tool
-    /// call that names its session.
+    /// A report of a sub-agent at any depth. The first report of a sub-agent is always `Started`, and comes before the tool call
+    /// that names its session.
     Child {
         session: SessionId,
         event: Box<ChildEvent>,
     },
-    /// A resumed turn still runs, and everything that was missed meanwhile has been reported. Sent once in a resumed turn,
-    /// unless the turn's end is reported instead.
+    /// A resumed turn still runs, and everything that happened during the outage has been reported. Sent once in a resumed turn,
+    /// unless the end of the turn is reported instead.
     CaughtUp,
     Ended(Outcome),
 }
@@ -81,19 +81,19 @@ pub enum AgentEvent {
 /// A report of a sub-agent.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ChildEvent {
-    /// The sub-agent was called. A call after its end starts another task.
+    /// The sub-agent was called. A call after its end starts another child task.
     Started(ChildStart),
     /// The sub-agent accepted this prompt.
     Working(PromptId),
     /// The model of the sub-agent, as `provider/model`, if it was not known at the start.
     Model(String),
-    /// Any report except those of other sub-agents and of asks, which the turn itself reports.
+    /// Any report except those of other sub-agents and those about asks, which the turn itself reports.
     Report(AgentEvent),
 }
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct ChildStart {
-    /// The calling session: the turn's own, or another sub-agent's.
+    /// The session that called the sub-agent: the turn's own session, or that of another sub-agent.
     pub caller: SessionId,
     /// The tool call that called the sub-agent.
     pub call: Option<String>,
@@ -101,11 +101,11 @@ pub struct ChildStart {
     pub title: Option<String>,
     /// The type of the sub-agent, such as `general`.
     pub kind: Option<String>,
-    /// The model of the sub-agent, as `provider/model`. `None`: not known yet.
+    /// The model of the sub-agent, as `provider/model`. `None`: it is not known yet.
     pub model: Option<String>,
 }
 
-/// A whole file.
+/// A file with its whole content.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AgentFile {
     pub name: Option<String>,
@@ -119,7 +119,7 @@ impl std::fmt::Debug for AgentFile {
     }
 }
 
-/// A file at a URL.
+/// A file that is only known by its URL.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RemoteFile {
     pub name: Option<String>,
@@ -132,11 +132,12 @@ pub struct RemoteFile {
 pub struct BlockRef {
     pub id: ArtifactId,
     pub kind: BlockKind,
-    /// The agent's own message that the block belongs to.
+    /// The agent's own message to which the block belongs.
     pub message: Option<MessageId>,
 }
 
-/// The argument in which the gateway's own plugin tells the gateway which session makes a call. Callers do not see it.
+/// The name of a tool argument. In it, the gateway's own plugin tells the gateway which session makes a call. Callers do not see
+/// it.
 pub const CALLER_ARGUMENT: &str = "_longshore";
 
 /// A tool call as the agent reports it.
@@ -147,21 +148,21 @@ pub struct ToolCall {
     pub status: ToolStatus,
     pub title: Option<String>,
     pub subtitle: Option<String>,
-    /// What the tool does, in the agent's words, such as `read` or `execute`. Never long.
+    /// What the tool does, in the agent's words, such as `read` or `execute`. The agent's driver limits its length.
     pub kind: Option<String>,
-    /// The places that the call concerns. Never many.
+    /// The places that the call concerns. The agent's driver limits their number.
     pub locations: Vec<ToolLocation>,
     pub input: Option<Json>,
     pub output: Option<String>,
     pub error: Option<String>,
-    /// The session of the sub-agent that the call started.
+    /// The session of the sub-agent that the call started. `None`: it started none.
     pub child: Option<SessionId>,
-    /// What the agent adds in a form of its own. Never long.
+    /// Additional data in the agent's own form. The agent's driver limits its size.
     pub meta: Option<Json>,
 }
 
 impl ToolCall {
-    /// A call of which nothing else is known.
+    /// A call with only these facts.
     pub fn new(call_id: impl Into<String>, tool: impl Into<String>, status: ToolStatus) -> Self {
         Self {
             call_id: call_id.into(),
@@ -183,7 +184,7 @@ impl ToolCall {
 /// A place in a file, or a file or directory.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ToolLocation {
-    /// Begins in the directory of the session, and stays in it.
+    /// A path relative to the directory of the session, and inside it.
     pub path: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
@@ -200,38 +201,38 @@ named_enum! {
     fn as_str
 }
 
-/// How a turn ended.
+/// The outcome of a turn.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Outcome {
-    /// The remark is set if the reply is complete but unusual, such as one cut at its length limit.
+    /// The turn is complete. `remark`: set if the reply is unusual, for example cut at its length limit.
     Completed {
         remark: Option<String>,
     },
     Failed(Failure),
-    /// The agent lacks credentials. Once it has them, another prompt can continue the work.
+    /// The agent lacks credentials. When it has them, another prompt can continue the work.
     AuthRequired(Failure),
     /// Another client of the agent stopped the turn.
     Canceled {
         reason: String,
     },
-    /// One of the other terminal outcomes, where text that the agent wrote may be missing. Its message mentions that.
+    /// One of the other terminal outcomes, when text that the agent wrote may be missing. Its message mentions that.
     Incomplete(Box<Self>),
 }
 
-/// Why a turn failed. Safe to show to the caller: no path, no secret, no stack trace.
+/// The reason of a failed turn. Safe to show to the caller: it contains no path, no secret and no stack trace.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Failure {
     pub message: String,
-    /// Machine-readable details for the status metadata, in the agent's own namespace.
+    /// Machine-readable details for the metadata of the status, in the agent's own namespace.
     pub metadata: Option<Metadata>,
-    /// The tool call whose failure ended the turn.
+    /// The tool call whose failure ended the turn, if there is one.
     pub failed_call: Option<Box<FailedCall>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FailedCall {
     pub call_id: String,
-    /// The error as the message of the failure contains it.
+    /// The error in the form in which the message of the failure contains it.
     pub error: String,
 }
 

@@ -7,33 +7,34 @@ use serde::{Deserialize, Serialize};
 use crate::id::{ContextId, Principal, RequestId, SessionId};
 use crate::time::Timestamp;
 
-/// What a permission request asks for, in the agent's own terms.
+/// The permission that a request asks for, in the agent's own terms.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct PermissionRequest {
     /// The kind of permission, such as `bash` or `edit`.
     pub permission: String,
-    /// What the agent wants to do: one entry for each command of a chain, or for each file.
+    /// The intended actions: one entry for each command of a chain, or for each file.
     pub patterns: Vec<String>,
     /// The patterns that the answer `always` approves.
     pub always: Vec<String>,
-    /// Empty: the agent tells nothing more, or the request was stored before the gateway kept this.
+    /// The action. Empty: the agent reports no more, or the request was stored by a version of the gateway that did not keep this.
     #[serde(default, skip_serializing_if = "Action::is_empty")]
     pub action: Action,
 }
 
-/// The action that needs a permission, in terms that are the same for all agents. Each agent tells a part of it.
+/// The action that needs a permission, in terms that are the same for all agents. Each agent reports only a part of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Action {
     /// The agent's name of the tool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<String>,
-    /// What the tool does, in a word of ACP, such as `execute` or `edit`.
+    /// What the tool does, as one of the words of ACP, such as `execute` or `edit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// The files that the action concerns. A path that is not absolute can be any file, because only the agent knows where it begins.
+    /// The files that the action concerns. A path that is not absolute may mean any file, because only the agent knows where it
+    /// starts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
 }
@@ -52,16 +53,17 @@ pub struct Approval {
     pub owner: Principal,
     /// The session of the root turn. The approval also covers the sessions of its sub-agents.
     pub session: SessionId,
-    /// The approval is forgotten together with this context.
+    /// The context of the answer. The approval is deleted with this context.
     pub context: ContextId,
     pub permission: String,
     pub patterns: Vec<String>,
-    /// The action that was approved. Empty: the agent told nothing, or the approval was stored before the gateway kept this.
+    /// The approved action. Empty: the agent reported none, or the approval was stored by a version of the gateway that did not
+    /// keep this.
     pub action: Action,
     pub at: Timestamp,
 }
 
-/// The longest approval that is kept, in bytes of its texts. A list holds many of them.
+/// The longest approval that is kept, in bytes of its texts. The limit is low because a list contains many approvals.
 const MAX_APPROVAL_BYTES: usize = 16 * 1024;
 
 impl Approval {
@@ -87,14 +89,14 @@ impl Approval {
         self.patterns.iter().any(|approved| matches(approved, pattern))
     }
 
-    /// Whether the approval names this path.
+    /// Whether this path is one that the approval names.
     fn names(&self, path: &str) -> bool {
         let Some(resolved) = resolve(path) else {
-            // For one agent in one session, the same text is the same file.
+            // The same text means the same file, because agent and session are the same.
             return self.action.paths.iter().any(|approved| approved == path);
         };
         let is_it = |approved: &String| resolve(approved).as_ref() == Some(&resolved);
-        // A pattern that begins with a star covers every path, so it names none.
+        // A pattern that begins with a star covers every path, so it does not name any path.
         let matches_it = |approved: &&String| approved.starts_with('/') && !approved.starts_with("/*");
         let resolved = resolved.to_string_lossy();
         self.action.paths.iter().any(is_it)
@@ -102,8 +104,8 @@ impl Approval {
     }
 }
 
-/// The approvals that together cover a request of a session in this directory. `None`: at least one of its patterns is not covered,
-/// or one of its paths was not approved itself and is not certainly in the directory.
+/// The approvals that together cover a request of a session in this directory. `None`: one of the patterns is not covered, or one
+/// of the paths was neither approved itself nor is certainly in the directory.
 pub fn covering<'a>(
     approvals: &'a [Approval],
     request: &PermissionRequest,
@@ -123,8 +125,8 @@ pub fn covering<'a>(
     (!covering.is_empty() && !is_unknown && paths.iter().all(may_touch)).then_some(covering)
 }
 
-/// The path without `.` and `..`. Links are not followed: the agent may run on another machine. `None`: only the agent knows which
-/// file it means, because the path is not absolute or has a variable.
+/// The path without `.` and `..`. Links are not followed, because the agent may run on another machine. `None`: the path is not
+/// absolute or contains a variable, so only the agent knows which file it means.
 fn resolve(path: &str) -> Option<PathBuf> {
     if !path.starts_with('/') || path.contains('$') {
         return None;
@@ -153,8 +155,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 fn matches_whole(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut at, mut from) = (0, 0);
-    // The position of the last `*`, and the end of the text that it takes. After a mismatch, the star takes one character
-    // more.
+    // The position of the last `*`, and the end of the text that it covers. After a mismatch, the star covers one character more.
     let mut star: Option<(usize, usize)> = None;
     while from < text.len() {
         match pattern.get(at) {
@@ -203,7 +204,7 @@ mod tests {
         ] {
             assert_eq!(matches(pattern, text), expected, "{pattern:?} {text:?}");
         }
-        // A pattern with many stars stays fast.
+        // Even a pattern with many stars must be fast.
         assert!(!matches(&"*a".repeat(500), &"a".repeat(499)));
     }
 
@@ -260,7 +261,8 @@ mod tests {
 
     #[test]
     fn an_approval_covers_no_other_kind_and_no_path_outside_that_was_not_approved() {
-        // What was approved, its action, the action of the next request, and whether the approval covers it.
+        // The columns: the approved pattern, its action, the action of the next request, and whether the approval covers that
+        // request.
         for (approved, first, next, expected) in [
             ("*", ("edit", "", "/w/a.rs"), ("edit", "", "/w/src/b.rs"), true),
             ("*", ("edit", "", "/w/a.rs"), ("edit", "", "/w/../etc/passwd"), false),
@@ -272,11 +274,11 @@ mod tests {
             ("*", ("edit", "", "/w/a.rs"), ("edit", "", "$HOME/x"), false),
             ("*", ("edit", "", "/w/a.rs"), ("edit", "", "/w/$UP/x"), false),
             ("*", ("edit", "", "/etc/hosts"), ("edit", "", "/etc/./hosts"), true),
-            // An agent has relative paths that do not begin in the directory of the session.
+            // An agent may use relative paths that do not start in the session's directory.
             ("*", ("read", "", "/w/a.rs"), ("read", "", "etc/passwd"), false),
             ("*", ("read", "", "etc/hosts"), ("read", "", "etc/hosts"), true),
             ("*", ("read", "", "etc/hosts"), ("read", "", "etc/passwd"), false),
-            // Without a path, the action can be on any file.
+            // Without a path, the action may concern any file.
             ("*", ("read", "", ""), ("read", "", ""), false),
             ("*", ("search", "", "/w"), ("search", "", ""), false),
             ("*", ("search", "", ""), ("search", "", ""), true),
@@ -289,7 +291,7 @@ mod tests {
             ("/etc/*", ("", "", "/etc/hosts"), ("", "", "/etc/passwd"), true),
             ("/etc/*", ("", "", "/etc/hosts"), ("", "", "/etc/../srv/x"), false),
             ("/*", ("", "", "/etc/hosts"), ("", "", "/srv/x"), false),
-            // From before the gateway kept actions.
+            // An approval of a version of the gateway that did not keep actions.
             ("*", ("", "", ""), ("edit", "rm", "/w/b.rs"), true),
             ("*", ("", "", ""), ("edit", "", "/etc/passwd"), false),
             ("*", ("", "", ""), ("edit", "", ""), false),

@@ -15,25 +15,25 @@ named_enum! {
         Text = "text",
         Reasoning = "reasoning",
         ToolCall = "tool_call",
-        /// A file that the gateway stores; the part holds its URL.
+        /// A file that the gateway stores. The part contains its URL.
         File = "file",
     }
     fn as_str
 }
 
-/// One block of output: a run of text, of reasoning, a tool call, or a file.
+/// One block of output: a text, reasoning, a tool call, or a file.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Artifact {
     pub id: ArtifactId,
     pub kind: BlockKind,
-    /// The agent's own message that the block belongs to.
+    /// The agent's own message to which the block belongs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_message: Option<MessageId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Never empty: A2A requires at least one part. A withdrawn block holds one empty text.
+    /// The content. Never empty, because A2A requires at least one part. A withdrawn block has one empty text.
     pub parts: Vec<Part>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<String>,
@@ -45,7 +45,7 @@ pub struct Artifact {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ArtifactUpdate {
     pub artifact: Artifact,
-    /// Append the parts to the existing ones, instead of replacing the artifact.
+    /// Whether the parts are appended to the existing ones. If not, the update replaces the artifact.
     pub append: bool,
     pub last_chunk: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub struct ArtifactUpdate {
 }
 
 impl ArtifactUpdate {
-    /// Merges `next` into this update if a reader of both would end with the same artifact. Returns whether it did.
+    /// Merges `next` into this update if that does not change the resulting artifact. Returns whether it did.
     pub fn try_join(&mut self, next: &Self) -> bool {
         let same_block = self.artifact.id == next.artifact.id
             && self.artifact.kind == next.artifact.kind

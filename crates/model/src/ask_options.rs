@@ -1,7 +1,7 @@
-//! The options of a permission request, and the choice among them.
+//! The options of a permission request, and the choice of an option by a word (`once`, `always`, `reject`) or by name.
 //!
-//! A word chooses an option by its kind, never by its id or position: `cancel` is how one agent rejects a single call, and
-//! several options may allow always.
+//! A word chooses an option by its kind, and never by its id or position. For example, one agent rejects a single call by the id
+//! `cancel`, and several options may allow always.
 
 use std::sync::LazyLock;
 
@@ -15,8 +15,8 @@ use crate::{Result, redact};
 /// How many options of a request are kept. Real agents offer up to five. Further options cannot be chosen.
 pub const MAX_OPTIONS: usize = 32;
 
-/// The longest id of an option, in characters. An option with a longer id is left out, because the agent would not know a cut
-/// id.
+/// The longest id of an option, in characters. An option with a longer id is left out, because the agent would not recognize a
+/// shortened id.
 pub const MAX_OPTION_ID_CHARS: usize = 256;
 
 /// The longest name of an option, in characters. The rest is cut.
@@ -33,7 +33,7 @@ named_enum! {
         AllowAlways = "allow_always",
         RejectOnce = "reject_once",
         RejectAlways = "reject_always",
-        /// A kind that this gateway does not know. Only a caller who names the option chooses it.
+        /// A kind that this gateway does not know. Such an option is chosen only by a caller who names it.
         Other = "other",
     }
     fn as_str
@@ -53,13 +53,13 @@ impl OptionKind {
         matches!(self, Self::AllowAlways | Self::RejectAlways)
     }
 
-    /// Whether the agent may keep the answer for later requests. With a kind that is not known, it may.
+    /// Whether the agent may keep the answer for later requests. With an unknown kind, it may.
     pub fn may_be_kept(self) -> bool {
         self.is_always() || self == Self::Other
     }
 }
 
-/// One of the answers that the agent offers.
+/// One answer that the agent offers to a permission request.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AskOption {
     pub id: String,
@@ -67,8 +67,8 @@ pub struct AskOption {
     pub kind: OptionKind,
 }
 
-/// The options of a request, in the agent's order. An empty list stands for [`AskOptions::words`]: asks that were stored
-/// before the gateway kept options have none.
+/// The options of a request in the agent's order. An empty list stands for [`AskOptions::words`], because asks that were stored by
+/// older versions of the gateway have no options.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AskOptions(Vec<AskOption>);
@@ -87,8 +87,8 @@ static WORDS: LazyLock<AskOptions> = LazyLock::new(|| {
 });
 
 impl AskOptions {
-    /// Leaves out what could not be chosen: options beyond [`MAX_OPTIONS`], and those whose id is empty, too long or taken. An
-    /// option without a name is called by its id.
+    /// Leaves out options that could not be chosen: those beyond [`MAX_OPTIONS`], and those whose id is empty, too long or already
+    /// used. The id of an option without a name becomes its name.
     pub fn new(offered: impl IntoIterator<Item = AskOption>) -> Self {
         let mut options: Vec<AskOption> = Vec::new();
         for AskOption { id, name, kind } in offered {
@@ -106,7 +106,7 @@ impl AskOptions {
         Self(options)
     }
 
-    /// The options of an agent that takes just the three words.
+    /// The options of an agent that accepts only the three words.
     pub fn words() -> Self {
         WORDS.clone()
     }
@@ -119,7 +119,7 @@ impl AskOptions {
         self.offered().iter()
     }
 
-    /// The options that clients are shown. Empty if the three words are all that there is: every client knows them.
+    /// The options that clients are shown. Empty if there are only the three words, which every client knows.
     #[must_use]
     pub fn shown(&self) -> Self {
         if *self == *WORDS { Self::default() } else { self.clone() }
@@ -135,8 +135,8 @@ impl AskOptions {
 
     /// The option for one of the three words. `None`: the word is `reject`, and no option rejects.
     ///
-    /// Fails if the agent offers nothing that allows once, or not exactly one option that allows always, or rejects only for
-    /// ever: an option that decides more than was said must be named.
+    /// Fails if the agent offers no option that allows once, not exactly one that allows always, or only options that reject for
+    /// ever. In these cases the option would decide more than the word says, so the caller must name an option.
     pub fn choose(&self, reply: PermissionReply) -> Result<Option<&AskOption>> {
         let of_kind = |kind| self.offered().iter().filter(move |option| option.kind == kind);
         match reply {
@@ -158,7 +158,7 @@ impl AskOptions {
         }
     }
 
-    /// The option with this id, or with this name if no other option has it too. Names ignore case.
+    /// The option with this id, or the only option with this name. Names ignore case.
     pub fn named(&self, text: &str) -> Result<&AskOption> {
         let text = text.trim();
         let offered = self.offered();
@@ -189,7 +189,7 @@ impl AskOptions {
     }
 }
 
-/// Options with their ids and names, for people.
+/// A list of options with their ids and names, as text for people.
 pub fn list<'a>(options: impl Iterator<Item = &'a AskOption>) -> String {
     let each = |option: &AskOption| match option {
         AskOption { id, name, .. } if id == name => id.clone(),
@@ -260,7 +260,7 @@ mod tests {
             let found = chosen(options, PermissionReply::Always);
             match always {
                 Some(always) => assert_eq!(found, always),
-                // Two options allow always: the caller must name one of them.
+                // Two options allow always, so the caller must name one of them.
                 None => assert!(found.contains("Name one of: "), "{found}"),
             }
         }

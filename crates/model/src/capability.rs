@@ -1,4 +1,4 @@
-//! Capabilities: operations that need an explicit right.
+//! Capabilities: rights that certain operations require.
 
 use std::fmt;
 
@@ -19,10 +19,10 @@ named_enum! {
         SessionShare = "session_share",
         /// Delete a session.
         SessionDelete = "session_delete",
-        /// Run the gateway. Nothing checks this capability yet; configurations may name it.
+        /// Operate the gateway. Nothing checks this capability yet, but configurations may name it.
         Operator = "operator",
     }
-    /// The word in the configuration.
+    /// The name in the configuration.
     fn as_str
 }
 
@@ -46,8 +46,8 @@ impl Capabilities {
         Capability::ALL.into_iter().collect()
     }
 
-    /// The capabilities of a credential that names none. A user with a password counts as a person at the console, a token,
-    /// a key or a certificate as a program.
+    /// The capabilities of a credential for which none are configured. A user with a password counts as a person at the console; a
+    /// token, a key or a certificate counts as a program.
     pub fn default_for_scheme(scheme: AuthScheme) -> Self {
         match scheme {
             AuthScheme::Basic => {

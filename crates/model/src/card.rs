@@ -19,7 +19,7 @@ pub const INPUT_MODES: [&str; 13] = [
     "application/octet-stream",
 ];
 
-/// The media types of an agent's output. A caller that accepts none of them is refused before anything runs.
+/// The media types of an agent's output. A request that accepts none of them is refused before anything runs.
 pub const OUTPUT_MODES: [&str; 2] = ["text/plain", "application/json"];
 
 /// The content of a card, public or extended, taken from the running configuration.
@@ -32,7 +32,7 @@ pub struct Card {
     pub interfaces: Vec<Interface>,
     pub streaming: bool,
     pub push: bool,
-    /// Callers with a credential can get the extended card.
+    /// Whether callers with a credential can get the extended card.
     pub extended: bool,
     /// The extensions that callers may activate, in the order of the card.
     pub extensions: Vec<CardExtension>,
@@ -73,7 +73,7 @@ pub enum AuthScheme {
 pub struct CardExtension {
     pub uri: String,
     pub description: String,
-    /// A caller that does not activate the extension is refused.
+    /// Whether a caller that does not activate the extension is refused.
     pub required: bool,
     /// A JSON object with the extension's parameters.
     pub params: Option<Json>,
@@ -86,8 +86,8 @@ pub struct Skill {
     pub description: String,
     pub tags: Vec<String>,
     pub examples: Vec<String>,
-    /// Overrides the card's input modes for this skill, unless empty.
+    /// The input modes of this skill. Empty: those of the card.
     pub input_modes: Vec<String>,
-    /// Overrides the card's output modes for this skill, unless empty.
+    /// The output modes of this skill. Empty: those of the card.
     pub output_modes: Vec<String>,
 }

@@ -1,20 +1,20 @@
-//! What an agent offers for a message: modes, models and commands.
+//! The choices that an agent offers for a message: modes, models and commands.
 
-/// What the agent offers, as far as it has said. The agent's own code bounds the lists.
+/// The choices that the agent has reported so far. The agent's driver limits the lists.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Choices {
     pub modes: ChoiceList,
     pub models: ChoiceList,
     /// Other settings of a session.
     pub options: Vec<SessionOption>,
-    /// A message whose text begins with `/` and the id of a command runs it.
+    /// The commands. A message whose text begins with `/` and the id of a command runs that command.
     pub commands: Vec<Choice>,
 }
 
-/// Choices of which each turn has one.
+/// A list of choices, of which each turn has exactly one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ChoiceList {
-    /// The id of the choice for a message that names none. `None`: not known.
+    /// The id of the choice for a message that names none. `None`: it is not known.
     pub default: Option<String>,
     pub choices: Vec<Choice>,
 }
@@ -23,16 +23,16 @@ pub struct ChoiceList {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionOption {
     pub option: Choice,
-    /// The value for a message that names none. `None`: not known.
+    /// The value for a message that names none. `None`: it is not known.
     pub default: Option<String>,
-    /// Empty: not known.
+    /// The possible values. Empty: they are not known.
     pub choices: Vec<Choice>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Choice {
     pub id: String,
-    /// For people. The id, if the agent gives no name.
+    /// The name for people. If the agent gives no name, this is the id.
     pub name: String,
     pub description: Option<String>,
 }

@@ -18,20 +18,20 @@ pub struct SendMessage {
     pub config: SendConfig,
     pub metadata: Option<Metadata>,
     pub options: SendOptions,
-    /// The caller may claim an unowned session.
+    /// Whether the caller may claim an unowned session.
     pub may_claim: bool,
-    /// The request's position in the caller's trace. Not stored with the task.
+    /// The trace context of the request. Not stored with the task.
     pub trace: Option<TraceContext>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SendConfig {
     pub accepted_output_modes: OutputModes,
-    /// `None`: the whole history. 0: none of it.
+    /// How many messages of the history the response contains. `None`: all. 0: none.
     pub history_length: Option<u32>,
-    /// Respond as soon as the task is durable.
+    /// Whether the response is sent as soon as the task is durable.
     pub return_immediately: bool,
-    /// Push notifications about the task.
+    /// The push configuration to register for the task.
     pub push: Option<Box<PushRequest>>,
 }
 
@@ -55,11 +55,11 @@ pub struct SubscribeToTask {
 pub struct ListTasks {
     pub context_id: Option<ContextId>,
     pub state: Option<TaskState>,
-    /// Only tasks whose status is at least this new.
+    /// Only tasks whose status changed at this time or later.
     pub status_after: Option<Timestamp>,
-    /// 1 to 100.
+    /// The size of a page: 1 to 100.
     pub page_size: u32,
-    /// The token that came with the previous page; opaque to the caller. `None` or empty: the first page.
+    /// The token from the previous page, which is opaque to the caller. `None` or empty: the first page.
     pub page_token: Option<String>,
     pub history_length: Option<u32>,
     pub include_artifacts: bool,
@@ -68,9 +68,9 @@ pub struct ListTasks {
 /// A configuration of push notifications as a caller sends it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PushRequest {
-    /// The field of the request that holds the configuration, for errors. Empty: the parameters themselves are the configuration.
+    /// The request field that contains the configuration, for errors. Empty: the parameters themselves are the configuration.
     pub place: &'static str,
-    /// `None`: the id of the task.
+    /// The id of the configuration. `None`: the id of the task is used.
     pub id: Option<PushConfigId>,
     pub url: String,
     pub token: Option<Secret>,
@@ -88,7 +88,7 @@ impl PushRequest {
 
 impl fmt::Debug for PushRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URL can hold a secret.
+        // Does not show the URL, which can contain a secret.
         f.debug_struct("PushRequest")
             .field("id", &self.id)
             .field("format", &self.format)
@@ -96,7 +96,7 @@ impl fmt::Debug for PushRequest {
     }
 }
 
-/// Registers a configuration. One of the task with the same id is replaced.
+/// Registers a configuration. Replaces a configuration of the task with the same id.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CreatePushConfig {
     pub task: TaskId,
@@ -106,7 +106,7 @@ pub struct CreatePushConfig {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GetPushConfig {
     pub task: TaskId,
-    /// `None`: the one that was registered without an id, or else the first.
+    /// The id of the configuration. `None`: the one that was registered without an id, or else the first.
     pub id: Option<PushConfigId>,
 }
 
@@ -114,7 +114,7 @@ pub struct GetPushConfig {
 pub struct ListPushConfigs {
     pub task: TaskId,
     pub page_size: u32,
-    /// As in [`ListTasks`].
+    /// The page token, as in [`ListTasks`].
     pub page_token: Option<String>,
 }
 

@@ -1,7 +1,7 @@
-//! Requests about the agent itself: queries about its sessions, providers, projects and workspaces, commands that change
-//! them, prompts in its own form, and the results.
+//! Control requests, which concern the agent itself: queries about its sessions, providers, projects and workspaces, commands that
+//! change them, prompts in the agent's own form, and the results of all of these.
 //!
-//! Results have named fields only, so that data without a field here cannot leak: the keys and options of providers, and the
+//! Results have only named fields, so data for which there is no field cannot leak. The keys and options of providers, and the
 //! templates of commands, are never read.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use crate::options::{ModelName, PromptOptions};
 use crate::part::Part;
 use crate::time::Timestamp;
 
-/// A request and the location that it is about.
+/// A control request and the location that it concerns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ControlRequest {
     pub control: Control,
@@ -33,7 +33,7 @@ pub struct RequestedLocation {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RequestedDirectory {
     pub path: String,
-    /// The parameter that held the directory, for error messages.
+    /// The name of the request parameter with the directory, for error messages.
     pub field: &'static str,
 }
 
@@ -41,9 +41,9 @@ pub struct RequestedDirectory {
 pub enum Control {
     Query(ControlQuery),
     Command(ControlCommand),
-    /// Starts a turn, and so a task.
+    /// Starts a turn, and therefore creates a task.
     NativePrompt(Box<NativePromptRequest>),
-    /// Adds a message to a session without asking for a reply: no turn, no task.
+    /// Adds a message to a session without requesting a reply. Creates no turn and no task.
     Note(Box<NativePromptRequest>),
 }
 
@@ -53,10 +53,10 @@ pub enum ControlQuery {
     Statuses,
     Sessions(SessionQuery),
     Session(SessionId),
-    /// The sessions of the sub-agents that this session called.
+    /// The child sessions of this session: those of the sub-agents that it called.
     Children(SessionId),
     Todos(SessionId),
-    /// The file changes of the turn that `message` started; without a message, those of all turns.
+    /// The file changes of the turn that `message` started. Without a message, the file changes of all turns.
     Diffs {
         session: SessionId,
         message: Option<AgentMessageId>,
@@ -70,12 +70,12 @@ pub enum ControlQuery {
         message: AgentMessageId,
     },
     Providers,
-    /// The models of one provider, or of all.
+    /// The models of one provider or of all providers.
     Models {
         provider: Option<String>,
     },
     Projects,
-    /// The project that the gateway works in.
+    /// The project in which the gateway works.
     Project,
     Workspaces,
     Worktrees,
@@ -93,9 +93,9 @@ pub enum ControlCommand {
     Unshare(SessionId),
     Summarize {
         session: SessionId,
-        /// `None`: the session's own model.
+        /// The model that writes the summary. `None`: the session's own model.
         model: Option<ModelName>,
-        /// The agent continues its work after the summary.
+        /// Whether the agent continues its work after the summary.
         auto: bool,
     },
     Revert {
@@ -118,7 +118,7 @@ pub enum ControlCommand {
 }
 
 impl Control {
-    /// The session that the request is about.
+    /// The session that the request concerns. `None`: it concerns no single session.
     pub fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Query(query) => query.session(),
@@ -129,7 +129,7 @@ impl Control {
 }
 
 impl ControlQuery {
-    /// The session that the request is about.
+    /// The session that the query concerns.
     pub fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Session(session)
@@ -151,7 +151,7 @@ impl ControlQuery {
 }
 
 impl ControlCommand {
-    /// The session that the request is about.
+    /// The session that the command concerns.
     pub fn session(&self) -> Option<&SessionId> {
         match self {
             Self::Fork { session, .. }
@@ -172,10 +172,10 @@ impl ControlCommand {
 }
 
 impl ControlCommand {
-    /// Whether the command takes as long as a model or a user's program takes.
+    /// Whether the command may take as long as a call of a model or a user's program takes.
     pub fn takes_long(&self) -> bool {
         match self {
-            // Creating a worktree runs its start script, which may take long.
+            // Creating a worktree runs its start command, which may take long.
             Self::Summarize { .. } | Self::Shell { .. } | Self::CreateWorktree(_) => true,
             Self::Fork { .. }
             | Self::Share(_)
@@ -190,7 +190,7 @@ impl ControlCommand {
         }
     }
 
-    /// Whether the command cannot run during a turn of its session.
+    /// Whether the command cannot run during a turn in its session.
     pub fn needs_idle_session(&self) -> bool {
         match self {
             Self::Summarize { .. }
@@ -218,15 +218,15 @@ pub struct SessionQuery {
     pub roots: Option<bool>,
     /// Only sessions that changed at this time or later.
     pub start: Option<Timestamp>,
-    /// Only sessions whose title contains this.
+    /// Only sessions whose title contains this text.
     pub search: Option<String>,
 }
 
-/// A page of a long list, counted from its newest item.
+/// A page of a long list, beginning with the newest items.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Page {
     pub limit: u32,
-    /// The `next` of the previous page.
+    /// The cursor from `next` of the previous page. `None`: the first page.
     pub before: Option<String>,
 }
 
@@ -242,18 +242,18 @@ pub struct NewWorkspace {
     pub kind: String,
     pub id: Option<WorkspaceId>,
     pub branch: Option<String>,
-    /// A JSON object for the agent's adapter of that kind.
+    /// A JSON object with parameters for the agent's adapter for this kind of workspace.
     pub extra: Option<Json>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NewWorktree {
     pub name: Option<String>,
-    /// A shell command that runs once the worktree exists.
+    /// A shell command that the agent runs after it has created the worktree.
     pub start_command: Option<String>,
 }
 
-/// A worktree as a caller names it.
+/// A worktree in the form in which a caller names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WorktreeRef {
     Directory(String),
@@ -261,27 +261,28 @@ pub enum WorktreeRef {
     Name(String),
 }
 
-/// A native prompt and the session that it is for.
+/// A native prompt and its session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NativePromptRequest {
     pub session: SessionId,
     pub order: NativePrompt,
-    /// Text and files. Each [`NativePromptPart::Content`] stands for the next of these parts. The parts of a command are its files.
+    /// Text and files. Each [`NativePromptPart::Content`] stands for the next of these parts. For a command, these parts are its
+    /// files.
     pub content: Vec<Part>,
     pub options: PromptOptions,
-    /// The id that the caller chose for the message. The agent never gets it: the agent would write into an existing message
-    /// with that id, in whichever session it is.
+    /// The caller's own id of the message. The agent never gets it, because the agent would write into an existing message with
+    /// that id, in whichever session that message is.
     pub message: Option<MessageId>,
 }
 
-/// A prompt in the agent's own form, without its content, which is stored as the message of the task.
+/// A prompt in the agent's own form. Does not contain the content, which is stored as the message of the task.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NativePrompt {
     Prompt {
         parts: Vec<NativePromptPart>,
-        /// Tools that the agent may not use for this prompt. A prompt cannot allow a tool: the agent would keep that permission
-        /// for the session, even if the operator of the agent forbids the tool.
+        /// Tools that the agent may not use for this prompt. A prompt cannot allow a tool, because the agent would keep that
+        /// permission for the session even if the agent's operator forbids the tool.
         #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
         withheld: BTreeSet<String>,
     },
@@ -289,7 +290,7 @@ pub enum NativePrompt {
     Command {
         name: String,
         arguments: String,
-        /// The caller may run a shell, so the agent may run the arguments in one.
+        /// Whether the caller may run a shell, so that the agent may run the arguments in one.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         may_run: bool,
     },
@@ -298,11 +299,11 @@ pub enum NativePrompt {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NativePromptPart {
-    /// The next content part.
+    /// Stands for the next content part.
     Content,
-    /// Calls in the offered agent with this name.
+    /// Refers to the offered agent with this name.
     Agent(String),
-    /// Work for a sub-agent.
+    /// A subtask for a sub-agent.
     Subtask(Subtask),
 }
 
@@ -322,14 +323,14 @@ pub struct Subtask {
 pub enum ControlResult {
     Statuses(Vec<SessionStatus>),
     Sessions(Vec<SessionInfo>),
-    /// The session as it is now, after the command if there was one.
+    /// The current session. For a command, the session after the change.
     Session(SessionInfo),
     Todos(Vec<Todo>),
     Diffs(Vec<FileDiff>),
     Messages {
-        /// Oldest first.
+        /// The messages, oldest first.
         items: Vec<StoredMessage>,
-        /// The cursor of the next older page. `None`: there is none.
+        /// The cursor of the next older page. `None`: there is no older page.
         next: Option<String>,
     },
     Message(StoredMessage),
@@ -338,19 +339,19 @@ pub enum ControlResult {
     Projects(Vec<Project>),
     Project(Project),
     Workspaces(Vec<Workspace>),
-    /// `None`: no workspace has that id.
+    /// The workspace. `None`: no workspace has that id.
     Workspace(Option<Workspace>),
     Worktrees(Vec<Worktree>),
     Worktree(Worktree),
-    /// Whether the agent carried out a command that has no session.
+    /// Whether the agent carried out a command that concerns no session.
     Ok(bool),
-    /// Whether the agent carried out a command in this session, and the task that it started.
+    /// Whether the agent carried out a command in this session, with the task that the command started.
     Done {
         session: SessionId,
         ok: bool,
         begun: Option<StartedTask>,
     },
-    /// The final reply of a turn that the caller waited for.
+    /// The agent's final reply in a turn whose end the caller waited for.
     Answered {
         message: StoredMessage,
         begun: StartedTask,
@@ -367,9 +368,9 @@ pub struct StartedTask {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SessionStatus {
     pub session: SessionId,
-    /// The agent's own word for the session's status.
+    /// The agent's own word for the status of the session.
     pub kind: String,
-    /// The number of attempts, while the agent retries.
+    /// The number of the attempt. Set while the agent retries a request.
     pub attempt: Option<u64>,
     pub message: Option<String>,
     /// The time of the next attempt.
@@ -383,7 +384,7 @@ pub struct SessionInfo {
     pub title: String,
     pub project: Option<String>,
     pub directory: Option<String>,
-    /// The session that called this one.
+    /// The session that called this one, if this is the session of a sub-agent.
     pub parent: Option<SessionId>,
     pub workspace: Option<WorkspaceId>,
     pub version: Option<String>,
@@ -393,7 +394,7 @@ pub struct SessionInfo {
     pub updated: Option<Timestamp>,
 }
 
-/// The point that a session was reverted to.
+/// The point to which a session was reverted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Revert {
     pub message: AgentMessageId,
@@ -416,7 +417,7 @@ pub struct FileDiff {
     pub status: Option<String>,
     pub additions: u64,
     pub deletions: u64,
-    /// The user's message that caused the change, in results that cover several turns.
+    /// The user's message that caused the change. Set in results that cover several turns.
     pub message: Option<AgentMessageId>,
 }
 
@@ -433,7 +434,7 @@ pub struct StoredMessage {
     pub error: Option<String>,
 }
 
-/// Providers or models, their defaults, and the connected providers.
+/// Providers or models, their defaults, and the providers that have credentials.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Catalog<T> {
     pub items: Vec<T>,
@@ -471,9 +472,9 @@ pub struct Project {
     pub id: String,
     pub name: Option<String>,
     pub vcs: Option<String>,
-    /// The project's directory. `None` for projects that callers may not work in.
+    /// The project's directory. `None`: callers may not work in the project.
     pub worktree: Option<String>,
-    /// The project's other directories. Empty for projects that callers may not work in.
+    /// The project's other directories. Empty if callers may not work in the project.
     pub sandboxes: Vec<String>,
     pub created: Option<Timestamp>,
     pub updated: Option<Timestamp>,
@@ -518,7 +519,7 @@ pub struct OfferedCommand {
     pub description: Option<String>,
     /// The offered agent that runs the command.
     pub agent: Option<String>,
-    /// A sub-agent runs the command.
+    /// Whether a sub-agent runs the command.
     pub is_subtask: bool,
 }
 

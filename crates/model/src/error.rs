@@ -1,8 +1,8 @@
 //! The error type of all layers.
 //!
-//! An error has a kind from a closed list, an origin (whose fault it is), a hint whether a retry can help, a public
-//! text that says what failed and what to do, and a private source that only the log contains. The wire maps
-//! the kind to a code in one table per protocol version.
+//! An error has a kind from a closed list, an origin (the party at fault), a hint whether a retry can help, a public text that says
+//! what failed and what to do, and a private source that only the log contains. The wire crate maps the kind to a code, with one
+//! table per protocol version.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::named_enum::named_enum;
 
 named_enum! {
-    /// What went wrong. Each kind has one row in the error table of each protocol version.
+    /// The kind of an error. Each kind has one row in the error table of each protocol version.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum ErrorKind {
         /// The body is not JSON.
@@ -35,13 +35,13 @@ named_enum! {
         PermissionDenied = "PERMISSION_DENIED",
         /// No such path.
         RouteNotFound = "ROUTE_NOT_FOUND",
-        /// The path exists, but not with this HTTP method.
+        /// The path exists, but not for this HTTP method.
         VerbNotAllowed = "VERB_NOT_ALLOWED",
         /// A JSON-RPC request at a REST path.
         WrongBinding = "WRONG_BINDING",
         BodyTooLarge = "BODY_TOO_LARGE",
         TooManyRequests = "TOO_MANY_REQUESTS",
-        /// A stream has used up its limits. Its task continues.
+        /// A stream has reached one of its limits. Its task continues.
         StreamBudgetExceeded = "STREAM_BUDGET_EXCEEDED",
         /// The limit of concurrent calls to the agent is reached.
         UpstreamBackpressure = "UPSTREAM_BACKPRESSURE",
@@ -53,7 +53,7 @@ named_enum! {
         SessionGone = "SESSION_GONE",
         /// Another turn runs in the session.
         SessionBusy = "SESSION_BUSY",
-        /// No ask with this id is open, or it is not the caller's.
+        /// No ask with this id is open, or the ask does not belong to the caller.
         InterruptNotFound = "INTERRUPT_NOT_FOUND",
         /// The ask expired.
         InterruptExpired = "INTERRUPT_EXPIRED",
@@ -63,7 +63,7 @@ named_enum! {
         ExtensionNotActivated = "EXTENSION_NOT_ACTIVATED",
         /// The agent has no such session. Used by the control methods.
         SessionNotFound = "SESSION_NOT_FOUND",
-        /// Another caller owns the session, or it is unowned and the caller may not claim it.
+        /// Another caller owns the session. Or the session is unowned and the caller may not claim it.
         SessionForbidden = "SESSION_FORBIDDEN",
         /// A control call did not reach the agent, or the agent did not respond in time.
         UpstreamUnreachable = "UPSTREAM_UNREACHABLE",
@@ -76,7 +76,7 @@ named_enum! {
         /// The operator has disabled the method.
         MethodDisabled = "METHOD_DISABLED",
     }
-    /// One word for programs, logs and metrics.
+    /// The name of the kind for programs, logs and metrics.
     fn label
 }
 
@@ -116,22 +116,22 @@ pub enum Origin {
     Gateway,
 }
 
-/// Whether the same request can succeed when it is sent again.
+/// Whether the same request can succeed if it is sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Retry {
     Never,
     Later,
 }
 
-/// A field of the request and what is wrong with it.
+/// A field of the request, and what is wrong with it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FieldViolation {
-    /// A dotted path, in the spelling that the caller used.
+    /// The path of the field with dots, in the spelling that the caller used.
     pub field: String,
     pub description: String,
 }
 
-/// See the module.
+/// The error: see the module.
 #[derive(Clone)]
 pub struct Error(Box<Inner>);
 
@@ -151,7 +151,8 @@ struct Inner {
 }
 
 impl Error {
-    /// `message` is shown to callers: what failed, for what input, and what to do. It must contain no path and no secret.
+    /// Creates an error. `message` is shown to callers: what failed, for which input, and what to do. It must contain no path and
+    /// no secret.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
@@ -167,7 +168,7 @@ impl Error {
         }))
     }
 
-    /// A parameter that breaks a rule.
+    /// The error for a parameter that breaks a rule.
     pub fn invalid(field: impl Into<String>, description: impl Into<String>) -> Self {
         let (field, description) = (field.into(), description.into());
         let mut error = Self::new(ErrorKind::InvalidParams, format!("{field}: {description}"));
@@ -175,7 +176,7 @@ impl Error {
         error
     }
 
-    /// Names one more parameter that breaks a rule.
+    /// Adds one more parameter that breaks a rule.
     #[must_use]
     pub fn also_invalid(mut self, field: impl Into<String>, description: impl Into<String>) -> Self {
         let violation = FieldViolation { field: field.into(), description: description.into() };
@@ -191,7 +192,7 @@ impl Error {
         .detail("taskId", id.to_string())
     }
 
-    /// A fault of the gateway itself. The cause goes to the log, not to the caller.
+    /// The error for a fault of the gateway itself. The cause is only logged, and not shown to the caller.
     pub fn internal(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self::new(ErrorKind::Internal, "The gateway failed to handle this request; its log says why.")
             .caused_by(source)
@@ -217,37 +218,36 @@ impl Error {
         self
     }
 
-    /// The same error with another kind, for an API that has a kind of its own for it.
+    /// Changes the kind, for an API that has its own kind for this error.
     #[must_use]
     pub fn with_kind(mut self, kind: ErrorKind) -> Self {
         self.0.kind = kind;
         self
     }
 
-    /// Marks a failure that lasts until a person changes something. Code that would wait for the failure to pass reports it
-    /// instead.
+    /// Marks an error that lasts until a person changes something. Code that would otherwise wait reports such an error at once.
     #[must_use]
     pub fn permanent(mut self) -> Self {
         self.0.permanent = true;
         self
     }
 
-    /// Marks an error as temporary although its kind does not imply that: whether a refusal of the agent is temporary depends
-    /// on the response.
+    /// Marks an error as temporary although its kind does not imply that. For example, only the agent's response shows whether a
+    /// refusal is temporary.
     #[must_use]
     pub fn retryable(mut self) -> Self {
         self.0.retryable = true;
         self
     }
 
-    /// Marks a change that may have been applied despite the error: the response was lost, not the request.
+    /// Marks an error after which the change may have been applied, because the response was lost and not the request.
     #[must_use]
     pub fn mark_maybe_applied(mut self) -> Self {
         self.0.is_maybe_applied = true;
         self
     }
 
-    /// Marks a failure of an agent that lacks credentials: once it has them, the same request can succeed.
+    /// Marks an error of an agent that lacks credentials. When the agent has them, the same request can succeed.
     #[must_use]
     pub fn mark_needs_credentials(mut self) -> Self {
         self.0.needs_credentials = true;
@@ -262,8 +262,7 @@ impl Error {
         self.0.is_maybe_applied
     }
 
-    /// Sets how long to wait before the same request can succeed. Callers receive whole seconds, in a detail and, over HTTP,
-    /// in a header.
+    /// Sets after which wait the same request can succeed. Callers receive whole seconds, in a detail and, over HTTP, in a header.
     #[must_use]
     pub fn after(mut self, wait: Duration) -> Self {
         self.0.retry_after = Some(wait);
@@ -276,7 +275,7 @@ impl Error {
         self.0.retry_after
     }
 
-    /// The wait as callers receive it: whole seconds, at least one.
+    /// The wait in whole seconds, at least one, as callers receive it.
     pub fn retry_after_seconds(&self) -> Option<u64> {
         self.0.retry_after.map(whole_seconds)
     }
@@ -321,7 +320,7 @@ impl Error {
     }
 }
 
-/// Rounds up, so that a caller who waits that long waits long enough; at least 1, so that no caller retries at once.
+/// Rounds up, so that a caller who waits this long waits long enough. At least 1, so that no caller retries at once.
 fn whole_seconds(wait: Duration) -> u64 {
     (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(1)
 }

@@ -12,18 +12,18 @@ use crate::part::Part;
 use crate::task::{Parent, TaskStatus};
 use crate::time::Timestamp;
 
-/// One event of a task's log. Folding them in order gives the task.
+/// One event of a task's log. Folding all events in order gives the task.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskEvent {
-    /// Always the first event, and only ever the first.
+    /// The first event of every log. It never occurs later.
     Submitted {
         context_id: ContextId,
         message: Message,
         at: Timestamp,
         #[serde(rename = "terms", default, skip_serializing_if = "TaskOptions::is_empty")]
         options: Box<TaskOptions>,
-        /// Set for the task of a sub-agent.
+        /// The parent, if the task is that of a sub-agent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         parent: Option<Box<Parent>>,
     },
@@ -37,7 +37,7 @@ impl TaskEvent {
         Self::Submitted { context_id, message, at, options: Box::default(), parent: None }
     }
 
-    /// The status that this event gives the task.
+    /// The new status of the task, if the event changes it.
     pub fn status(&self) -> Option<&TaskStatus> {
         match self {
             Self::Status(update) => Some(&update.status),
@@ -45,7 +45,7 @@ impl TaskEvent {
         }
     }
 
-    /// About how many bytes of content the event holds.
+    /// The approximate number of content bytes in the event.
     pub fn weight(&self) -> usize {
         let weight = |parts: &[Part]| parts.iter().map(Part::weight).sum::<usize>();
         match self {
@@ -59,7 +59,7 @@ impl TaskEvent {
         }
     }
 
-    /// No event may follow this one.
+    /// Whether this event ends the log.
     pub fn is_terminal(&self) -> bool {
         self.status().is_some_and(|status| status.state.is_terminal())
     }
@@ -68,19 +68,19 @@ impl TaskEvent {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StatusUpdate {
     pub status: TaskStatus,
-    /// The task had this status before, so the update matters only to readers that see one of its notes.
+    /// Whether the task already had this status, so that the update matters only to readers that see one of its notes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub repeats: bool,
-    /// Visible to every reader.
+    /// Metadata that every reader sees.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
-    /// Visible only to readers that activated the extension.
+    /// Notes that only readers see that have activated the extension.
     #[serde(default, skip_serializing_if = "Notes::is_empty")]
     pub notes: Notes,
-    /// A user's message that joined the running turn with this status.
+    /// A user's message that joined the running turn with this event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joined: Option<Message>,
-    /// A joined message that did not reach the agent: it leaves the history again.
+    /// A joined message that did not reach the agent, so it is removed from the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withdrawn: Option<MessageId>,
     /// The prompt options of the task from this event on.
@@ -102,11 +102,11 @@ impl StatusUpdate {
     }
 }
 
-/// An event with its position in the log.
+/// An event with its number in the log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     pub seq: Seq,
-    /// The epoch under which the event was written.
+    /// The epoch in which the event was written.
     pub epoch: Epoch,
     pub event: TaskEvent,
 }

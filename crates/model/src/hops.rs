@@ -1,21 +1,21 @@
-//! The gateways that a message came through, when agents call agents.
+//! The chain of gateways behind a message, when agents call agents.
 
 use serde::{Deserialize, Serialize};
 
-/// The longest chain that is read. Longer ones are refused before anybody looks at them.
+/// The longest chain that is parsed. A longer chain is refused before it is evaluated.
 pub const MAX_HOPS: usize = 32;
 
-/// A chain of gateways, the first caller first.
+/// A chain of gateways. The first entry is the first caller.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Hops(pub Vec<Hop>);
 
-/// A gateway whose agent called the next one.
+/// One entry of the chain: a gateway whose agent called the next gateway.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct Hop {
-    /// The id that the gateway made for itself.
+    /// The id that the gateway generated for itself.
     pub gateway: String,
-    /// Lets the gateway recognize its own entry, and a chain before it that was changed. Says nothing to others.
+    /// Lets the gateway recognize its own entry, and notice if the chain before that entry was changed. Has no meaning for others.
     pub signature: String,
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// The longest identifier that a caller may send.
 pub const MAX_ID_LENGTH: usize = 128;
 
-/// Why a string is not an identifier.
+/// The reason why a string is not a valid identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IdError {
     Empty,
@@ -29,7 +29,7 @@ impl fmt::Display for IdError {
 
 impl std::error::Error for IdError {}
 
-/// The rule for every identifier that crosses the gateway: it is safe in a path, a log and a file name.
+/// Checks the rule for every identifier that crosses the gateway: it must be safe in a path, a log and a file name.
 pub fn check_id(text: &str) -> Result<(), IdError> {
     if text.is_empty() {
         return Err(IdError::Empty);
@@ -91,19 +91,19 @@ macro_rules! id {
 }
 
 id!(
-    /// One turn of an agent. Made by the gateway.
+    /// The id of a task: one turn of an agent. Made by the gateway.
     TaskId
 );
 id!(
-    /// A conversation. Made by the gateway or chosen by the caller; unique per principal only.
+    /// The id of a conversation. Made by the gateway or chosen by the caller, and unique only per principal.
     ContextId
 );
 id!(
-    /// A message. Chosen by its author.
+    /// The id of a message. Chosen by its author.
     MessageId
 );
 id!(
-    /// One block of an agent's output.
+    /// The id of one block of an agent's output.
     ArtifactId
 );
 id!(
@@ -111,13 +111,13 @@ id!(
     SessionId
 );
 id!(
-    /// One prompt. The engine makes the id and stores it before the prompt is sent, so that the agent can find the prompt again
-    /// after a restart. A prompt that the gateway did not send has the agent's own id.
+    /// The id of one prompt. The engine makes the id and stores it before the prompt is sent, so that the prompt can be found in
+    /// the agent after a restart. For a prompt that the gateway did not send, this is the agent's own id.
     PromptId
 );
 
 id!(
-    /// A file that the gateway stores. Made by the gateway.
+    /// The id of a file that the gateway stores. Made by the gateway.
     FileId
 );
 
@@ -142,7 +142,7 @@ id!(
 );
 
 id!(
-    /// A configuration of push notifications. Chosen by the caller or made by the gateway; unique per task only.
+    /// The id of a push configuration. Chosen by the caller or made by the gateway, and unique only per task.
     PushConfigId
 );
 
@@ -167,7 +167,7 @@ impl fmt::Display for Principal {
     }
 }
 
-/// The position of an event in its task's log. The first event is 1; 0 is the cursor before it.
+/// The number of an event in its task's log. The first event has number 1, and 0 is the cursor before it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Seq(pub u64);
@@ -192,9 +192,9 @@ impl fmt::Display for Seq {
     }
 }
 
-/// A number that grows each time the store is opened. Each event keeps the epoch in which it was written. If a power
-/// failure destroys an event, its sequence number is used again, and the epoch distinguishes the new event from the lost
-/// one. 0: the event was written before epochs existed.
+/// The number of an opening of the store, which grows each time the store is opened. Each event keeps the epoch in which it was
+/// written. If a power failure destroys an event, its sequence number is used again, and the epoch distinguishes the new event from
+/// the lost one. 0: the event was written by a version of the gateway without epochs.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Epoch(pub u32);
 
@@ -204,8 +204,8 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// The id of an event, as readers receive it and send it back to resume: `17.3`. Without the epoch, `17` is a position in
-/// the log, whichever event is there.
+/// The id of an event, as readers receive it and send it back to resume, for example `17.3`. Without an epoch, `17` means the event
+/// that now has this number in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EventId {
     pub seq: Seq,
@@ -226,7 +226,7 @@ impl EventId {
     }
 }
 
-/// Accepts digits only: the standard parser would accept a sign, which no event id has.
+/// Parses digits only, because the standard parser would accept a sign, which no event id has.
 fn decimal<T: FromStr>(text: &str) -> Option<T> {
     let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
     if is_decimal { text.parse().ok() } else { None }

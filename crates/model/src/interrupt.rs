@@ -27,24 +27,24 @@ impl fmt::Display for AskKind {
     }
 }
 
-/// A permission or a question, as the agent asks it.
+/// A permission request or a question, as the agent asks it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Ask {
     pub request_id: RequestId,
     pub kind: AskKind,
-    /// The session that asks: the task's own, or that of a sub-agent.
+    /// The session that asks: that of the task, or that of a sub-agent.
     pub session: SessionId,
-    /// The ask in plain words, safe to show to the caller.
+    /// The ask in plain words, which are safe to show to the caller.
     pub summary: String,
     /// The ask for programs: a JSON object in the agent's own terms, without anything that a caller must not see.
     pub details: Json,
-    /// The individual questions, each with the labels of its options, in order. Empty for a permission.
+    /// The individual questions, each with the labels of its options, in order. Empty for a permission request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
     /// The tool call that waits for the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
-    /// What a permission request asks for. `None`: the ask is a question, or was stored before the gateway kept this.
+    /// The requested permission. `None`: the ask is a question, or was stored by a version of the gateway that did not keep this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub permission: Option<Box<PermissionRequest>>,
     /// The answers that the agent offers to a permission request. Empty for a question.
@@ -56,9 +56,9 @@ pub struct Ask {
 pub struct Question {
     pub text: String,
     pub options: Vec<String>,
-    /// More than one option may be chosen.
+    /// Whether more than one option may be chosen.
     pub multiple: bool,
-    /// A free-text answer is allowed beside the options.
+    /// Whether a free-text answer is allowed in addition to the options.
     #[serde(default = "custom_by_default")]
     pub custom: bool,
 }
@@ -75,9 +75,9 @@ pub struct Interrupt {
     pub task: TaskId,
     pub context: ContextId,
     pub asked_at: Timestamp,
-    /// `None`: never.
+    /// The deadline of the ask. `None`: the ask never expires.
     pub expires_at: Option<Timestamp>,
-    /// `None`: the ask is open.
+    /// How the ask was closed. `None`: the ask is open.
     pub closed: Option<Closed>,
 }
 
@@ -87,15 +87,15 @@ impl Interrupt {
     }
 }
 
-/// How an ask was closed.
+/// The way in which an ask was closed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Closed {
     pub resolution: Resolution,
     pub at: Timestamp,
-    /// The caller who answered. `None`: no caller of the gateway did.
+    /// The caller who answered. `None`: no caller of the gateway answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Principal>,
-    /// The answer in short, such as `once` or the chosen labels.
+    /// A short form of the answer, such as `once` or the chosen labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub how: Option<String>,
 }
@@ -112,11 +112,11 @@ named_enum! {
         Elsewhere = "elsewhere",
         /// Refused by another client of the agent.
         RejectedElsewhere = "rejected_elsewhere",
-        /// Answered by the gateway itself, because it already kept an approval for the session.
+        /// Answered by the gateway itself with an approval that it kept for the session.
         Approved = "approved",
-        /// No answer came before the deadline; the policy answered.
+        /// No answer came before the deadline, so the deadline policy answered.
         Expired = "expired",
-        /// The turn ended before an answer came.
+        /// The turn ended before the ask was answered.
         Dropped = "dropped",
     }
     fn as_str
@@ -133,16 +133,16 @@ impl Resolution {
 pub enum Answer {
     Permission {
         reply: PermissionReply,
-        /// With `Reject`: tells the agent why, and what to do instead. The turn then continues.
+        /// Only with `Reject`: tells the agent why, and what to do instead. The turn then continues.
         message: Option<String>,
     },
-    /// One of the agent's own options for a permission.
+    /// One of the agent's own options of a permission request.
     PermissionOption {
-        /// Its id, or its name if no other option has the same.
+        /// The id of the option, or its name if no other option has the same name.
         option: String,
         message: Option<String>,
     },
-    /// For each question, the chosen labels or free text.
+    /// For each question, the chosen labels or a free text.
     Question {
         answers: Vec<Vec<String>>,
     },
@@ -150,7 +150,7 @@ pub enum Answer {
 }
 
 impl Answer {
-    /// The answer to a permission in a caller's words: one of the three words, else the id or the name of an option.
+    /// The answer to a permission request from a caller's text: one of the three words, or else the id or the name of an option.
     pub fn permission(text: &str, message: Option<String>) -> Self {
         match PermissionReply::parse(text) {
             Some(reply) => Self::Permission { reply, message },
@@ -158,7 +158,7 @@ impl Answer {
         }
     }
 
-    /// The kind of ask that this answers.
+    /// The kind of ask to which this is an answer.
     pub fn kind(&self) -> AskKind {
         match self {
             Self::Permission { .. } | Self::PermissionOption { .. } => AskKind::Permission,
@@ -166,7 +166,7 @@ impl Answer {
         }
     }
 
-    /// `options`: those of the ask.
+    /// How this answer closes the ask. `options`: the options of the ask.
     pub fn resolution(&self, options: &AskOptions) -> Resolution {
         let is_rejection = match self {
             Self::Permission { reply, .. } => *reply == PermissionReply::Reject,
@@ -204,7 +204,7 @@ named_enum! {
 }
 
 impl PermissionReply {
-    /// Ignores case and surrounding spaces.
+    /// Parses a word. Ignores case and surrounding spaces.
     pub fn parse(word: &str) -> Option<Self> {
         let word = word.trim().to_ascii_lowercase();
         Self::ALL.into_iter().find(|reply| reply.as_str() == word)

@@ -1,5 +1,4 @@
-//! JSON that the gateway passes through unparsed: an integer that arrives as `1700000000000` leaves
-//! in the same form.
+//! JSON that the gateway passes on unparsed: an integer that arrives as `1700000000000` leaves in the same form.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ use serde_json::value::RawValue;
 pub struct Json(Arc<RawValue>);
 
 impl Json {
-    /// `None` if the text is not JSON.
+    /// Checks that the text is JSON. `None`: it is not.
     pub fn parse(text: &str) -> Option<Self> {
         RawValue::from_string(text.to_owned()).ok().map(|raw| Self(raw.into()))
     }
@@ -21,8 +20,8 @@ impl Json {
         Self(raw.to_owned().into())
     }
 
-    /// Serializes a value. Panics if that fails, so use it only for types that always serialize: for example, all keys of maps must
-    /// be strings.
+    /// Serializes a value. Panics if that fails, so this may be used only for types that always serialize. For example, all keys of
+    /// maps must be strings.
     pub fn from_value(value: &impl Serialize) -> Self {
         Self(serde_json::value::to_raw_value(value).expect("the type serializes to JSON").into())
     }
@@ -35,7 +34,7 @@ impl Json {
         &self.0
     }
 
-    /// The same object without a member. Anything else stays as it is.
+    /// Removes a member if this is an object. Any other value is returned unchanged.
     #[must_use]
     pub fn without(self, member: &str) -> Self {
         if !self.get().contains(member) {
@@ -51,7 +50,7 @@ impl Json {
         }
     }
 
-    /// The parsed value. Numbers may lose digits: inspect the result, do not pass it on.
+    /// Parses the value. Numbers may lose digits, so the result must only be inspected and never passed on.
     pub fn to_value(&self) -> serde_json::Value {
         serde_json::from_str(self.get()).unwrap_or(serde_json::Value::Null)
     }

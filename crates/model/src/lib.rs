@@ -1,10 +1,10 @@
 //! The domain types of Longshore and their rules.
 //!
-//! The types follow the meaning of A2A 1.0 but not the spelling of either protocol version: `longshore-wire`
-//! owns field names, enum spellings and status codes. The `serde` derives of this crate define the
-//! format of the event log and of snapshots, which only the store reads.
+//! The types follow the meaning of A2A 1.0, but not the encoding of either protocol version: `longshore-wire` defines field names,
+//! enum words and status codes. The `serde` derives of this crate define the format of the event log and of snapshots, which only
+//! the store reads.
 //!
-//! No clock, no IO, no runtime.
+//! This crate uses no clock, no IO and no runtime.
 
 pub mod agent_event;
 pub mod approval;

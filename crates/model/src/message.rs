@@ -44,7 +44,7 @@ impl Message {
         }
     }
 
-    /// About how many bytes the message holds.
+    /// The approximate number of bytes in the message.
     pub fn weight(&self) -> usize {
         let parts = self.parts.iter().map(|part| part.weight() + part.overhead()).sum::<usize>();
         let extensions = self.extensions.iter().map(String::len).sum::<usize>();

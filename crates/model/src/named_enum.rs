@@ -1,7 +1,7 @@
-//! Enums whose variants each have one fixed word: for the store, logs, metrics or the configuration.
+//! Enums whose variants each have one fixed word for the store, logs, metrics or the configuration.
 
-/// Declares an enum from a table of variants and words, with `ALL` and a method that returns the word. One table keeps the
-/// three from drifting apart.
+/// Declares an enum from a table of variants and words, with `ALL` and a method that returns the word. A single table keeps the
+/// three consistent.
 macro_rules! named_enum {
     (
         $(#[$meta:meta])*

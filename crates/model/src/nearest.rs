@@ -2,7 +2,7 @@
 
 /// The most similar of `names`, if it is similar enough to be what the user meant.
 pub fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // At most a third of the letters may differ. With more differences it is another word.
+    // At most a third of the letters may differ. With more differences, the user probably meant another word.
     let limit = name.len().div_ceil(3);
     names
         .into_iter()

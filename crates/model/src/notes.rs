@@ -1,4 +1,4 @@
-//! Notes: facts about a task beside its content. The wire crate decides which reader sees which note.
+//! Notes: facts about a task in addition to its content. The wire crate decides which reader sees which note.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +19,7 @@ pub struct Notes {
     pub progress: Option<Progress>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interrupt: Option<InterruptNote>,
-    /// The model of the sub-agent that works on the task, when it becomes known only now.
+    /// The model of the sub-agent that works on the task. Set if the model was not known when the task was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sub_agent_model: Option<String>,
 }
@@ -95,8 +95,8 @@ impl Cost {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Progress {
     pub kind: ProgressKind,
-    /// A JSON object: the reason why a step ended, the attempt and next time of a retry, the list of todos, or the settings
-    /// that changed.
+    /// A JSON object with details: the reason why a step ended, the attempt and next time of a retry, the list of todos, or the
+    /// changed settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Json>,
 }
@@ -121,15 +121,15 @@ pub struct InterruptNote {
     pub phase: InterruptPhase,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Json>,
-    /// The answers that the agent offers to a permission request, if they are not just the three words.
+    /// The options that the agent offers for a permission request. Empty if these are just the three words.
     #[serde(default, skip_serializing_if = "AskOptions::is_empty")]
     pub options: AskOptions,
-    /// Set when nobody answered in time.
+    /// Set if the ask expired because nobody answered in time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expired: Option<Expired>,
 }
 
-/// The gateway answered an ask at its deadline, because nobody else had.
+/// The facts about an expired ask: the gateway answered it at its deadline, because nobody else had.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Expired {
     pub deadline: Timestamp,

@@ -1,4 +1,4 @@
-//! Options that come with a message beside its content.
+//! Options that come with a message in addition to its content.
 
 use std::collections::BTreeMap;
 
@@ -11,28 +11,28 @@ use crate::json::Json;
 use crate::named_enum::named_enum;
 use crate::push::PushEvents;
 
-/// How and where a message is to be processed, as its sender requested.
+/// How and where the sender wants a message to be processed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SendOptions {
-    /// Continue in this session of the agent, instead of the context's session or a new one.
+    /// The session of the agent in which to continue, instead of the context's session or a new one.
     pub session: Option<SessionId>,
     /// The title of the session, if the message opens a new one.
     pub session_title: Option<String>,
-    /// Work in this directory. As the caller wrote it.
+    /// The directory in which to work, as the caller wrote it.
     pub directory: Option<String>,
-    /// Work in this workspace of the agent.
+    /// The agent's workspace in which to work.
     pub workspace: Option<String>,
     pub delivery: Delivery,
     pub prompt: PromptOptions,
-    /// Which events the push notifications of the send are about. `None`: the operator decides.
+    /// The kinds of events that are sent as push notifications. `None`: the operator decides.
     pub push_events: Option<PushEvents>,
 }
 
 named_enum! {
-    /// How a message is delivered to a session that is busy.
+    /// How a message to a busy session is delivered.
     #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
     pub enum Delivery {
-        /// The message waits, as a task of its own.
+        /// The message becomes a separate task, which waits.
         #[default]
         Queue = "queue",
         /// The message is refused.
@@ -56,14 +56,14 @@ pub struct TaskOptions {
     pub output: OutputModes,
     #[serde(default, skip_serializing_if = "PromptOptions::is_empty")]
     pub prompt: PromptOptions,
-    /// The prompt in the agent's own form. `None`: the agent is prompted with the message.
+    /// The native prompt. `None`: the agent is prompted with the message itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<NativePrompt>,
-    /// The session that the native prompt is for. A native prompt whose session is gone is not sent to another one.
+    /// The session of the native prompt. If this session no longer exists, the prompt is not sent to another session.
     #[serde(rename = "ordered_in", default, skip_serializing_if = "Option::is_none")]
     pub native_prompt_session: Option<SessionId>,
-    /// The task follows an external turn: another client of the agent sent the prompt. A message that the caller sends to the
-    /// task after that turn starts a turn of the gateway's own.
+    /// Whether the task follows an external turn, whose prompt another client of the agent sent. A message that a caller sends to
+    /// the task after that turn starts a turn of the gateway.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub adopted: bool,
     /// The title of the session, if the task opens a new one.
@@ -76,7 +76,7 @@ impl TaskOptions {
         *self == Self::default()
     }
 
-    /// About how many bytes the options hold.
+    /// The approximate number of bytes in the options.
     pub fn weight(&self) -> usize {
         let order = self.order.as_ref().map_or(0, |order| Json::from_value(order).get().len());
         let title = self.session_title.as_ref().map_or(0, String::len);
@@ -84,7 +84,8 @@ impl TaskOptions {
     }
 }
 
-/// Which model and agent process a prompt, and how. `None`: the gateway's configured default, or else the agent's.
+/// The model, the agent and further settings for a prompt. `None` in a field: the configured default, or else the agent's own
+/// default.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PromptOptions {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,11 +102,11 @@ pub struct PromptOptions {
     pub variant: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
-    /// The gateways whose agents called each other until this prompt. Empty: no agent of a gateway sent it.
+    /// The chain of gateways behind this prompt. Empty: no agent of a gateway sent it.
     #[serde(default, skip_serializing_if = "Hops::is_empty")]
     pub hops: Hops,
-    /// The caller may run a shell, so the agent may run in one what the caller adds to a command of the agent. Comes from the
-    /// credential of the send, never from the message.
+    /// Whether the caller may run a shell, so that the agent may run the caller's additions to a command in one. Comes from the
+    /// credential of the send, and never from the message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub may_run: bool,
 }
@@ -122,7 +123,7 @@ impl PromptOptions {
         texts.into_iter().flatten().map(String::len).sum::<usize>() + model + config + self.hops.weight()
     }
 
-    /// These options, with the gaps filled from `defaults`.
+    /// These options. Missing values are taken from `defaults`.
     #[must_use]
     pub fn or(&self, defaults: &Self) -> Self {
         let mut config = defaults.config.clone();
@@ -140,23 +141,24 @@ impl PromptOptions {
     }
 }
 
-/// A model, written `provider/model`.
+/// The name of a model, written as `provider/model`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub struct ModelName {
-    /// Empty: the caller named the model by an id alone. Not every agent takes that.
+    /// The provider. Empty: the caller named the model only by an id, which not every agent accepts.
     pub provider: String,
     pub model: String,
 }
 
 impl ModelName {
-    /// The model's own name may contain slashes. `None` if either half is missing.
+    /// Parses `provider/model`. The part after the first slash may contain further slashes. `None`: one of the two parts is
+    /// missing.
     pub fn parse(text: &str) -> Option<Self> {
         let (provider, model) = text.split_once('/')?;
         let has_both = !provider.is_empty() && !model.is_empty();
         has_both.then(|| Self { provider: provider.to_owned(), model: model.to_owned() })
     }
 
-    /// A model that is named by an id alone.
+    /// A model that is named only by an id.
     pub fn plain(id: impl Into<String>) -> Self {
         Self { provider: String::new(), model: id.into() }
     }
@@ -175,7 +177,7 @@ impl std::fmt::Display for ModelName {
 pub struct OutputModes(Vec<String>);
 
 impl OutputModes {
-    /// Normalizes to lower case, without parameters, sorted. An empty list or `*/*` restricts nothing.
+    /// Normalizes the list: lower case, without parameters, sorted. An empty list, or one with `*/*`, accepts everything.
     pub fn new<'a>(modes: impl IntoIterator<Item = &'a str>) -> Self {
         let mut kept: Vec<String> = modes.into_iter().map(essence).collect();
         if kept.iter().any(|mode| mode == "*/*" || mode == "*") {

@@ -18,12 +18,12 @@ pub struct Part {
     pub metadata: Option<Metadata>,
 }
 
-/// Exactly one kind of content.
+/// The content of a part, which is of exactly one kind.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartContent {
     Text(String),
-    /// File bytes, decoded.
+    /// The decoded bytes of a file.
     #[serde(with = "raw_bytes")]
     Raw(Vec<u8>),
     /// The URL of a file.
@@ -54,13 +54,13 @@ impl Part {
         }
     }
 
-    /// The number of bytes beside the content.
+    /// The number of bytes in the part other than its content.
     pub fn overhead(&self) -> usize {
         let texts = self.media_type.iter().chain(&self.filename).map(String::len).sum::<usize>();
         texts + self.metadata.as_ref().map_or(0, |metadata| metadata.get().len())
     }
 
-    /// The text of a text part.
+    /// The text, if this is a text part.
     pub fn as_text(&self) -> Option<&str> {
         match &self.content {
             PartContent::Text(text) => Some(text),
@@ -70,7 +70,7 @@ impl Part {
 
     /// Appends `next` to this part if both are text with the same attributes. Returns whether it did.
     ///
-    /// Streams carry text in many small parts; a task that kept them separate would hold thousands.
+    /// Streams send text in many small parts, and a task that kept them separate would contain thousands of parts.
     pub fn try_join(&mut self, next: &Self) -> bool {
         if self.media_type != next.media_type
             || self.filename != next.filename
@@ -80,7 +80,7 @@ impl Part {
         }
         match (&mut self.content, &next.content) {
             (PartContent::Text(text), PartContent::Text(more)) => {
-                // Reserve an eighth, not the double: thousands of tasks may each hold a growing text.
+                // Reserves an eighth instead of doubling, because thousands of tasks may each hold a growing text.
                 if text.capacity() - text.len() < more.len() {
                     text.reserve_exact(more.len().max(text.len() / 8).max(MIN_GROWTH));
                 }
@@ -92,7 +92,7 @@ impl Part {
     }
 }
 
-/// Encodes bytes in the log as lower-case hexadecimal: simple, and files in messages are rare.
+/// Encodes bytes in the log as lower-case hexadecimal. This is simple, and files in messages are rare.
 mod raw_bytes {
     use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};

@@ -1,4 +1,4 @@
-//! Push notifications: where the events of a task are sent to, and which of them.
+//! Push notifications: the receiver of a task's events, and the kinds of events that are sent.
 
 use std::fmt;
 
@@ -9,17 +9,18 @@ use crate::secret::Secret;
 use crate::task::TaskState;
 use crate::time::Timestamp;
 
-/// What a caller wants to be told about one task, and how to reach the receiver.
+/// The push configuration of a task: which events a caller wants, and how the receiver is reached.
 ///
 /// `Debug` shows no secret: not the URL (its path can be one), the token or the credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PushConfig {
-    /// Chosen by the caller, or else the id of the task. Unique per task.
+    /// The id. Chosen by the caller, or else the id of the task. Unique per task.
     pub id: PushConfigId,
     pub task: TaskId,
-    /// As the caller wrote it. It passed the address guard when it was registered; each call checks it again.
+    /// The URL of the receiver as the caller wrote it. The address guard checked it at registration, and checks it again before
+    /// each call.
     pub url: String,
-    /// Sent along in a header, so that the receiver knows that the call belongs to its request.
+    /// A token that is sent in a header, so that the receiver recognizes which registration a notification belongs to.
     pub token: Option<Secret>,
     pub authentication: Option<PushAuthentication>,
     pub format: PushFormat,
@@ -40,17 +41,17 @@ impl fmt::Debug for PushConfig {
     }
 }
 
-/// How the gateway identifies itself to the receiver.
+/// How the gateway authenticates itself to the receiver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PushAuthentication {
-    /// A scheme of HTTP authentication, such as `Bearer`, or `StandardWebhooks`: then the credentials sign the body. As the caller
-    /// wrote it; schemes are compared without regard to case.
+    /// An HTTP authentication scheme, such as `Bearer`, as the caller wrote it. With `StandardWebhooks`, the credentials sign the
+    /// body instead. Schemes are compared without regard to case.
     pub scheme: String,
     pub credentials: Option<Secret>,
 }
 
 named_enum! {
-    /// The version of A2A in which bodies are written: that of the request which registered the configuration.
+    /// The A2A version in which notifications are written: that of the request that registered the configuration.
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
     pub enum PushFormat {
         /// Each body is a `StreamResponse`.
@@ -58,7 +59,7 @@ named_enum! {
         /// Each body is the task.
         V03 = "0.3",
     }
-    /// The word in the store.
+    /// The name in the store.
     fn as_str
 }
 
@@ -68,14 +69,14 @@ impl PushFormat {
     }
 }
 
-/// What the caller who registered the configuration may see. Bodies show no more than that.
+/// The view of the caller who registered the configuration. Notifications show no more than that caller may see.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PushView {
-    /// The URIs, in 1.0, of the extensions that the request had activated.
+    /// The 1.0 URIs of the extensions that the request had activated.
     pub extensions: Vec<String>,
-    /// The agent's thinking is shown.
+    /// Whether the agent's thinking is shown.
     pub raw_thinking: bool,
-    /// Calls of tools are shown.
+    /// Whether tool calls are shown.
     pub tool_trace: bool,
 }
 
@@ -87,7 +88,7 @@ impl PushEvents {
     pub const ALL: Self = Self(u16::MAX >> (u16::BITS as usize - WORDS.len()));
     pub const NONE: Self = Self(0);
 
-    /// Without a word from the caller or the operator: the end of the task, and what needs a person.
+    /// The default if neither the caller nor the operator chooses: the end of the task, and states in which a person is needed.
     pub const DEFAULT: [PushWord; 6] = [
         PushWord::State(TaskState::InputRequired),
         PushWord::State(TaskState::AuthRequired),
@@ -101,7 +102,7 @@ impl PushEvents {
         self.contains(PushWord::of(event))
     }
 
-    /// The events of both.
+    /// The events of both sets.
     #[must_use]
     pub fn and_also(self, other: Self) -> Self {
         Self(self.0 | other.0)
@@ -141,7 +142,7 @@ impl fmt::Debug for PushEvents {
 /// A kind of event that a caller can choose.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PushWord {
-    /// The task has entered this state, or there is news in it.
+    /// The task has entered this state, or its status in this state has changed.
     State(TaskState),
     /// Output of the agent.
     Artifact,
@@ -168,7 +169,7 @@ impl PushWord {
         }
     }
 
-    /// The word in the store: that of the state, or `artifact`.
+    /// The name in the store: that of the state, or `artifact`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::State(state) => state.as_str(),
@@ -176,7 +177,7 @@ impl PushWord {
         }
     }
 
-    /// Also reads `input-required` for `input_required`, as version 0.3 spells it.
+    /// Parses a name. Also accepts the spelling of 0.3, such as `input-required` for `input_required`.
     pub fn parse(word: &str) -> Option<Self> {
         WORDS.into_iter().find(|known| known.as_str() == word.replace('-', "_"))
     }
@@ -189,13 +190,13 @@ impl PushWord {
 /// A dead letter: an event that the gateway could not deliver and no longer tries to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetter {
-    /// Given by the store, growing.
+    /// A growing number that the store assigns.
     pub number: u64,
     pub owner: Principal,
     pub task: TaskId,
     pub config: PushConfigId,
     pub event: Seq,
-    /// Why, without a secret: for example `the receiver answered 404`.
+    /// The reason, without a secret: for example `the receiver answered 404`.
     pub reason: String,
     pub attempts: u32,
     pub first_failed_at: Timestamp,

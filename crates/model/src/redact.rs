@@ -1,4 +1,4 @@
-//! Makes a text of an agent, or of the provider of its model, fit for a caller.
+//! Makes a text of an agent, or of its model's provider, safe to show to a caller.
 //!
 //! Errors contain stack traces, server paths, URLs and request headers. A caller may see what went wrong, but not where the
 //! gateway, the agent and the provider run.
@@ -10,7 +10,7 @@ const PATH: &str = "<redacted-path>";
 const ADDRESS: &str = "<redacted-url>";
 const KEY: &str = "<redacted-key>";
 
-/// How the keys and tokens of model providers and code hosts begin. Providers repeat them in their errors.
+/// The beginnings of keys and tokens of model providers and code hosts, which providers may repeat in their errors.
 const KEY_BEGINNINGS: [&str; 14] = [
     "sk-",
     "sk_",
@@ -28,7 +28,7 @@ const KEY_BEGINNINGS: [&str; 14] = [
     "eyJ",
 ];
 
-/// Minimum length of a key; a shorter word with such a beginning is an ordinary word.
+/// Minimum length of a key. A shorter word with such a beginning is an ordinary word.
 const MIN_KEY_CHARS: usize = 12;
 
 /// Masks absolute paths, URLs and keys, drops a stack trace, extracts the message of a JSON error, and cuts at [`MAX_CHARS`].
@@ -64,7 +64,7 @@ pub fn cut_at(text: &str, max_chars: usize) -> String {
     }
 }
 
-/// Extracts the message from a provider's error object. Such an object arrives as JSON text, and only its message helps a caller.
+/// Extracts the message from a provider's error object, which arrives as JSON text. Only the message helps a caller.
 fn sentence_of(text: &str) -> String {
     let found = serde_json::from_str::<serde_json::Value>(text).ok().and_then(|value| {
         let inner = value.get("error").unwrap_or(&value);
@@ -115,8 +115,8 @@ fn mask_keys(text: &str, out: &mut String) {
     out.push_str(rest);
 }
 
-/// Where an absolute path starts in a word: `/a`, `C:\a`, `\\host`. A slash inside a word (`and/or`,
-/// `text/plain`, `../x`) is no path.
+/// The start of an absolute path in a word: `/a`, `C:\a`, `\\host`. A slash inside a word (`and/or`, `text/plain`, `../x`) does not
+/// start a path.
 fn path_start(word: &str) -> Option<usize> {
     let bytes = word.as_bytes();
     let opens = |at: usize| {

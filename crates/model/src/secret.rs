@@ -4,8 +4,7 @@ use std::fmt;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-/// A secret of a caller. `Debug` does not show it, there is no `Display` and no `Serialize`, and its memory is cleared when it is
-/// dropped.
+/// A secret of a caller. `Debug` does not show it, there is no `Display` and no `Serialize`, and its memory is cleared on drop.
 #[derive(Clone)]
 pub struct Secret(SecretString);
 
@@ -14,7 +13,7 @@ impl Secret {
         Self(SecretString::from(text.into()))
     }
 
-    /// The secret itself: to seal it or to send it, never for an answer or a log line.
+    /// The secret itself. It may be encrypted or sent, but must never be in a response or a log line.
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
     }

@@ -20,7 +20,7 @@ named_enum! {
     #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
     #[serde(rename_all = "snake_case")]
     pub enum TaskState {
-        /// Durable, and waiting for its turn.
+        /// The task is durable and waits for its turn.
         Submitted = "submitted",
         Working = "working",
         /// The agent waits for the answer to an ask.
@@ -32,7 +32,7 @@ named_enum! {
         Canceled = "canceled",
         Rejected = "rejected",
     }
-    /// The word in the store and in logs.
+    /// The name in the store and in logs.
     fn as_str
 }
 
@@ -41,12 +41,12 @@ impl TaskState {
         matches!(self, Self::Completed | Self::Failed | Self::Canceled | Self::Rejected)
     }
 
-    /// The task waits for a user or an operator.
+    /// Whether the task waits for a user or an operator.
     pub fn is_interrupted(self) -> bool {
         matches!(self, Self::InputRequired | Self::AuthRequired)
     }
 
-    /// A blocking send returns in this state.
+    /// Whether a blocking send returns in this state.
     pub fn is_settled(self) -> bool {
         self.is_terminal() || self.is_interrupted()
     }
@@ -65,7 +65,7 @@ impl fmt::Display for TaskState {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TaskStatus {
     pub state: TaskState,
-    /// When the task entered this state. Always there: lists are sorted by it.
+    /// When the task entered this state. Always set, because lists are sorted by it.
     pub at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Message>,
@@ -74,14 +74,14 @@ pub struct TaskStatus {
 /// Links the task of a sub-agent to the tasks above it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Parent {
-    /// The task at the top, whose message started the work.
+    /// The root task, whose message started the work.
     pub root: TaskId,
     /// The task whose agent called the sub-agent.
     pub task: TaskId,
     /// The tool call that called the sub-agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub call: Option<String>,
-    /// How far below the root: 1 for a sub-agent of the root itself.
+    /// The depth below the root task: 1 for a sub-agent that the root's agent called.
     pub depth: u32,
     /// The sub-agent's own session.
     pub session: SessionId,
@@ -93,41 +93,41 @@ pub struct Parent {
     pub model: Option<String>,
 }
 
-/// One turn of an agent, as folded from its log.
+/// A task: one turn of an agent, folded from the task's log.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Task {
     pub id: TaskId,
     pub context_id: ContextId,
     pub status: TaskStatus,
-    /// In the order of their first events.
+    /// The artifacts in the order of their first events.
     pub artifacts: Vec<Artifact>,
-    /// Oldest first.
+    /// The messages, oldest first.
     pub history: Vec<Message>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionNote>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
-    /// The asks that are open, oldest first.
+    /// The open asks, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub open_asks: Vec<InterruptNote>,
-    /// The asks that the gateway rejected at their deadline in this turn, oldest first. The agent reports such a rejection
-    /// as one by a user.
+    /// The asks that the gateway rejected at their deadline in this turn, oldest first. Kept because the agent reports such a
+    /// rejection as one by a user.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expired_asks: Vec<InterruptNote>,
     #[serde(rename = "terms", default, skip_serializing_if = "TaskOptions::is_empty")]
     pub options: Box<TaskOptions>,
-    /// Set for the task of a sub-agent.
+    /// The parent, if this is the task of a sub-agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Box<Parent>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
 }
 
-/// How many expired asks of a turn are remembered; the oldest are forgotten. Most turns end with the first.
+/// How many expired asks of a turn are remembered. Beyond that the oldest are forgotten. Most turns end after the first one.
 const MAX_EXPIRED: usize = 64;
 
 impl Task {
-    /// Makes the task from its first event. `None` if the event is not a first one.
+    /// Creates the task from its first event. `None`: the event cannot be a first one.
     pub fn begin(id: TaskId, first: &TaskEvent) -> Option<Self> {
         let TaskEvent::Submitted { context_id, message, at, options, parent } = first else { return None };
         Some(Self {
@@ -149,7 +149,7 @@ impl Task {
     /// Folds one more event into the task.
     pub fn apply(&mut self, event: &TaskEvent) {
         match event {
-            // Always the first event, which `begin` has applied.
+            // Already applied by `begin`, because it is always the first event.
             TaskEvent::Submitted { .. } => {}
             TaskEvent::Status(update) => self.apply_status(update),
             TaskEvent::Artifact(update) => self.apply_artifact(update),
@@ -157,11 +157,11 @@ impl Task {
     }
 
     pub fn artifact(&self, id: &str) -> Option<&Artifact> {
-        // The growing block is nearly always the newest.
+        // Searched from the end, because the growing block is nearly always the newest.
         self.artifacts.iter().rev().find(|artifact| artifact.id.as_str() == id)
     }
 
-    /// About how many bytes the task holds.
+    /// The approximate number of bytes in the task.
     pub fn weight(&self) -> usize {
         let messages = self.history.iter().chain(&self.status.message).map(Message::weight).sum::<usize>();
         let parts = self.artifacts.iter().flat_map(|artifact| &artifact.parts);
@@ -172,7 +172,7 @@ impl Task {
         self.status = update.status.clone();
         self.history.extend(update.joined.clone());
         if let Some(withdrawn) = &update.withdrawn {
-            // The newest message with that id: a client may have used the id before.
+            // Removes the newest message with that id, because a client may have used the id before.
             if let Some(index) = self.history.iter().rposition(|message| message.id == *withdrawn) {
                 self.history.remove(index);
             }

@@ -1,4 +1,4 @@
-//! The time type of the store and the log.
+//! The type for points in time in the store and the log.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ pub struct Timestamp(pub i64);
 const DAY: i64 = 86_400_000;
 
 impl Timestamp {
-    /// 0001-01-01T00:00:00.000Z and 9999-12-31T23:59:59.999Z, the range of a protobuf timestamp. RFC 3339 cannot express a
-    /// time outside of this range, so the nearer end is written instead.
+    /// 0001-01-01T00:00:00.000Z and 9999-12-31T23:59:59.999Z, the range of a protobuf timestamp. RFC 3339 cannot express a time
+    /// outside of this range, so the nearer end is written instead.
     pub const EARLIEST: Self = Self(-62_135_596_800_000);
     pub const LATEST: Self = Self(253_402_300_799_999);
 
-    /// The moment in RFC 3339, such as `2026-08-18T09:30:00.125Z`: ASCII only.
+    /// The time in RFC 3339, such as `2026-08-18T09:30:00.125Z`, in ASCII.
     pub fn rfc3339(self) -> [u8; 24] {
         let millis = self.clamp(Self::EARLIEST, Self::LATEST).0;
         let (year, month, day) = civil(millis.div_euclid(DAY));
@@ -40,7 +40,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// Fills `target` with the decimal digits of a number that fits.
+/// Fills `target` with the decimal digits of a number, which must fit.
 fn put(target: &mut [u8], mut number: i64) {
     for digit in target.iter_mut().rev() {
         *digit = b'0' + u8::try_from(number % 10).expect("a digit is below ten");
@@ -48,13 +48,13 @@ fn put(target: &mut [u8], mut number: i64) {
     }
 }
 
-/// Year, month and day of a number of days since 1970.
+/// The year, month and day of a date that is given in days since 1970.
 ///
 /// The calendar repeats every 400 years, which are 146 097 days. Years are counted from March, so that the leap day is the
 /// last day of its year and one formula gives the start of each month: month m of such a year begins at day
 /// (153 m + 2) / 5.
 fn civil(days: i64) -> (i64, i64, i64) {
-    // From 0000-03-01 to 1970-01-01.
+    // The number of days from 0000-03-01 to 1970-01-01.
     let days = days + 719_468;
     let (era, of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     // Remove the leap days before dividing by the length of a common year. The last day of the era is a special case.

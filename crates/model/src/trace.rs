@@ -1,17 +1,17 @@
-//! The position of a request in its caller's trace, as W3C Trace Context defines it.
+//! The trace context of a request, as W3C Trace Context defines it.
 //!
-//! An invalid `traceparent` starts a new trace, and the `tracestate` beside it is dropped.
+//! An invalid `traceparent` starts a new trace, and then the `tracestate` is dropped.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The longest `tracestate` that is passed on. A longer one is dropped, as its specification allows.
+/// The longest `tracestate` that is passed on. A longer one is dropped, as the specification allows.
 const MAX_STATE: usize = 512;
 
-/// This flag says that the caller records the trace.
+/// The flag that says that the caller records the trace.
 const SAMPLED: u8 = 1;
 
-/// See the module. Cheap to clone.
+/// A trace context: see the module. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TraceContext {
     trace: [u8; 16],
@@ -36,7 +36,7 @@ impl TraceContext {
         }
     }
 
-    /// Parses a `traceparent`. `None`: invalid.
+    /// Parses a `traceparent`. `None`: it is invalid.
     pub fn parse(traceparent: &str) -> Option<Self> {
         let mut fields = traceparent.split('-');
         let [version] = bytes::<1>(fields.next()?)?;
@@ -49,7 +49,7 @@ impl TraceContext {
         is_valid.then_some(Self { trace, span, flags, state: None, is_new_trace: false })
     }
 
-    /// Adds a `tracestate`, unless it is too long or has characters that no header may have.
+    /// Adds a `tracestate`, unless it is too long or contains characters that are not allowed in a header.
     #[must_use]
     pub fn with_state(mut self, tracestate: &str) -> Self {
         let is_plain = tracestate.bytes().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
@@ -58,7 +58,7 @@ impl TraceContext {
         self
     }
 
-    /// A child span of this one.
+    /// The context of a child span.
     #[must_use]
     pub fn child(&self) -> Self {
         Self { span: random(), is_new_trace: false, ..self.clone() }
@@ -93,13 +93,13 @@ impl TraceContext {
         self
     }
 
-    /// The caller sent no trace: this is the first span, and the gateway decides whether the trace is sampled.
+    /// Whether the caller sent no trace. Then this is the first span, and the gateway decides whether the trace is sampled.
     pub fn is_new_trace(&self) -> bool {
         self.is_new_trace
     }
 
-    /// The input of the sampling decision: the half of the trace id that is always random. Programs that sample by it keep
-    /// the same traces.
+    /// The input of the sampling decision: the half of the trace id that is always random. All programs that sample by it keep the
+    /// same traces.
     pub fn sampling_key(&self) -> u64 {
         self.trace[8..].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
@@ -113,7 +113,7 @@ impl fmt::Display for Hex<'_> {
     }
 }
 
-/// Accepts lower-case hexadecimal only, as the header is defined.
+/// Parses lower-case hexadecimal digits only, as the specification requires.
 fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     if digits.len() != 2 * N {
@@ -134,7 +134,7 @@ fn digit(character: u8) -> Option<u8> {
     }
 }
 
-/// Never all zeros, which means "no id".
+/// Random bytes, never all zeros, because zeros mean "no id".
 fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     while bytes == [0; N] {

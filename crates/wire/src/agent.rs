@@ -1,7 +1,8 @@
-//! What the kind of the served agent adds to the protocol: its methods, its fields in messages, and its entries in the documents.
+//! The additions of each kind of agent to the protocol: its methods, its fields in messages, and its entries in the documents.
 //!
 //! The rest of this crate knows these additions only through the surface of a [`Deployment`], so a document names nothing that the
-//! served agent does not have. [`AgentSurface::PLAIN`] adds only what many agents have. An agent that adds something has a module with its surface.
+//! served agent does not have. [`AgentSurface::PLAIN`] adds only what many agents have. An agent with further additions has a
+//! module with its own surface.
 
 use longshore_model::Offers;
 use longshore_model::card::Skill;
@@ -17,31 +18,31 @@ use crate::surface::ProtocolVersion;
 /// The additions of one kind of agent.
 #[derive(Debug)]
 pub struct AgentSurface {
-    /// The key of the agent in the health document, and the tag of skills that the agent itself provides. `PLAIN` has no tag.
+    /// The key of the agent in the health document, which is also the tag of skills that the agent provides. `PLAIN` has no tag.
     pub(crate) key: &'static str,
-    /// Whether the agent has workspaces, which messages and calls may name.
+    /// Whether the agent has workspaces that messages and calls may name.
     pub(crate) has_workspaces: bool,
-    /// Whether the agent may offer options besides the mode and the model, which messages choose by `metadata.shared.config`.
+    /// Whether the agent may offer options other than the mode and the model. Messages choose them by `metadata.shared.config`.
     pub(crate) has_options: bool,
     /// Whether a message can give a title to the session that it opens.
     pub(crate) takes_titles: bool,
     /// The fields of a tool call that only this agent reports.
     pub(crate) tool_fields: &'static [&'static str],
-    /// The methods besides those about asks, in the order of the card. They are served if the agent can be controlled.
+    /// The methods other than those about asks, in the order of the card. They are served if the agent has a control surface.
     pub(crate) methods: &'static [&'static [Method]],
     /// The items in the results of these methods.
     pub(crate) items: &'static [Item],
-    /// The descriptions of extensions that differ from those of other agents, or that only this agent has.
+    /// The descriptions of extensions that only this agent has, or that differ from those of other agents.
     pub(crate) description: fn(Extension) -> Option<&'static str>,
-    /// The parameters in the extended card of extensions that only this agent has.
+    /// The card parameters of extensions that only this agent has, for the extended card.
     pub(crate) params: fn(&Deployment, ProtocolVersion, Extension, Option<&Offers>) -> Value,
-    /// The parameters of the model selection that depend on the agent.
+    /// The agent-specific parameters of the extension for the model selection.
     pub(crate) model_selection: fn() -> Value,
-    /// Which directories and workspaces a message can name.
+    /// A sentence about the directories and workspaces that a message can name.
     pub(crate) location_note: fn(&Deployment) -> &'static str,
     /// The skills that only this agent has.
     pub(crate) skills: &'static [SkillRow],
-    /// What the agent offers, as skills.
+    /// Converts the offers of the agent into skills.
     pub(crate) offered_skills: fn(&Offers) -> Vec<Skill>,
     /// A sentence about the methods, for the description in the card.
     pub(crate) control_note: &'static str,

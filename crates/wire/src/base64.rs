@@ -1,22 +1,22 @@
-//! Encodes and decodes base64, the form of bytes in JSON.
+//! Encodes and decodes base64, which is how JSON represents bytes.
 
 use base64::Engine as _;
 use base64::alphabet::{STANDARD, URL_SAFE};
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// Reads either alphabet, padded or not, as ProtoJSON demands. `None` when the text is neither.
+/// Decodes either alphabet, with padding or without, as ProtoJSON demands. `None`: the text is neither.
 pub(crate) fn decode(text: &str) -> Option<Vec<u8>> {
     let url_safe = text.bytes().any(|byte| matches!(byte, b'-' | b'_'));
     let engine = if url_safe { &LENIENT_URL_SAFE } else { &LENIENT_STANDARD };
     engine.decode(text).ok()
 }
 
-/// Reads only the standard alphabet with padding, as [`write`] writes it.
+/// Decodes only the standard alphabet with padding, as [`write`] writes it.
 pub(crate) fn decode_strict(text: &str) -> Option<Vec<u8>> {
     STRICT_STANDARD.decode(text).ok()
 }
 
-/// Writes the standard alphabet, padded.
+/// Writes the bytes in the standard alphabet with padding.
 pub(crate) fn write(out: &mut Vec<u8>, bytes: &[u8]) {
     let start = out.len();
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);

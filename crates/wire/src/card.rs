@@ -1,4 +1,4 @@
-//! Writes the agent card: the same facts for both versions, in the fields of one version or of both.
+//! Writes the agent card: the same facts for both versions, with the fields of one version or of both.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -11,12 +11,12 @@ use crate::json::ObjectWriter;
 use crate::surface::ProtocolVersion;
 use crate::v1::card::API_KEY_HEADER;
 
-/// The versions whose fields a card has.
+/// The versions for which a card has fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CardVersions {
     V1,
     V03,
-    /// 0.3, with security schemes that readers of ProtoJSON understand too.
+    /// 0.3, with security schemes that ProtoJSON readers also understand.
     V03Rest,
     Both,
 }
@@ -31,7 +31,7 @@ impl CardVersions {
     }
 }
 
-/// Writes a card. The same card always gives the same bytes.
+/// Writes a card. The same card always results in the same bytes.
 pub(crate) fn encode(card: &Card, versions: CardVersions) -> Bytes {
     let mut out = Vec::with_capacity(4096);
     let mut object = ObjectWriter::begin(&mut out);
@@ -68,10 +68,10 @@ pub(crate) fn encode(card: &Card, versions: CardVersions) -> Bytes {
     out.into()
 }
 
-/// The bindings that A2A does not define, after those that it does: most clients do not know them.
+/// The bindings that A2A does not define. They are listed after those that A2A defines, because most clients do not know them.
 const CUSTOM: [Binding; 2] = [Binding::WebSocket, Binding::Stdio];
 
-/// The bindings of A2A in a version, the preferred one first. Each version has the order that its first servers had.
+/// The A2A bindings of a version, the preferred one first. Each version keeps the order of its first servers.
 pub(crate) fn bindings(version: ProtocolVersion) -> [Binding; 3] {
     match version {
         ProtocolVersion::V1 => [Binding::JsonRpc, Binding::Rest, Binding::Grpc],
@@ -79,7 +79,7 @@ pub(crate) fn bindings(version: ProtocolVersion) -> [Binding; 3] {
     }
 }
 
-/// The interfaces of a card in the order of a version.
+/// The interfaces of a card in the order of this version.
 fn interfaces(card: &Card, version: ProtocolVersion) -> impl Iterator<Item = &Interface> {
     let with = |binding| card.interfaces.iter().filter(move |interface| interface.binding == binding);
     bindings(version).into_iter().chain(CUSTOM).flat_map(with)
@@ -121,14 +121,14 @@ fn write_interfaces(object: &mut ObjectWriter<'_>, card: &Card, versions: CardVe
     });
 }
 
-/// The address of an interface in 1.0: for gRPC the host and port alone, which clients hand to their gRPC library as it is. The port
-/// is always there: without one, each client would assume another. In 0.3 every interface has a URL.
+/// The address of an interface in 1.0. For gRPC this is only the host and port, which clients pass unchanged to their gRPC library.
+/// The port is always written, because without one each client would assume another. In 0.3 every interface has a URL.
 pub(crate) fn v1_url(interface: &Interface) -> Cow<'_, str> {
     let (Binding::Grpc, Some((scheme, address))) = (interface.binding, interface.url.split_once("://"))
     else {
         return Cow::Borrowed(&interface.url);
     };
-    // The other colons of an IPv6 address are inside its brackets.
+    // All other colons of an IPv6 address are inside its brackets.
     let has_port = address.rsplit(']').next().is_some_and(|end| end.contains(':'));
     match (has_port, scheme) {
         (true, _) => Cow::Borrowed(address),
@@ -137,7 +137,7 @@ pub(crate) fn v1_url(interface: &Interface) -> Cow<'_, str> {
     }
 }
 
-/// The name of a binding that A2A does not define is a URI.
+/// The name of a binding. For a binding that A2A does not define, this is a URI.
 pub(crate) fn binding_name(binding: Binding) -> &'static str {
     match binding {
         Binding::JsonRpc => "JSONRPC",
@@ -148,8 +148,8 @@ pub(crate) fn binding_name(binding: Binding) -> &'static str {
     }
 }
 
-/// Writes the extensions. An extension can have a different URI in each protocol version; a card for both versions then lists the
-/// extension twice, once with each URI.
+/// Writes the extensions. An extension can have different URIs in the two protocol versions. A card for both versions then lists
+/// the extension twice, once with each URI.
 fn write_extensions(object: &mut ObjectWriter<'_>, extensions: &[CardExtension], versions: CardVersions) {
     let is_for_v1 = versions.has_v1();
     let newer = extensions.iter().filter(|_| is_for_v1).cloned();
@@ -173,7 +173,7 @@ fn write_extension(out: &mut Vec<u8>, extension: &CardExtension, writes_false: b
     object.end();
 }
 
-/// Writes the security schemes. Each is a requirement of its own, because a client needs only one of them.
+/// Writes the security schemes. Each is a separate requirement, because a client needs only one of them.
 fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme], versions: CardVersions) {
     // Two credentials of one scheme are still one scheme.
     let schemes: BTreeSet<AuthScheme> = schemes.iter().copied().collect();
@@ -183,7 +183,7 @@ fn write_security(object: &mut ObjectWriter<'_>, schemes: &[AuthScheme], version
     object.object("securitySchemes", |object| {
         for scheme in &schemes {
             object.object(scheme_name(*scheme), |object| {
-                // A reader of one version ignores the fields of the other in the same object.
+                // A reader of one version ignores the fields of the other version in the same object.
                 if versions != CardVersions::V03 {
                     write_scheme(object, *scheme);
                 }
@@ -221,9 +221,9 @@ pub(crate) fn scheme_name(scheme: AuthScheme) -> &'static str {
     }
 }
 
-/// The fields of a scheme in 0.3, which are those of `OpenAPI`.
+/// The fields of a scheme in 0.3, which are the fields that `OpenAPI` uses.
 pub(crate) fn scheme_fields(scheme: AuthScheme) -> &'static [(&'static str, &'static str)] {
-    // The scheme is in lower case because the clients of 0.3 compare it so. The standard permits either case.
+    // The scheme is in lower case because 0.3 clients compare it in that form. The standard permits either case.
     match scheme {
         AuthScheme::Bearer => &[
             ("type", "http"),
@@ -255,7 +255,7 @@ fn write_old_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
     }
 }
 
-/// The scheme as 1.0 writes it: the kind names the object, and some fields have other names.
+/// Writes a scheme in the form of 1.0: the kind is the key of the object, and some fields have other names than in 0.3.
 fn write_scheme(object: &mut ObjectWriter<'_>, scheme: AuthScheme) {
     let kind = match scheme {
         AuthScheme::Bearer | AuthScheme::Basic => "httpAuthSecurityScheme",

@@ -1,8 +1,8 @@
 //! The documents that describe a deployment to clients: cards, profile, contracts, health.
 //!
-//! Each is built from the facts of a [`Deployment`], from [`crate::surface`] and from the tables of the extensions and errors.
-//! Its field names are those of one protocol version. Documents are built once, at the start, so speed does
-//! not matter: they are built as JSON values, while events are written byte by byte.
+//! Each document is built from the facts of a [`Deployment`], from [`crate::surface`], and from the tables of the extensions and
+//! errors. Its field names are those of one protocol version. Documents are built once, at the start, so speed does not matter:
+//! they are built as JSON values, while events are written byte by byte.
 
 mod behavior;
 mod card;

@@ -1,8 +1,8 @@
 //! The supported extensions of A2A: their URIs, and which of them a caller has activated.
 //!
-//! Both versions of A2A use the same extensions under different URIs. The gateway understands every URI that was ever in use.
-//! A response contains the URI that the caller used. An error contains the URI of 1.0. A card contains the URIs of the
-//! versions that the card is for.
+//! Both versions of A2A use the same extensions under different URIs. The gateway accepts every URI that was ever in use. A
+//! response contains the URI that the caller used, and an error contains the URI of 1.0. A card contains the URIs of its own
+//! versions.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -19,7 +19,7 @@ use uri::{DOCUMENT, Row, TABLE};
 pub(crate) use declaration::{as_of_v03, declared_for};
 pub use declaration::{declared_exposure, mark_required};
 
-/// The header in which a request names the extensions that it wants, and a response those that are active.
+/// The header in which a request names the extensions that it activates, and a response names the active ones.
 pub const HEADER: &str = "A2A-Extensions";
 
 /// The name of [`HEADER`] in 0.3.
@@ -53,7 +53,7 @@ impl Extension {
         TABLE[self as usize].uri
     }
 
-    /// The URI in 0.3. An extension that 0.3 never had keeps the URI of 1.0.
+    /// The URI in 0.3. An extension that never existed in 0.3 has the URI of 1.0.
     pub fn uri_v03(self) -> Cow<'static, str> {
         match TABLE[self as usize].fragments.first() {
             Some(fragment) => Cow::Owned(format!("{DOCUMENT}{fragment}")),
@@ -61,7 +61,7 @@ impl Extension {
         }
     }
 
-    /// The extension of a URI, in any version.
+    /// The extension with this URI of any version. `None`: the URI is unknown.
     pub fn parse(uri: &str) -> Option<Self> {
         let fragment = uri.strip_prefix(DOCUMENT);
         let is_named = |row: &&Row| {
@@ -84,23 +84,23 @@ pub struct Activated(u16);
 impl Activated {
     pub const NONE: Self = Self(0);
 
-    /// All extensions. In 0.3 they are always active, because a 0.3 client does not have to ask for them.
+    /// All extensions. In 0.3 they are always active, because a 0.3 client does not have to request them.
     pub const ALL: Self = Self((1 << TABLE.len()) - 1);
 
-    /// The extensions whose fields are in every response of 0.3. `iac-code` has never served 0.3, so no client of 0.3 knows
-    /// `metadata.iac_code`.
+    /// The extensions whose fields are in every 0.3 response. Those of `iac-code` are not among them: `iac-code` has never served
+    /// 0.3, so no 0.3 client knows `metadata.iac_code`.
     pub(crate) const SHOWN_IN_V03: Self = Self(
         Self::ALL.0 & !(1 << Extension::ThinkingExposure as u8 | 1 << Extension::ArtifactMetadata as u8),
     );
 
-    /// Reads the values of the header: comma-separated lists, in any number of headers. Unknown extensions are ignored, as
-    /// the specification demands.
+    /// Parses the values of the header: comma-separated lists, in any number of headers. Ignores unknown extensions, as the
+    /// specification demands.
     pub fn from_header<'a>(values: impl IntoIterator<Item = &'a str>) -> Self {
         named(values).map(|(extension, _)| extension).collect()
     }
 
-    /// The value of the response header, in the order of the card. Each extension gets the URI that the caller used first in
-    /// `requested`, the values of the request header. `None`: no extension is active.
+    /// The value of the response header, in the order of the card. `requested`: the values of the request header; each extension
+    /// gets the URI that the caller used first. `None`: no extension is active.
     pub fn to_header<'a>(self, requested: impl IntoIterator<Item = &'a str>) -> Option<String> {
         let requested: Vec<(Extension, &str)> = named(requested).collect();
         let name = |extension: Extension| {
@@ -155,7 +155,7 @@ impl Activated {
     }
 }
 
-/// The extensions in values of the header, each with the URI that stands there.
+/// The extensions in values of the header, each with the URI that the header contains.
 fn named<'a>(values: impl IntoIterator<Item = &'a str>) -> impl Iterator<Item = (Extension, &'a str)> {
     let uris = values.into_iter().flat_map(|value| value.split(',')).map(str::trim);
     uris.filter_map(|uri| Some((Extension::parse(uri)?, uri)))
@@ -173,7 +173,7 @@ impl fmt::Debug for Activated {
     }
 }
 
-/// Which internals of an agent a client may see. The rest never leaves the log.
+/// Which internals of an agent a client may see. All others never leave the log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Exposure {
     /// The agent's reasoning.
@@ -199,7 +199,7 @@ impl Default for Exposure {
     }
 }
 
-/// Refuses a caller that has not activated all extensions that this gateway requires.
+/// Fails if a caller has not activated all extensions that this gateway requires.
 pub fn check_required(activated: Activated, required: &[Extension]) -> Result<()> {
     let missing: Vec<Extension> =
         required.iter().copied().filter(|extension| !activated.contains(*extension)).collect();
@@ -211,7 +211,7 @@ pub fn check_required(activated: Activated, required: &[Extension]) -> Result<()
     Err(naming(Error::new(ErrorKind::ExtensionRequired, text), &missing, activated))
 }
 
-/// Adds the missing and the activated extensions to an error, as details for programs.
+/// Adds the missing and the activated extensions to an error, as machine-readable details.
 pub(crate) fn naming(error: Error, missing: &[Extension], activated: Activated) -> Error {
     let uris = missing.iter().map(|extension| extension.uri());
     error

@@ -1,4 +1,4 @@
-//! Reads and writes JSON one level at a time. Each error has the path of the wrong value.
+//! Reads and writes JSON one level at a time. Each error contains the path of the invalid value.
 
 mod carried;
 mod fault;

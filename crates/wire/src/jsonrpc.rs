@@ -15,7 +15,7 @@ pub mod multiplex;
 #[cfg(test)]
 mod tests;
 
-/// Longer ids are refused: an id is repeated in every event of a stream.
+/// The longest accepted id. The limit exists because the id is repeated in every event of a stream.
 pub const MAX_ID_LENGTH: usize = 1024;
 
 /// The id of a request. The response repeats it unchanged.
@@ -30,21 +30,21 @@ pub enum Id {
 /// One request.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// `None`: a notification, whose caller expects no response.
+    /// The id of the request. `None`: the request is a notification, whose caller expects no response.
     pub id: Option<Id>,
     pub method: Cow<'a, str>,
-    /// If present, a JSON object.
+    /// The parameters: a JSON object, if present.
     pub params: Option<&'a RawValue>,
-    /// Only for connections that carry several requests: see [`multiplex::service_parameters`].
+    /// Only used on connections that carry several requests: see [`multiplex::service_parameters`].
     pub service_parameters: Option<&'a RawValue>,
 }
 
-/// A body that is not a valid request, and the error to respond with.
+/// A body that is not a valid request, with the error for the response.
 #[derive(Clone, Debug)]
 pub struct Rejected {
-    /// Null if the id could not be read.
+    /// The id of the request. Null if it could not be read.
     pub id: Id,
-    /// The method name, if it could be read. It shows which version the client speaks, and so the format of the error.
+    /// The method name, if it could be read. It shows which version the client uses, and therefore the format of the error.
     pub method: Option<String>,
     pub error: Error,
 }
@@ -69,17 +69,17 @@ pub fn is_request(body: &str) -> bool {
         .all(|name| envelope.raw(name).is_some_and(|raw| text_of(raw.get()).is_some()))
 }
 
-/// The response to a request. `result` is JSON already.
+/// The response to a request. `result` must already be JSON.
 pub fn result(id: &Id, result: &[u8]) -> Bytes {
     answer(id, result.len(), |object| object.key("result").extend_from_slice(result))
 }
 
-/// The error response in the format of 1.0. The format of 0.3 is in [`crate::v03::error::jsonrpc`].
+/// The error response in the format of 1.0. For the format of 0.3 see [`crate::v03::error::jsonrpc`].
 pub fn error(id: &Id, error: &Error) -> Bytes {
     answer(id, 320, |object| object.object("error", |object| v1::error::write_jsonrpc(object, error)))
 }
 
-/// The error for a method that this version does not have. `supported`: all methods that it has.
+/// The error for a method that this version does not have. `supported`: all methods of the version.
 pub fn unknown_method<'a>(
     name: &str,
     supported: impl IntoIterator<Item = &'a str> + Clone,
@@ -91,7 +91,7 @@ pub fn unknown_method<'a>(
     let similar = || nearest(&shown, supported.clone()).map(|known| format!("Did you mean {known}?"));
     let hint = hint_at_other_version(name, version).or_else(similar);
     let mut text = format!("Unsupported method: {shown}");
-    // Clients of 0.3 know exactly this text. They get the rest as error data.
+    // 0.3 clients know exactly this text, so everything else is in the error data.
     if version == ProtocolVersion::V1 {
         let advice = hint.as_deref().unwrap_or("The field supportedMethods of this error lists the methods.");
         text.push_str(". ");

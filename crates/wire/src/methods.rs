@@ -1,9 +1,8 @@
-//! The one table of the methods that extensions add to JSON-RPC: the name, parameters, result, required capability and effect
-//! of each.
+//! The table of the methods that extensions add to JSON-RPC: the name, parameters, result, required capability and effect of each.
 //!
-//! The gateway routes calls and checks their parameters by this table. The cards, the contract documents (wire contract and
-//! compatibility profile, see [`crate::contract`]), the `OpenAPI` document and `docs/methods.md` are generated from it. So to add a
-//! method, add one row (about asks here, any other to the methods of an agent) and write its implementation.
+//! The gateway routes calls and checks their parameters by this table. The cards, the contract documents (see [`crate::contract`]),
+//! the `OpenAPI` document and `docs/methods.md` are generated from it. To add a method, add one row and write its implementation.
+//! The rows for methods about asks are here, and all others among the methods of an agent.
 
 mod args;
 mod asks;
@@ -29,12 +28,12 @@ pub use row::{Answer, Effect, Method, Stability, Switch, Upstream};
 use crate::agent::AgentSurface;
 use crate::contract::Deployment;
 
-/// Every method that the deployment can have, by extension, in the order of the card.
+/// Every method that the deployment can have, grouped by extension, in the order of the card.
 pub fn all(deployment: &Deployment) -> impl Iterator<Item = &'static Method> + Clone + use<> {
     of(deployment.surface)
 }
 
-/// Every method that gateways of this kind of agent can have.
+/// Every method that gateways with this kind of agent can have.
 pub(crate) fn of(surface: &'static AgentSurface) -> impl Iterator<Item = &'static Method> + Clone {
     let of_agent = surface.methods.iter().copied();
     std::iter::once(&asks::ANSWERS[..]).chain(of_agent).chain([&asks::RECOVERY[..]]).flatten()
@@ -45,17 +44,17 @@ pub(crate) fn answers() -> &'static [Method] {
     &asks::ANSWERS
 }
 
-/// The methods that the documents may name: all that the agent does not lack.
+/// The methods that the documents may name: all except those that the agent lacks.
 pub(crate) fn offered(deployment: &Deployment) -> impl Iterator<Item = &'static Method> + Clone {
     all(deployment).filter(|method| !deployment.lacking.contains(&method.name))
 }
 
-/// The methods that a deployment serves.
+/// The methods that the deployment serves.
 pub fn enabled(deployment: &Deployment) -> impl Iterator<Item = &'static Method> + Clone {
     offered(deployment).filter(move |method| method.is_on(deployment))
 }
 
-/// The methods that a deployment could serve but that are switched off, each with its switch.
+/// The disabled methods that the deployment could serve, each with its switch.
 pub fn disabled(deployment: &Deployment) -> impl Iterator<Item = (&'static Method, Switch)> {
     let missing =
         offered(deployment).filter(move |method| method.is_there(deployment) && !method.is_on(deployment));
@@ -68,7 +67,7 @@ pub(crate) fn pascal_case(key: &str) -> String {
     key.split('_').map(capital).collect()
 }
 
-/// `None`: no extension of this deployment has such a method, whether switched on or off.
+/// The method with this name, enabled or not. `None`: no extension of this deployment has such a method.
 pub fn find(deployment: &Deployment, name: &str) -> Option<&'static Method> {
     all(deployment).find(|method| method.name == name)
 }

@@ -1,8 +1,8 @@
-//! Names that contain the name of the first agent, although every gateway has them, whatever agent it serves.
+//! Names that contain the name of OpenCode, the first supported agent, but that every gateway has.
 //!
-//! Clients know these names, so they stay as they are. Names that only a gateway of that agent has are in its own module.
+//! Clients know these names, so they cannot change. Names that only an OpenCode gateway has are in the module of that agent.
 
-/// The object in metadata that holds the fields of the agent, and the output modes of a task.
+/// The metadata object that contains the fields of the agent, and the output modes of a task.
 pub(crate) const AGENT_OBJECT: &str = "opencode";
 
 /// The field in which a message or a call names a directory, without `metadata.`.
@@ -13,13 +13,13 @@ pub(crate) const WORKSPACE: &str = "opencode.workspace.id";
 pub const DIRECTORY_FIELD: &str = "metadata.opencode.directory";
 /// [`WORKSPACE`] with its full path.
 pub(crate) const WORKSPACE_FIELD: &str = "metadata.opencode.workspace.id";
-/// The output modes that are stored with a task.
+/// The field with the output modes that are stored with a task.
 pub(crate) const OUTPUT_MODES_FIELD: &str = "metadata.opencode.output_negotiation.accepted_output_modes";
 
-/// Precedes the session id in the context id of a session that was not begun by an A2A message.
+/// The prefix before the session id in the context id of a session that was not started by an A2A message.
 pub const CONTEXT_PREFIX: &str = "ctx:opencode-session:";
 
-/// The profile of every gateway.
+/// The id of the profile, which is the same for every gateway.
 pub(crate) const PROFILE_ID: &str = "opencode-a2a-single-tenant-coding-v1";
 
 /// The methods about open asks and approvals.
@@ -33,5 +33,5 @@ pub(crate) const CHAT_SKILL: &str = "opencode.chat";
 pub(crate) const RECOVERY_SKILL: &str = "opencode.interrupt.recovery";
 pub(crate) const CALLBACK_SKILL: &str = "opencode.interrupt.callback";
 
-/// Which directories a message can name, for agents that have no workspaces.
+/// A sentence about the directories that a message can name, for agents without workspaces.
 pub(crate) const DIRECTORY_NOTE: &str = "A directory (metadata.opencode.directory) must be the root of the workspace or below it, if the gateway allows one.";

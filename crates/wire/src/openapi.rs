@@ -1,7 +1,7 @@
 //! The `OpenAPI` 3.1 document: every path and every schema of this deployment, generated from [`crate::surface`] and the tables
 //! of errors and extensions.
 //!
-//! Readers without a credential get the part that the public card shows: the paths of the cards and of the liveness check, how
+//! Readers without a credential get the part that the public card also shows: the paths of the cards and of the liveness check, how
 //! to authenticate, and the public extensions.
 
 use std::collections::BTreeSet;
@@ -59,7 +59,7 @@ fn value(deployment: &Deployment, audience: Audience) -> Value {
     components.insert("securitySchemes".to_owned(), Value::Object(schemes(deployment)));
     document["security"] = json!(security(deployment));
     if audience == Audience::Anonymous {
-        // The contracts are normally at the path of JSON-RPC, which the public part of the document does not contain.
+        // The contracts are normally at the JSON-RPC path, which the public part of the document does not contain.
         let contracts = extension::contracts(deployment, audience);
         document["x-a2a-extension-contracts"] = Value::Object(contracts);
     }
@@ -76,7 +76,7 @@ fn info(deployment: &Deployment) -> Value {
     json!({"title": deployment.title, "version": deployment.version, "description": description})
 }
 
-/// The authentication schemes in use.
+/// The authentication schemes of the configured credentials.
 fn used(deployment: &Deployment) -> BTreeSet<AuthScheme> {
     deployment.schemes.iter().copied().collect()
 }
@@ -88,12 +88,12 @@ fn schemes(deployment: &Deployment) -> Map<String, Value> {
     used(deployment).into_iter().map(|used| (scheme_name(used).to_owned(), json!(scheme(used)))).collect()
 }
 
-/// The alternatives for authentication: one scheme is enough.
+/// The alternatives for authentication. A request needs only one of them.
 fn security(deployment: &Deployment) -> Vec<Value> {
     used(deployment).into_iter().map(|scheme| json!({scheme_name(scheme): []})).collect()
 }
 
-/// Removes the components of a kind that neither these documents nor other used components refer to.
+/// Removes components of a kind to which neither these documents nor other used components refer.
 fn keep_used(components: &mut Map<String, Value>, kind: &str, documents: &[&Value]) {
     let prefix = format!("#/components/{kind}/");
     let mut used = BTreeSet::new();

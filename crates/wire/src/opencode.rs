@@ -1,4 +1,4 @@
-//! What the agent OpenCode adds to the protocol: its methods, its fields in messages, and its entries in the documents.
+//! The additions of the agent OpenCode to the protocol: its methods, its fields in messages, and its entries in the documents.
 
 mod answer;
 mod build;
@@ -55,7 +55,7 @@ pub static SURFACE: AgentSurface = AgentSurface {
 };
 
 impl Deployment {
-    /// A gateway of OpenCode with the default configuration.
+    /// An OpenCode gateway with the default configuration.
     pub fn of_opencode() -> Self {
         Self {
             description: DEFAULT_DESCRIPTION.to_owned(),
@@ -66,12 +66,12 @@ impl Deployment {
     }
 }
 
-/// Every method of a gateway of OpenCode.
+/// Every method of an OpenCode gateway.
 pub fn methods() -> impl Iterator<Item = &'static Method> + Clone {
     methods::of(&SURFACE)
 }
 
-/// `None`: no gateway of OpenCode has such a method.
+/// The method with this name. `None`: no OpenCode gateway has such a method.
 pub fn method(name: &str) -> Option<&'static Method> {
     methods().find(|method| method.name == name)
 }

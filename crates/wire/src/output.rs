@@ -12,10 +12,10 @@ use crate::json::{text_of, text_of_list};
 #[cfg(test)]
 mod tests;
 
-/// The media type that every caller must accept: the agent's answers are text, and all other output has a text form.
+/// The media type that every caller must accept, because the agent's answers are text and all other output has a text form.
 const REQUIRED: &str = "text/plain";
 
-/// Refuses a caller that does not accept text, before the request has any effect.
+/// Fails if a caller does not accept text. Called before the request has any effect.
 pub fn check_output_modes(modes: &OutputModes) -> Result<()> {
     if modes.accepts(REQUIRED) {
         return Ok(());
@@ -69,7 +69,7 @@ pub(crate) fn data_as_text(json: &str) -> String {
     out
 }
 
-/// Objects that are nested deeper than this keep the order of their keys.
+/// The deepest nesting at which the keys of objects are sorted. Deeper objects keep the order of their keys.
 const MAX_DEPTH: usize = 128;
 
 fn write_value(out: &mut String, json: &str, depth: usize) {
@@ -116,7 +116,7 @@ fn write_string(out: &mut String, text: &str) {
     write_ascii(out, &serde_json::to_string(text).expect("a string has a JSON form"));
 }
 
-/// Writes JSON text in ASCII. Other characters occur in strings only, where they become escapes.
+/// Writes JSON text in ASCII. Other characters occur only in strings, where they are escaped.
 fn write_ascii(out: &mut String, json: &str) {
     let mut units = [0; 2];
     for character in json.chars() {

@@ -1,6 +1,6 @@
-//! The decoders that both versions share: they turn requests into commands, and responses into the values that an A2A client uses.
+//! The decoders that both versions share. They convert requests into commands, and responses into values for an A2A client.
 //!
-//! Unknown fields are ignored, as the specification demands. A fault names its field as the caller spelled it.
+//! Unknown fields are ignored, as the specification demands. A fault names its field in the caller's spelling.
 
 pub(crate) mod answer;
 pub(crate) mod message;
@@ -13,7 +13,7 @@ use longshore_model::IdError;
 
 use crate::json::{Fault, Read};
 
-/// An identifier, for which empty means absent.
+/// Parses an identifier. An empty text counts as absent.
 pub(crate) fn some_id<T>(text: &str, parse: impl FnOnce(&str) -> Result<T, IdError>) -> Read<Option<T>> {
     match parse(text) {
         Ok(id) => Ok(Some(id)),

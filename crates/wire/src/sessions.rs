@@ -17,7 +17,7 @@ use crate::methods::{
 };
 use crate::surface::ProtocolVersion;
 
-/// The methods that only some agents offer. What the gateway knows itself is enough for the other one.
+/// The methods that only some agents offer. The remaining method needs only what the gateway itself knows.
 pub const LIST: &str = "a2a.sessions.list";
 pub const FORK: &str = "a2a.sessions.fork";
 pub const DELETE: &str = "a2a.sessions.delete";
@@ -45,7 +45,7 @@ const LIMIT: Param = Param::optional(
     "The maximum number of items.",
 );
 
-/// The errors of a request to the agent. `UnsupportedOperation`: the agent does not offer the method.
+/// The errors of a request to the agent. `UnsupportedOperation` means that the agent does not offer the method.
 const AGENT: &[ErrorKind] = &[
     ErrorKind::UnsupportedOperation,
     ErrorKind::UpstreamUnreachable,

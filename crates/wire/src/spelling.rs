@@ -1,4 +1,4 @@
-//! The differences in names and formats between the dialects of A2A. All other code for reading and writing is shared between them.
+//! The differences in names and formats between the dialects of A2A. The dialects share all other code for reading and writing.
 
 use longshore_model::{BlockKind, Part, Role, TaskState};
 use serde_json::value::RawValue;
@@ -11,11 +11,11 @@ pub(crate) struct Spelling {
     pub(crate) state_name: fn(TaskState) -> &'static str,
     pub(crate) role: fn(&RawValue) -> Read<Named<Role>>,
     pub(crate) state: fn(&RawValue) -> Read<Named<TaskState>>,
-    /// Decodes a state from a query string, where even a number is text.
+    /// Decodes a state from a query string, in which even a number is text.
     pub(crate) state_from_text: fn(&str) -> Read<Named<TaskState>>,
     pub(crate) read_part: fn(&RawValue) -> Read<Part>,
     pub(crate) write_part: fn(&mut Vec<u8>, PartView<'_>),
-    /// The names that the parts of a message may have. The writer uses the first.
+    /// The possible names of the field with a message's parts. The writer uses the first one.
     pub(crate) parts: &'static [&'static str],
     /// Whether messages, tasks and events have a `kind` field.
     pub(crate) has_kinds: bool,
@@ -23,7 +23,7 @@ pub(crate) struct Spelling {
     pub(crate) has_references: bool,
 }
 
-/// The value of an enum field: one that the model knows, or the zero value that means "unspecified".
+/// The value of an enum field: a value that the model knows, or the zero value, which means "unspecified".
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Named<T> {
     Unspecified,
@@ -39,12 +39,12 @@ impl<T> Named<T> {
     }
 }
 
-/// A part as it is written for one client.
+/// A part in the form in which one client gets it.
 #[derive(Clone, Copy)]
 pub(crate) struct PartView<'a> {
     pub(crate) part: &'a Part,
     /// Whether the data of the part is written as text.
     pub(crate) as_text: bool,
-    /// The kind of the block that the part belongs to, in dialects where each part carries it.
+    /// The kind of the block to which the part belongs. Set in dialects in which each part has it.
     pub(crate) block: Option<BlockKind>,
 }

@@ -1,7 +1,8 @@
-//! Lists everything that a client can call: one table of the operations in both versions and bindings, and one of all other paths.
+//! Lists everything that a client can call: one table of the operations in both versions and all bindings, and one of all other
+//! paths.
 //!
-//! Cards, contracts and the `OpenAPI` document are generated from these tables and from those of the extensions, so a document
-//! cannot promise anything that is not served.
+//! Cards, contracts and the `OpenAPI` document are generated from these tables and from those of the extensions, so no document can
+//! promise anything that is not served.
 
 use std::fmt;
 
@@ -22,7 +23,7 @@ impl ProtocolVersion {
     /// All versions, the newest first.
     pub const ALL: [Self; 2] = [Self::V1, Self::V03];
 
-    /// The version as `A2A-Version` and the documents spell it.
+    /// The version in the spelling of `A2A-Version` and of the documents.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V1 => "1.0",
@@ -67,7 +68,7 @@ impl Verb {
     }
 }
 
-/// An HTTP verb and a path. Variable path segments stand in braces.
+/// An HTTP verb and a path. Variable path segments are in braces.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Endpoint {
     pub verb: Verb,
@@ -80,7 +81,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// An operation of A2A: the one row from which bindings, documents and logs take what they need to know about it.
+/// An operation of A2A: the row from which bindings, documents and logs get all facts about the operation.
 #[derive(Debug)]
 pub struct Operation {
     pub method: Method,
@@ -88,34 +89,34 @@ pub struct Operation {
     pub params: Params,
     /// Whether the response is a stream of events.
     pub streams: bool,
-    /// Who may call the operation, in every binding.
+    /// The callers that may use the operation, in every binding.
     pub access: Access,
     /// Whether the caller must have activated the extensions that the deployment requires.
     pub needs_extensions: bool,
-    /// The JSON-RPC method of 0.3. That of 1.0 is the name of the operation.
+    /// The JSON-RPC method of 0.3. The method of 1.0 is the name of the operation.
     old_name: &'static str,
-    /// The gRPC call of 0.3. That of 1.0 is the name of the operation. `None`: 0.3 has no such call.
+    /// The gRPC call of 0.3. The call of 1.0 is the name of the operation. `None`: 0.3 has no such call.
     old_grpc: Option<&'static str>,
     rest: &'static [Endpoint],
     old_rest: &'static [Endpoint],
 }
 
-/// The parameters of an operation.
+/// The kind of an operation's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Params {
-    /// A message, and how to respond to it.
+    /// A message, and how the gateway responds to it.
     Message,
     Task,
-    /// A task, and how much of its history to return.
+    /// A task, and how much of its history is returned.
     TaskWithHistory,
     List,
-    /// A configuration of push notifications, to be registered for a task.
+    /// A push configuration to register for a task.
     NewPushConfig,
-    /// A task and one of its configurations.
+    /// A task and one of its push configurations.
     PushConfig,
-    /// A task, and which page of its configurations.
+    /// A task, and which page of its push configurations is returned.
     PushConfigs,
-    /// The operation has none, and ignores what it gets.
+    /// The operation has no parameters, and ignores any that it gets.
     Ignored,
 }
 
@@ -147,13 +148,13 @@ impl Operation {
         OPERATIONS.iter().find(|operation| operation.jsonrpc(version) == name)
     }
 
-    /// The error of every call, if the operator has switched the operation off.
+    /// The error for every call, if the operator has disabled the operation. `None`: the operation is enabled.
     pub fn refused(&self, deployment: &Deployment) -> Option<ErrorKind> {
         let is_push = matches!(self.params, Params::NewPushConfig | Params::PushConfig | Params::PushConfigs);
         (is_push && !deployment.push).then_some(ErrorKind::PushNotSupported)
     }
 
-    /// The version and operation of a gRPC call, by its path: `/service/call`.
+    /// The version and operation of a gRPC call with this path (`/service/call`).
     pub fn by_grpc(path: &str) -> Option<(ProtocolVersion, &'static Self)> {
         let (service, call) = path.strip_prefix('/')?.split_once('/')?;
         let version = ProtocolVersion::ALL.into_iter().find(|version| version.grpc_service() == service)?;
@@ -304,7 +305,7 @@ pub static OPERATIONS: [Operation; 11] = [
         needs_extensions: true,
         old_name: "tasks/resubscribe",
         old_grpc: Some("TaskSubscription"),
-        // The table of the specification says POST, its protocol buffers say GET, and there are clients for both.
+        // The table in the specification says POST and its protocol buffers say GET, and there are clients for both.
         rest: &[get("/tasks/{id}:subscribe"), post("/tasks/{id}:subscribe")],
         old_rest: &[get("/v1/tasks/{id}:subscribe"), post("/v1/tasks/{id}:subscribe")],
     },
@@ -327,16 +328,16 @@ pub static OPERATIONS: [Operation; 11] = [
     },
 ];
 
-/// Who may call an endpoint.
+/// The callers that may use an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     Anybody,
-    /// Anybody, but a caller with a credential gets a longer document.
+    /// Any caller. A caller with a credential gets a longer document.
     Graded,
     Credential,
 }
 
-/// The content that is served at a path outside of the operations.
+/// The content at a path that is not an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Served {
     Rpc,
@@ -344,29 +345,29 @@ pub enum Served {
     File,
     Health,
     OpenApi,
-    /// The metrics of the gateway, if metrics are switched on.
+    /// The metrics of the gateway, if they are enabled.
     Metrics,
     /// An empty response that shows that the gateway runs.
     Alive,
-    /// Connections that carry JSON-RPC in messages, if they are switched on.
+    /// Connections that carry JSON-RPC in messages, if WebSockets are enabled.
     WebSocket,
-    /// The tools for clients of MCP, if they are switched on.
+    /// The tools for MCP clients, if MCP is enabled.
     Mcp,
 }
 
-/// A path outside of the operations.
+/// A path that is not an operation.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Route {
     pub path: &'static str,
     pub verbs: &'static [Verb],
     pub access: Access,
-    /// The only version that has this path. `None`: both have it.
+    /// The only version with this path. `None`: both versions have it.
     pub version: Option<ProtocolVersion>,
     pub served: Served,
     pub summary: &'static str,
 }
 
-/// The paths outside of the operations. Every operation needs a credential in every binding.
+/// The paths that are not operations. (Every operation needs a credential in every binding.)
 pub static ROUTES: [Route; 8] = [
     Route {
         path: "/",
@@ -434,7 +435,8 @@ pub static ROUTES: [Route; 8] = [
     },
 ];
 
-/// The path of WebSockets, which is a setting. Not in [`ROUTES`]: the `OpenAPI` document cannot describe what follows the handshake.
+/// The route of WebSockets, whose path is a setting. Not in [`ROUTES`], because the `OpenAPI` document cannot describe what follows
+/// the handshake.
 pub static WEBSOCKET: Route = Route {
     path: "/ws",
     verbs: &[Verb::Get],
@@ -444,7 +446,7 @@ pub static WEBSOCKET: Route = Route {
     summary: "Opens a WebSocket that carries JSON-RPC 2.0 in text messages.",
 };
 
-/// The path of MCP, which is a setting. Not in [`ROUTES`]: MCP describes itself to its clients.
+/// The route of MCP, whose path is a setting. Not in [`ROUTES`], because MCP describes itself to its clients.
 pub static MCP: Route = Route {
     path: "/mcp",
     verbs: &[Verb::Post],
@@ -459,19 +461,19 @@ pub fn core_methods(version: ProtocolVersion) -> Vec<&'static str> {
     OPERATIONS.iter().map(|operation| operation.jsonrpc(version)).collect()
 }
 
-/// The methods of the extensions that are served. They are the same in both versions.
+/// The served methods of the extensions, which are the same in both versions.
 pub fn extension_methods(deployment: &Deployment) -> Vec<&'static str> {
     methods::enabled(deployment).map(|method| method.name).collect()
 }
 
-/// Every JSON-RPC method that is served in a version. The methods of the extensions come last.
+/// All JSON-RPC methods that are served in a version, with the extension methods at the end.
 pub fn supported_methods(version: ProtocolVersion, deployment: &Deployment) -> Vec<&'static str> {
     let mut methods = core_methods(version);
     methods.extend(extension_methods(deployment));
     methods
 }
 
-/// The REST endpoints of a version. HEAD is not listed, although a path with GET may support it.
+/// The REST endpoints of a version. Does not list HEAD, although a path with GET may support it.
 pub fn endpoints(version: ProtocolVersion) -> Vec<Endpoint> {
     let all = OPERATIONS.iter().flat_map(|operation| operation.rest(version).iter().copied());
     all.filter(|endpoint| endpoint.verb != Verb::Head).collect()
@@ -517,7 +519,7 @@ mod tests {
         }
     }
 
-    /// The names of the calls in the protocol buffers of the two versions.
+    /// The names must be those in the protocol buffers of the two versions.
     #[test]
     fn the_calls_of_grpc() {
         let names = |version| OPERATIONS.iter().filter_map(move |operation| operation.grpc(version));

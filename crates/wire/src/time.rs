@@ -1,7 +1,7 @@
 //! Reads and writes RFC 3339 timestamps. They are written in UTC with milliseconds.
 //!
-//! The reader is stricter than a general date library (no blank instead of the `T`, no `+0100`). A second may have any number of
-//! digits after the point. The tests compare both directions with the `jiff` crate.
+//! The reader is stricter than a general date library: it accepts no blank in place of the `T`, and no `+0100`. The seconds may
+//! have any number of decimals. The tests compare both directions with the `jiff` crate.
 
 use longshore_model::Timestamp;
 
@@ -9,7 +9,7 @@ use crate::json::write_number;
 
 const DAY: i64 = 86_400_000;
 
-/// Writes `2026-08-18T09:30:00.125Z`.
+/// Writes a time in the form `2026-08-18T09:30:00.125Z`.
 pub(crate) fn write(out: &mut Vec<u8>, at: Timestamp) {
     out.extend_from_slice(&at.rfc3339());
 }
@@ -24,7 +24,7 @@ pub(crate) fn write_seconds(out: &mut Vec<u8>, Timestamp(millis): Timestamp) {
     }
 }
 
-/// A point in time as a client wrote it, rounded down to a millisecond, and whether the rounding was exact.
+/// A time as a client wrote it, rounded down to a millisecond, and whether the rounding was exact.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Moment {
     pub(crate) floor: Timestamp,
@@ -32,13 +32,13 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// The first millisecond that is not before the moment.
+    /// The first millisecond that is not before this time.
     pub(crate) fn ceil(self) -> Timestamp {
         Timestamp(self.floor.0 + i64::from(!self.is_exact))
     }
 }
 
-/// Parses RFC 3339 with any offset. A second may have any number of digits after the point.
+/// Parses RFC 3339 with any offset and any number of decimals. `None`: the text is not valid.
 pub(crate) fn parse(text: &str) -> Option<Moment> {
     let (date_time, rest) = text.as_bytes().split_at_checked(19)?;
     let [y0, y1, y2, y3, b'-', mo0, mo1, b'-', d0, d1, b'T' | b't', h0, h1, b':', mi0, mi1, b':', s0, s1] =
@@ -51,7 +51,7 @@ pub(crate) fn parse(text: &str) -> Option<Moment> {
     let day = number(&[*d0, *d1]).filter(|day| (1..=days_in_month(year, month)).contains(day))?;
     let hour = number(&[*h0, *h1]).filter(|hour| *hour < 24)?;
     let minute = number(&[*mi0, *mi1]).filter(|minute| *minute < 60)?;
-    // RFC 3339 permits a leap second; it counts as the second after it.
+    // RFC 3339 permits a leap second, which counts as the second after it.
     let second = number(&[*s0, *s1]).filter(|second| *second <= 60)?;
     let (millis, is_exact, zone) = fraction(rest)?;
     let local = days(year, month, day) * DAY + hour * 3_600_000 + minute * 60_000 + second * 1000 + millis;
@@ -96,10 +96,10 @@ fn number(digits: &[u8]) -> Option<i64> {
 // last day of its year and one formula gives the start of each month: month m of such a year begins at day (153 m + 2) / 5.
 
 const DAYS_PER_ERA: i64 = 146_097;
-/// From 0000-03-01 to 1970-01-01.
+/// The number of days from 0000-03-01 to 1970-01-01.
 const DAYS_BEFORE_EPOCH: i64 = 719_468;
 
-/// Days from 1970-01-01 to a valid date.
+/// The number of days from 1970-01-01 to a valid date.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let march_year = year - i64::from(month <= 2);
     let march_month = (month + 9) % 12;

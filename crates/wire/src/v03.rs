@@ -1,8 +1,8 @@
-//! A2A 0.3. JSON-RPC and REST have different formats in 0.3, but the same meaning. So there is one encoder and one decoder, with
+//! A2A 0.3. In 0.3, JSON-RPC and REST have different formats with the same meaning. So there is one encoder and one decoder, with
 //! the dialect as a parameter.
 //!
-//! The output loses only what 0.3 cannot express. A task has one stream artifact for all blocks. Only the last state of a tool call
-//! is written. Data is always an object. Only files have a media type and a name.
+//! The output only loses what 0.3 cannot express. A task has a single stream artifact for all blocks. Of a tool call, only the last
+//! state is written. Data is always an object. Only files have a media type and a name.
 
 pub mod card;
 pub mod decode;
@@ -20,7 +20,7 @@ use crate::spelling::Spelling;
 /// The two formats of 0.3.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Dialect {
-    /// JSON-RPC: objects have a `kind`, enums are words.
+    /// JSON-RPC: objects have a `kind`, and enums are words.
     Rpc,
     /// REST: ProtoJSON of `a2a.v1`. The parts of a message are in `content`.
     Rest,
@@ -50,7 +50,7 @@ const RPC: Spelling = Spelling {
     has_references: true,
 };
 
-/// The spelling of REST. Readers of ProtoJSON may refuse unknown fields, so no fields of other dialects are written.
+/// The spelling of REST. ProtoJSON readers may refuse unknown fields, so no fields of other dialects are written.
 const REST: Spelling = Spelling {
     role_name: crate::v1::role_name,
     state_name: names::state_enum,

@@ -1,4 +1,4 @@
-//! A2A 1.0. JSON-RPC and REST share this format: the ProtoJSON of `lf.a2a.v1`.
+//! A2A 1.0. JSON-RPC and REST share one format: the ProtoJSON of `lf.a2a.v1`.
 
 pub mod card;
 pub mod decode;

@@ -1,6 +1,6 @@
-//! The writers that both versions share: from the model to bytes, without copies in between.
+//! The writers that both versions share. They write from the model into bytes without intermediate copies.
 //!
-//! Required fields are always written, optional ones only if they have a value.
+//! Required fields are always written, and optional fields only if they have a value.
 
 pub(crate) mod gap;
 pub(crate) mod iac_code;
@@ -23,16 +23,16 @@ use crate::output::{Fate, fate, leaves_any};
 use crate::spelling::{PartView, Spelling};
 use crate::time;
 
-/// The parts of a task that a caller requested and may see.
+/// The view of a task in a response: the parts that the caller requested and may see.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct View {
-    /// The number of newest messages to write. `None`: all of them. 0: no `history` at all.
+    /// The number of newest messages in the response. `None`: all messages. 0: no `history` key.
     pub history_length: Option<u32>,
-    /// If false, there is no `artifacts` key, not even an empty one.
+    /// Whether the response contains the artifacts. If not, there is no `artifacts` key.
     pub artifacts: bool,
-    /// The extensions whose fields are in `metadata.shared` and `metadata.iac_code`. Without any there are no such fields.
+    /// The extensions whose fields are in `metadata.shared` and `metadata.iac_code`. Without extensions there are no such fields.
     pub activated: Activated,
-    /// Which internals of the agent the caller may see. All other blocks are left out.
+    /// The internals of the agent that the caller may see. Blocks with other internals are left out.
     pub exposure: Exposure,
 }
 
@@ -47,10 +47,10 @@ impl Default for View {
     }
 }
 
-/// Events that a reader asked for and that the log no longer has.
+/// The events that a reader requested but that the log no longer has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gap {
-    /// The last event that the reader says it has received.
+    /// The last event that the reader has received, according to its request.
     pub requested: EventId,
     /// The first event that the log still has.
     pub first: Seq,
@@ -104,7 +104,7 @@ pub(crate) fn write_submitted(
     shared.write(object, negotiation::annotated(None, output).as_deref());
 }
 
-/// Writes a page of a list. All four fields are always there; `nextPageToken` is "" on the last page.
+/// Writes a page of a list. All four fields are always present; `nextPageToken` is "" on the last page.
 pub(crate) fn write_page(
     out: &mut Vec<u8>,
     tasks: &[Task],
@@ -256,7 +256,7 @@ pub(crate) fn write_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
 }
 
-/// Writes the kind of an object, in dialects that have the field.
+/// Writes the kind of an object, in dialects that have this field.
 pub(crate) fn write_kind(object: &mut ObjectWriter<'_>, kind: &str, spelling: &Spelling) {
     if spelling.has_kinds {
         object.text("kind", kind);
@@ -275,7 +275,8 @@ pub(crate) fn write_extensions(object: &mut ObjectWriter<'_>, extensions: &[Stri
     }
 }
 
-/// The approximate size of a task in bytes, so that the buffer of a long one is not copied while it grows. Text dominates.
+/// The approximate size of a task in bytes. With it, the buffer of a long task need not be copied while it grows. Text dominates
+/// the size.
 pub(crate) fn size_of_task(task: &Task, view: View) -> usize {
     let parts = |parts: &[Part]| parts.iter().map(size_of_part).sum::<usize>();
     let history = seen_history(task, view).iter().map(|message| 160 + parts(&message.parts)).sum::<usize>();

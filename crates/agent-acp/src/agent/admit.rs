@@ -1,6 +1,6 @@
-//! Decides where callers may work, and which options they may use.
+//! Decides in which directories callers may work, and which options they may use.
 //!
-//! A path is resolved before it is judged. All refusals of a directory have the same text, so that they do not reveal which paths
+//! A path is resolved before it is checked. All refusals of a directory have the same text, so that they do not reveal which paths
 //! exist outside the workspace.
 
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ const NO_WORKSPACES: &str = "This agent has no workspaces of its own; leave this
 /// The directory tree that callers may work in.
 #[derive(Debug)]
 pub(super) struct Workspace {
-    /// Resolved.
+    /// The resolved path of the workspace.
     root: PathBuf,
-    /// Callers may work in directories below the root.
+    /// Whether callers may work in directories below the root.
     allow_override: bool,
     protected: Arc<ProtectedPaths>,
 }
@@ -47,7 +47,7 @@ impl Workspace {
         Ok(Admitted { directory })
     }
 
-    /// The directory that a call stands for.
+    /// The directory of a location that a call names.
     pub(super) async fn locate(&self, location: &RequestedLocation) -> Result<String> {
         match (&location.workspace, &location.directory) {
             (Some(_), _) => Err(Error::invalid(WORKSPACE, NO_WORKSPACES)),
@@ -56,12 +56,12 @@ impl Workspace {
         }
     }
 
-    /// Whether callers may work in a directory that the agent names.
+    /// Whether callers may work in this directory, which the agent reports for a session.
     pub(super) async fn is_open(&self, directory: &str) -> bool {
         self.resolve(directory, DIRECTORY).await.is_ok_and(|found| found == directory)
     }
 
-    /// Fails if an admitted directory is not there any more, or leads elsewhere by now.
+    /// Fails if an admitted directory no longer exists, or its path leads to another directory now.
     pub(super) async fn check_unchanged(&self, directory: &str) -> Result<()> {
         match tokio::fs::canonicalize(directory).await {
             Ok(found) if found == Path::new(directory) => Ok(()),
@@ -72,7 +72,7 @@ impl Workspace {
         }
     }
 
-    /// `field`: the one that the caller wrote the directory in.
+    /// Resolves a requested directory. `field`: the request field that holds the directory, for the error.
     async fn resolve(&self, requested: &str, field: &str) -> Result<String> {
         let found = tokio::fs::canonicalize(self.root.join(requested)).await.map_err(|_| refusal(field))?;
         if !self.allow_override && found != self.root {
@@ -88,7 +88,8 @@ impl Workspace {
         text(&found, field)
     }
 
-    /// A directory that could not be checked counts as protected. The operator chose the root.
+    /// Whether a directory is protected. One that could not be checked counts as protected. The root never does, because the
+    /// operator chose it.
     async fn is_protected(&self, found: &Path) -> bool {
         if found == self.root {
             return false;
@@ -98,7 +99,7 @@ impl Workspace {
     }
 }
 
-/// Refuses options that no ACP agent has.
+/// Refuses options that ACP does not have.
 fn refuse_absent_options(options: &PromptOptions) -> Result<()> {
     for (field, value) in [
         ("metadata.opencode.agent", &options.agent),

@@ -1,7 +1,7 @@
-//! The mode, the model and the other options of a turn: those that its message names, else the configured ones, else those that the
-//! agent gave the session when it was opened.
+//! Sets the mode, the model and the other options of a turn. Each comes from the message, or else from the configuration, or else
+//! is the value with which the agent opened the session.
 //!
-//! They are set before each turn, so that a session never keeps the choice of an earlier message.
+//! They are set before each turn, so that no turn inherits the choices of an earlier message.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,20 +11,20 @@ use longshore_model::{Choice, Error, ErrorKind, ModelName, PromptOptions, Result
 use super::AcpAgent;
 use crate::connection::{CallError, Chosen, Connection, Role, SessionFacts};
 
-/// First the model, because one agent offers other modes with another model.
+/// The order in which they are set. The model is first, because one agent offers other modes with another model.
 const ROLES: [Role; 2] = [Role::Model, Role::Mode];
 
-/// For how many directories the agent's own defaults are remembered. With more, an old session of another directory begins with
-/// the mode and the model with which the agent opens it again.
+/// For how many directories the agent's own defaults are remembered. Beyond that, a reopened session of a forgotten directory uses
+/// the mode and the model with which the agent reopens it.
 const MAX_DIRECTORIES: usize = 256;
 
-/// The mode and the model that the agent gives to new sessions, by directory. A session that is opened again may still have the
-/// choice of an earlier message, so its own are no defaults.
+/// The mode and the model of new sessions, by directory. A reopened session may still have the choice of an earlier message, so its
+/// values are not used as defaults.
 #[derive(Debug, Default)]
 pub(super) struct Defaults(Mutex<HashMap<String, Chosen>>);
 
 impl Defaults {
-    /// The agent has opened a new session.
+    /// Records the defaults of a new session.
     pub(super) fn note_new(&self, connection: &Connection, session: &str) {
         let Some(SessionFacts { directory, initial, .. }) = connection.facts(session) else { return };
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,12 +39,12 @@ impl Defaults {
     }
 }
 
-/// The limit of sessions in [`ChosenOptions`]. Beyond it the session with the oldest choice is forgotten: its agent keeps the values that
-/// were chosen.
+/// The limit of sessions in [`ChosenOptions`]. Beyond it, the session with the oldest choice is forgotten, and its agent keeps the
+/// chosen values.
 const MAX_CHOSEN: usize = 1024;
 
-/// The options that the last message of a session chose, with their values before, by session. They outlive the closing of a
-/// session and the end of the process, because an agent may open the session again with the values of its last turn.
+/// For each session, the options that its last message chose, with the values from before that choice. They are kept when a session
+/// is closed or the process ends, because an agent may reopen the session with the values of its last turn.
 #[derive(Debug, Default)]
 pub(super) struct ChosenOptions(Mutex<VecDeque<(String, BTreeMap<String, String>)>>);
 
@@ -54,14 +54,14 @@ impl ChosenOptions {
         known.iter().find(|(id, _)| id == session).map(|(_, options)| options.clone()).unwrap_or_default()
     }
 
-    /// A message is about to choose an option. Its value before the first choice counts.
+    /// Records the value of an option before a message chooses it. Only the value before the first choice is kept.
     fn note(&self, session: &str, option: &str, before: &str) {
         self.change(session, |options| {
             options.entry(option.to_owned()).or_insert_with(|| before.to_owned());
         });
     }
 
-    /// The option has its value again.
+    /// Forgets an option that has its original value again.
     fn forget_option(&self, session: &str, option: &str) {
         self.change(session, |options| drop(options.remove(option)));
     }
@@ -70,7 +70,7 @@ impl ChosenOptions {
         self.change(session, BTreeMap::clear);
     }
 
-    /// The agent has copied a session, with its options.
+    /// Copies the record when the agent has copied a session, because the copy has the same options.
     pub(super) fn copy(&self, from: &str, to: &str) {
         let copied = self.of(from);
         self.change(to, |options| *options = copied);
@@ -96,7 +96,7 @@ impl ChosenOptions {
 }
 
 impl AcpAgent {
-    /// The default mode and model of a turn: used if its message chooses none.
+    /// The default mode and model of a turn, for a message that chooses none.
     pub(super) fn defaults_of(&self, session: &SessionFacts) -> Chosen {
         let Chosen { mode, model, options } = self.defaults.of(session);
         let (own_mode, own_model) = (self.config.mode.clone(), self.config.model.clone());
@@ -114,7 +114,8 @@ impl AcpAgent {
         self.choose_options(connection, session, options).await
     }
 
-    /// An option that no message chose is left as it is: the agent may have changed it by itself, or by a command.
+    /// Sets the chosen options. Does not touch an option that no message chose: the agent itself, or a command, may have changed
+    /// it.
     async fn choose_options(
         &self,
         connection: &Connection,
@@ -122,9 +123,10 @@ impl AcpAgent {
         options: &PromptOptions,
     ) -> Result<()> {
         for (id, value) in self.chosen.of(session) {
-            // Setting one option may change another.
+            // The facts are read again for each option, because setting one may change another.
             let Some(facts) = connection.facts(session) else { return Ok(()) };
-            // What the agent does not offer now, for example because of another model, is set back when it offers it again.
+            // An option that the agent does not offer now, for example because of another model, is reset when the agent offers it
+            // again.
             if options.config.contains_key(&id) || facts.check_option(&id, &value).is_err() {
                 continue;
             }
@@ -169,14 +171,14 @@ impl AcpAgent {
                 (true, _) => return Err(cause.into_error(&format!("use the requested {}", role.as_str()))),
                 (false, true) => {
                     let error = cause.into_error(&format!("use the configured {}", role.as_str()));
-                    // The operator, not the caller, chose it.
+                    // The value comes from the configuration, so the caller cannot correct it.
                     return Err(if is_absent {
                         error.with_kind(ErrorKind::AgentUnavailable).permanent()
                     } else {
                         error
                     });
                 }
-                // The agent itself no longer offers it, so the agent's own choice stays.
+                // The agent no longer offers its own earlier value, so its new choice stays.
                 (false, false) if is_absent => {}
                 (false, false) => {
                     let what =
@@ -188,8 +190,8 @@ impl AcpAgent {
         Ok(())
     }
 
-    /// Refuses a mode, a model or an option that the agent is known to lack. What the agent offers may differ between directories, and its modes
-    /// between models: if nothing is known of those of the turn, the turn finds out.
+    /// Refuses a mode, a model or an option that the agent is known to lack. The offers may differ between directories, and the
+    /// modes also between models. If the offers for the turn are not known yet, the check is made when the turn starts.
     pub(super) fn check_known(
         &self,
         options: &PromptOptions,
@@ -229,7 +231,7 @@ impl AcpAgent {
         Ok(())
     }
 
-    /// The model that a turn in this session will have.
+    /// The model that a turn with these options has in this session.
     fn model_of_turn(&self, options: &PromptOptions, session: &SessionFacts) -> Option<String> {
         let requested = requested(options, Role::Model, &session.choices(Role::Model));
         requested.or_else(|| self.defaults_of(session).model)
@@ -248,7 +250,7 @@ async fn set_option(connection: &Connection, session: &str, id: &str, value: &st
     connection.set_config_option(session, id, value).await.map_err(|cause| cause.into_error(&what()))
 }
 
-/// Refuses what callers may not choose.
+/// Refuses choices that the operator has reserved.
 pub(super) fn refuse_pinned(options: &PromptOptions, pinned: &[Role], pins_config: bool) -> Result<()> {
     if pins_config && !options.config.is_empty() {
         let text = "This gateway does not let callers choose options of the agent; leave this field out.";
@@ -268,7 +270,7 @@ pub(super) fn refuse_pinned(options: &PromptOptions, pinned: &[Role], pins_confi
     Ok(())
 }
 
-/// The id of the mode or the model that the message names.
+/// The id of the mode or the model that the message requests.
 fn requested(options: &PromptOptions, role: Role, choices: &[Choice]) -> Option<String> {
     match role {
         Role::Mode => options.mode.clone(),
@@ -276,7 +278,7 @@ fn requested(options: &PromptOptions, role: Role, choices: &[Choice]) -> Option<
     }
 }
 
-/// The id of the model among the agent's: callers may name a provider and a model, and an agent may have one word for both.
+/// The id of the model among the agent's models. Callers name a provider and a model, and an agent may use one word for both.
 fn model_id(name: &ModelName, choices: &[Choice]) -> String {
     let both = name.to_string();
     let is_known = |id: &str| choices.iter().any(|choice| choice.id == id);

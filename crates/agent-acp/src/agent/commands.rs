@@ -1,11 +1,11 @@
-//! Keeps callers from running a shell by the agent's commands.
+//! Prevents callers from running a shell through the agent's commands.
 //!
-//! An agent runs a command if a prompt begins with a slash and the command's name. The template of a command, which the gateway does
-//! not see, may run in a shell what follows the name, and the agent asks for no permission. So a prompt that adds anything to the name
+//! An agent runs a command if a prompt begins with a slash and the command's name. The gateway does not see the command's template,
+//! which may pass the text after the name to a shell without asking for permission. So a prompt that adds anything to the name
 //! needs the right to run a shell.
 //!
-//! What begins a prompt differs: OpenCode joins all texts, Qwen Code reads the first one and Claude Code the last one. So every text counts as
-//! a beginning, and a name may go on in the next text.
+//! Agents differ in what they take for the beginning of a prompt: OpenCode joins all texts, Qwen Code reads the first text and
+//! Claude Code the last one. So every text counts as a beginning, and a name may continue in the next text.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use crate::connection::Connection;
 use crate::content::PromptBlock;
 use crate::schema::Command;
 
-/// How long a turn that may begin with a command waits for the names of the commands. After that, every word after a slash counts
-/// as one.
+/// How long a turn whose prompt may begin with a command waits for the agent to name its commands. After that, every word after a
+/// slash counts as a command.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl AcpAgent {
-    /// The check of a message that comes in: by the commands of the session that was opened last, if that is in the same directory.
+    /// Checks an incoming message against the commands of the last opened session, if that session is in the same directory.
     pub(super) fn check_known_commands(
         &self,
         directory: &str,
@@ -77,7 +77,7 @@ impl AcpAgent {
         }
     }
 
-    /// The operator may have taken the right away since the message came.
+    /// Whether the caller may run a shell. Checked again, because the operator may have withdrawn the right since the message came.
     fn may_run(&self, options: &PromptOptions) -> bool {
         options.may_run && self.config.shell
     }
@@ -96,7 +96,7 @@ fn refusal(why: &str) -> Error {
     Error::invalid("message.parts", text)
 }
 
-/// What matters of a prompt: its texts, and how many parts it has altogether.
+/// The facts about a prompt that the check needs: its texts, and the number of all parts.
 struct Prompt<'a> {
     texts: Vec<Text<'a>>,
     parts: usize,
@@ -104,7 +104,7 @@ struct Prompt<'a> {
 
 struct Text<'a> {
     text: &'a str,
-    /// An agent may look for a command here.
+    /// Whether an agent may look for a command at the beginning of this text.
     may_begin: bool,
 }
 
@@ -129,8 +129,8 @@ impl<'a> Prompt<'a> {
         Self::new(blocks.len(), blocks.iter().filter_map(text))
     }
 
-    /// The text of a file begins a prompt only if nothing else comes before it: files often begin with a slash, such as lists of
-    /// paths.
+    /// The text of a file counts as a beginning only if nothing comes before it, because files often begin with a slash, for
+    /// example lists of paths.
     fn new(parts: usize, all: impl Iterator<Item = (&'a str, bool)>) -> Self {
         let mut texts: Vec<Text<'a>> = Vec::new();
         for (text, is_file) in all {
@@ -186,16 +186,17 @@ struct Beginning {
     is_alone: bool,
 }
 
-/// The first word of a text, after a slash.
+/// The first word of a text, after the slash.
 struct FirstWord<'a> {
-    /// In lower case: one agent ignores the case.
+    /// The word in lower case, because one agent ignores the case.
     word: String,
-    /// From the first blank after the word on.
+    /// The text from the first blank after the word on.
     rest: &'a str,
 }
 
 impl<'a> FirstWord<'a> {
-    /// `None`: the text does not begin with a slash. Some agents allow blanks before it, and one after it.
+    /// Parses the beginning of a text. `None`: the text does not begin with a slash. Blanks are allowed before the slash, and one
+    /// blank after it, because some agents allow them.
     fn of(text: &'a str) -> Option<Self> {
         let text = text.trim_start_matches(is_blank).strip_prefix('/')?;
         let text = text.trim_start_matches(|character| character == '/' || is_blank(character));
@@ -204,12 +205,12 @@ impl<'a> FirstWord<'a> {
     }
 }
 
-/// What a word says about the name of a command.
+/// How a word relates to the name of a command.
 enum Names {
     It,
-    /// The name and a separator come first.
+    /// The word consists of the name, a separator and more.
     ItAndMore,
-    /// The word is the beginning of the name.
+    /// The word is a proper beginning of the name.
     Beginning,
     Other,
 }
@@ -236,20 +237,20 @@ fn may_be_name(word: &str) -> bool {
     !word.is_empty() && !word.starts_with('*')
 }
 
-/// The name of a command as a caller writes it. The names of some commands are followed by those of their own commands.
+/// The name of a command in the form in which a caller writes it. Some agents append the names of subcommands to a command's name.
 fn name(advertised: &str) -> String {
     let word = advertised.split_whitespace().next().unwrap_or_default();
     word.trim_start_matches('/').to_lowercase()
 }
 
-/// A name without that of the plugin or server that it comes from. Claude Code runs `/mcp:server:name`, `/server:name (MCP)`,
-/// `/mcp__server__name`, and, for a plugin, `/plugin:name` and `/name`.
+/// A command's name without the name of the plugin or server from which the command comes. Claude Code accepts `/mcp:server:name`,
+/// `/server:name (MCP)` and `/mcp__server__name`, and for a plugin `/plugin:name` and `/name`.
 fn own_name(name: &str) -> Option<&str> {
     let own = name.rsplit(':').next()?.rsplit("__").next()?;
     Some(own).filter(|own| !own.is_empty())
 }
 
-/// Blanks of Unicode, and characters that are not shown.
+/// Whether the character is Unicode white space or invisible.
 fn is_blank(character: char) -> bool {
     character.is_whitespace()
         || character.is_control()

@@ -1,4 +1,4 @@
-//! The driver of a running turn: passes the agent's events to the engine, and answers and cancels to the agent.
+//! The driver of a running turn: passes the agent's events to the engine, and answers and cancels from the engine to the agent.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,10 +20,10 @@ use super::open_sessions::SessionUse;
 use crate::translate::{FilePaths, lost};
 use crate::turn::Turn;
 
-/// How many answers and cancels of a turn may wait for its driver, which takes them at once. Further ones wait.
+/// How many answers and cancels of a turn may wait for its driver, which normally takes them at once. Further senders wait.
 const MAX_ORDERS: usize = 64;
 
-/// How many bytes of the text of a turn are kept, to be compared with the history of its session.
+/// How many bytes of a turn's text are kept, to be compared with the session's history if the turn breaks off.
 const MAX_HEARD: usize = 256 * 1024;
 
 /// How long all the checks of the files of a turn may take. Nothing else is done for the turn meanwhile. Later files are withheld.
@@ -32,14 +32,14 @@ const CHECK_TIME: Duration = Duration::from_secs(5);
 /// How many turns that broke off are remembered. The oldest is forgotten, and then no remark says that the agent went on with it.
 const MAX_BROKEN: usize = 64;
 
-/// What the engine wants of a running turn.
+/// An order of the engine to a running turn.
 #[derive(Debug)]
 enum Order {
     Reply { ask: RequestId, answer: Answer, done: oneshot::Sender<Result<()>> },
     Cancel,
 }
 
-/// The turns that run, one per session at most, and the last words of those that broke off.
+/// The running turns, at most one for each session, and the text of turns that broke off.
 #[derive(Debug, Default)]
 pub(super) struct Turns(Mutex<Registry>);
 
@@ -49,7 +49,7 @@ struct Registry {
     broken: VecDeque<(SessionId, String)>,
 }
 
-/// A turn that runs.
+/// A handle of a running turn.
 #[derive(Clone, Debug)]
 pub(super) struct RunningTurn {
     pub(super) prompt: PromptId,
@@ -57,9 +57,9 @@ pub(super) struct RunningTurn {
 }
 
 impl RunningTurn {
-    /// Asks the agent to stop, and waits until the turn is over. The driver limits how long that takes.
+    /// Asks the agent to stop, and waits until the turn is over. The driver limits the duration of that wait.
     pub(super) async fn cancel(&self) {
-        // An error means that the turn is over.
+        // An error means that the turn is already over.
         let _ = self.orders.send(Order::Cancel).await;
         self.over().await;
     }
@@ -83,7 +83,7 @@ impl Turns {
         self.lock().running.get(session).cloned()
     }
 
-    /// Remembers what the gateway heard of a turn that broke off.
+    /// Remembers the text that the gateway received of a turn that broke off.
     pub(super) fn note_broken(&self, session: &SessionId, heard: String) {
         let mut registry = self.lock();
         registry.broken.retain(|(known, _)| known != session);
@@ -99,7 +99,7 @@ impl Turns {
         registry.broken.remove(at).map(|(_, heard)| heard)
     }
 
-    /// The driver of a turn that has just been prompted.
+    /// Creates the driver of a turn that has just been prompted.
     pub(super) fn driver(self: &Arc<Self>, started: Started, events: queue::Sender<AgentEvent>) -> Driver {
         let (sender, orders) = queue::channel(MAX_ORDERS);
         let Started { turn, session, prompt, lease, using, remark, silence, patience, protected } = started;
@@ -131,7 +131,7 @@ impl Turns {
     }
 }
 
-/// A turn that has just been prompted.
+/// The data of a turn that has just been prompted.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) turn: Turn,
@@ -139,47 +139,47 @@ pub(super) struct Started {
     pub(super) prompt: PromptId,
     pub(super) lease: Lease,
     pub(super) using: SessionUse,
-    /// What the caller should know when the turn is completed.
+    /// A remark for the caller, which is reported when the turn is completed.
     pub(super) remark: Option<&'static str>,
-    /// How long the agent may be silent without a reason. `None`: it is never too long.
+    /// How long the agent may be silent without a reason. `None`: no limit.
     pub(super) silence: Option<Duration>,
-    /// How long the agent may take to stop.
+    /// How long the agent may take to stop after a cancel.
     pub(super) patience: Duration,
-    /// The gateway's own files, which the agent must not show.
+    /// The gateway's own files, which the agent must not show to callers.
     pub(super) protected: Arc<ProtectedPaths>,
 }
 
-/// See the module.
+/// The driver: see the module.
 #[derive(Debug)]
 pub(super) struct Driver {
     turns: Arc<Turns>,
     session: SessionId,
     turn: Turn,
     lease: Lease,
-    /// Keeps the session open.
+    /// Keeps the session open during the turn.
     using: SessionUse,
     remark: Option<&'static str>,
     silence: Option<Duration>,
     patience: Duration,
     protected: Arc<ProtectedPaths>,
     orders: queue::Receiver<Order>,
-    /// `None`: the engine no longer reads the events.
+    /// The queue to the engine. `None`: the engine no longer reads the events.
     events: Option<queue::Sender<AgentEvent>>,
     waiting: VecDeque<AgentEvent>,
-    /// The agent's text so far.
+    /// The agent's text in this turn so far.
     heard: String,
     /// How long the checks of files may still take.
     check_time: Duration,
     /// Set when the agent is asked to stop.
     give_up_at: Option<Instant>,
-    /// The agent was asked to stop after this silence.
+    /// The length of the silence because of which the agent was asked to stop. `None`: it was not silent for too long.
     was_silent: Option<Duration>,
     /// Text came after that.
     spoke_after_stop: bool,
     ended: Option<Ended>,
 }
 
-/// What the end of a turn says about the agent.
+/// How a turn ended. Only a completed turn shows that the agent works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ended {
     Completed,
@@ -187,7 +187,7 @@ enum Ended {
 }
 
 impl Driver {
-    /// Runs until the agent has ended the turn, also if the engine no longer reads its events, because the session is busy until
+    /// Runs until the agent has ended the turn, even if the engine no longer reads its events, because the session is busy until
     /// then. Ends early when the gateway stops.
     pub(super) async fn run(mut self, tasks: Tasks) {
         tokio::select! {
@@ -198,7 +198,7 @@ impl Driver {
         if self.ended == Some(Ended::Completed) {
             self.lease.note_worked();
         }
-        // Before the queue of orders is closed, which tells those who wait that the session is free.
+        // Removed before the queue of orders is closed, because closing it tells waiting callers that the session is free.
         self.turns.lock().running.remove(&self.session);
         let Self { lease, using, .. } = self;
         drop(using);
@@ -212,17 +212,17 @@ impl Driver {
                 biased;
                 order = self.orders.recv() => match order {
                     Some(order) => self.obey(order),
-                    // The registry holds a sender.
+                    // Does not happen while the turn is registered, because the registry holds a sender.
                     None => return,
                 },
                 () = at(give_up_at), if self.ended.is_none() => self.give_up(),
                 () = pass_on(&mut self.events, &mut self.waiting), if !self.waiting.is_empty() => {}
-                // Only then: when the engine is behind, the agent waits.
+                // Further events are read only when no event waits, so that the agent waits if the engine is behind.
                 more = self.turn.next(), if self.waiting.is_empty() => match more {
                     Some(events) => self.take(events).await,
                     None => return,
                 },
-                // After the agent's events, so that none waits.
+                // The silence is checked after the agent's events, so that no waiting event counts as silence.
                 () = at(silent_until), if self.waiting.is_empty() => self.end_silence(),
             }
         }
@@ -231,14 +231,14 @@ impl Driver {
     fn obey(&mut self, order: Order) {
         match order {
             Order::Reply { ask, answer, done } => {
-                // The engine may no longer wait for the answer.
+                // The engine may no longer wait for the result.
                 let _ = done.send(self.turn.reply(&ask, &answer));
             }
             Order::Cancel => self.stop(),
         }
     }
 
-    /// Asks the agent to stop, once.
+    /// Asks the agent to stop. Further calls do nothing.
     fn stop(&mut self) {
         if self.give_up_at.is_none() {
             self.give_up_at = Some(Instant::now() + self.patience);
@@ -248,14 +248,14 @@ impl Driver {
         }
     }
 
-    /// When the agent has been silent for too long. `None`: never, or the turn is being stopped.
+    /// When the silence of the agent becomes too long. `None`: there is no limit, or the turn is already being stopped.
     fn silent_until(&self) -> Option<Instant> {
         let limit = self.silence.filter(|_| self.give_up_at.is_none() && self.ended.is_none())?;
         self.turn.silent_since().checked_add(limit)
     }
 
     fn end_silence(&mut self) {
-        // A message that callers are not told of may have come meanwhile.
+        // The agent may meanwhile have sent a message that callers do not see.
         let is_due = self.silent_until().is_some_and(|until| until <= Instant::now());
         if is_due && !self.turn.excuse_silence() {
             tracing::warn!(session = %self.session, "an agent was silent for too long");
@@ -264,13 +264,13 @@ impl Driver {
         }
     }
 
-    /// The agent ignored the cancel. The turn ends without it. An agent that goes on working on a canceled turn must not go on for
-    /// ever, but must not take the turns of others with it.
+    /// Ends the turn without the agent, which ignored the cancel. The agent may not work on a canceled turn for ever, but the turns
+    /// of other sessions must not end because of it.
     fn give_up(&mut self) {
         let seconds = self.patience.as_secs_f32();
         tracing::warn!(session = %self.session, seconds, "an agent ignored a cancel");
         self.lease.free_session(self.session.as_str());
-        // Once is enough: the deadline stays in the past.
+        // Set once. The deadline stays in the past, so this branch must not run again.
         self.ended = Some(Ended::Otherwise);
         self.turn.give_up("The agent did not stop when it was asked to.");
     }
@@ -350,7 +350,7 @@ impl Driver {
     }
 }
 
-/// Passes the first event on, when there is room for it. Cancel safe.
+/// Passes the first event to the engine when there is room for it. Cancel safe.
 async fn pass_on(to: &mut Option<queue::Sender<AgentEvent>>, waiting: &mut VecDeque<AgentEvent>) {
     let (Some(events), Some(first)) = (to.as_ref(), waiting.pop_front()) else {
         waiting.clear();
@@ -360,7 +360,7 @@ async fn pass_on(to: &mut Option<queue::Sender<AgentEvent>>, waiting: &mut VecDe
         Ok(()) => false,
         Err(TrySendError::Closed(_)) => true,
         Err(TrySendError::Full(first)) => {
-            // A copy waits for room, so that the event is kept if this future is dropped.
+            // A copy waits for room, so that the event is not lost if this future is dropped.
             waiting.push_front(first.clone());
             let sent = events.send(first).await;
             waiting.pop_front();
@@ -372,7 +372,7 @@ async fn pass_on(to: &mut Option<queue::Sender<AgentEvent>>, waiting: &mut VecDe
     }
 }
 
-/// The outcome of a turn that was stopped after this silence.
+/// The outcome of a turn that was stopped after a silence of this length.
 fn silent(silence: Duration) -> Outcome {
     Outcome::Failed(Failure::new(format!(
         "Nothing came from the agent for {} s, so the turn was stopped. What it had done by then is done. The provider of its \

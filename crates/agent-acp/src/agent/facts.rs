@@ -6,20 +6,21 @@ use super::lease::Live;
 use crate::connection::{Role, SessionFacts};
 use crate::schema::AuthMethod;
 
-/// What an agent said when it was started, and what it offered in the session that was opened last.
+/// The facts about an agent: its description of itself at its last start, and the offers in the last opened session.
 #[derive(Clone, PartialEq, Debug)]
 pub struct AgentFacts {
-    /// The agent's own name, or that of the configuration if it gives none.
+    /// The agent's own name. If the agent gives none, the name in the configuration.
     pub name: String,
-    /// Empty if the agent gives none.
+    /// The agent's version. Empty if the agent gives none.
     pub version: String,
     pub capabilities: Capabilities,
     pub auth_methods: Vec<AuthMethod>,
-    /// The session that was opened last. `None`: none was, since the gateway started.
+    /// The last opened session. `None`: none has been opened since the gateway started.
     pub session: Option<SessionFacts>,
 }
 
-/// What the agent can do with sessions, and what a prompt may hold. Without the methods that it advertised and was found to lack.
+/// The agent's abilities for sessions, and the content that a prompt may hold. Leaves out methods that the agent advertised but
+/// turned out to lack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each one is a capability of its own")]
 pub struct Capabilities {
@@ -35,12 +36,12 @@ pub struct Capabilities {
 }
 
 impl AgentFacts {
-    /// The modes or the models that the agent offers. Empty: it offers none, or did not say yet.
+    /// The modes or the models that the agent offers. Empty: it offers none, or has not named them yet.
     pub fn choices(&self, role: Role) -> Vec<Choice> {
         self.session.as_ref().map(|session| session.choices(role)).unwrap_or_default()
     }
 
-    /// `session`: the session that was opened last. `None`: what was known before stays.
+    /// Collects the facts. `session`: the last opened session; `None`: the facts in `before` about a session stay.
     pub(super) fn new(name: &str, live: &Live, session: Option<SessionFacts>, before: Option<Self>) -> Self {
         let (about, prompts) = (&live.about, live.about.agent_capabilities.prompt_capabilities);
         let offers = |method| live.connection.offers(method);

@@ -1,9 +1,10 @@
-//! The agent's process: started when it is first used, one for all sessions, started again after its death, and stopped when it
-//! is idle.
+//! The agent's process: one for all sessions. It is started when it is first used, started again after it has died, and stopped
+//! when it is idle.
 //!
-//! One background task starts a process and watches it until it is gone, so a caller who stops waiting for a start does not disturb
-//! it. There is one process at a time, with an exception: if a session of the process is stuck, the next turn starts another one,
-//! and the old one ends when its turns have ended. A turn of another session is not worth less than the stuck session.
+//! A background task starts a process and watches it until it has ended, so a caller who stops waiting for a start does not disturb
+//! it. There is one process at a time, with one exception. If a session of the process is stuck (the agent does not end a turn in
+//! it), the next turn starts another process, and the old one ends when its other turns have ended. So a stuck session does not
+//! cost the other sessions their turns.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,16 +24,16 @@ use crate::launch::{self, Failed, Running};
 use crate::process::ProcessConfig;
 use crate::record;
 
-/// The pause before an agent that failed is started again: doubled with each failure, up to the longest. A turn that worked sets
-/// it back.
+/// The pause before a failed agent is started again. It doubles with each failure, up to the longest pause. A successful turn
+/// resets it.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// How many processes with a stuck session may wait for the end of their turns. While there are so many, a further process with a
-/// stuck session gets new turns until it has no turn.
+/// How many processes with a stuck session may wait for the end of their turns. At the limit, a further process with a stuck
+/// session continues to get new turns until it has none.
 const MAX_REPLACED: usize = 2;
 
-/// What the host needs to know of the configuration.
+/// The parts of the configuration that the host needs.
 #[derive(Debug)]
 pub(super) struct HostConfig {
     pub(super) name: String,
@@ -44,37 +45,37 @@ pub(super) struct HostConfig {
     pub(super) idle_stop: Option<Duration>,
 }
 
-/// Where the agent comes from.
+/// How an agent process is made.
 #[derive(Debug)]
 pub(super) enum Source {
     Command(Box<ProcessConfig>),
-    /// A test plays the agents: each start takes the next.
+    /// A test plays the agents. Each start takes the next stream.
     #[cfg(test)]
     Played(Mutex<std::collections::VecDeque<tokio::io::DuplexStream>>),
 }
 
-/// See the module.
+/// The host of the agent's processes: see the module.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) config: HostConfig,
     pub(super) tasks: Tasks,
     state: Mutex<State>,
-    /// Told after each change of the state, and of the uses of a process.
+    /// Signals each change of the state and of the number of leases.
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// What the operator calls the agent.
+    /// The operator's name for the agent.
     name: String,
     phase: Phase,
-    /// The processes that get no new turns, until they are gone.
+    /// The replaced processes, which get no new turns and end when theirs have ended.
     replaced: Vec<Arc<Live>>,
-    /// How many background tasks start, watch or end a process.
+    /// How many background tasks are starting, watching or ending a process.
     processes: usize,
-    /// What an earlier gateway left behind was ended.
+    /// Whether the processes that an earlier gateway left behind have been ended.
     is_swept: bool,
-    /// How often in a row the agent failed.
+    /// How many times in a row the agent has failed.
     failures: u32,
     facts: Option<AgentFacts>,
     last_session: Option<String>,
@@ -82,25 +83,25 @@ struct State {
 
 #[derive(Debug)]
 enum Phase {
-    /// Never started, or stopped on purpose. The next use starts the agent.
+    /// The agent was never started, or was stopped on purpose. The next use starts it.
     Stopped,
     Starting,
     Running(Arc<Live>),
-    /// The process is being ended. The reason, if the agent failed.
+    /// The process is being ended. Contains the reason if the agent failed.
     Ending(Option<Error>),
-    /// The agent failed, and is not started again before this time.
+    /// The agent failed, and is not started again before a certain time.
     Down {
         why: Error,
         until: Instant,
     },
-    /// The gateway stops the agent for good.
+    /// The gateway has stopped the agent for good.
     Over,
 }
 
-/// Why a process is ended.
+/// The reason why a process is ended.
 enum Ending {
     Failed(Failed),
-    /// Because it was idle, or to be replaced.
+    /// The process was idle, or is being replaced.
     Unused,
     Over,
 }
@@ -125,7 +126,8 @@ impl Host {
         })
     }
 
-    /// Starts the agent if it does not run. Fails at once while the agent has failed and is not to be started yet.
+    /// Takes a lease of the running agent, and starts the agent if necessary. Fails at once if the agent has failed and may not be
+    /// started again yet.
     pub(super) async fn lease(self: &Arc<Self>) -> Result<Lease> {
         loop {
             let mut changed = self.changed.subscribe();
@@ -136,7 +138,7 @@ impl Host {
                         live.uses.fetch_add(1, Ordering::Relaxed);
                         return Ok(Lease { host: Arc::clone(self), live: Arc::clone(live) });
                     }
-                    // Each of these phases has a time limit.
+                    // Each of these phases has a time limit, so the wait ends.
                     Phase::Running(_) | Phase::Starting | Phase::Ending(_) => {}
                     Phase::Down { why, until } if Instant::now() < *until => return Err(why.clone()),
                     Phase::Stopped | Phase::Down { .. } => {
@@ -175,7 +177,7 @@ impl Host {
         }
     }
 
-    /// Whether a process may still work on a turn of this session that is over in the gateway.
+    /// Whether a process may still work on a turn in this session although the turn is over in the gateway.
     pub(super) fn is_stuck(&self, session: &SessionId) -> bool {
         let state = self.lock();
         let current = match &state.phase {
@@ -185,10 +187,10 @@ impl Host {
         state.replaced.iter().chain(current).any(|live| live.is_stuck(session))
     }
 
-    /// Fails while the agent has failed and cannot be started yet. An agent that does not run because nobody uses it is fine.
+    /// Fails if the agent has failed and cannot be started yet. Succeeds if the agent does not run because nobody uses it.
     pub(super) fn check(&self) -> Result<()> {
         match &self.lock().phase {
-            // Its end is known, and noted in a moment.
+            // The process has ended, and its watcher will record that in a moment.
             Phase::Running(live) if !live.connection.is_open() => {
                 Err(unavailable(live.connection.closed().as_deref().unwrap_or(OUTPUT_ENDED)))
             }
@@ -217,13 +219,13 @@ impl Host {
         }
     }
 
-    /// Waits until anything changes in the use of processes.
+    /// Waits until the state or the number of leases changes.
     pub(super) fn next_change(&self) -> impl Future<Output = ()> + use<> {
         let mut changed = self.changed.subscribe();
         async move { drop(changed.changed().await) }
     }
 
-    /// Ends the processes for good, and waits until they are gone.
+    /// Ends all processes for good, and waits until they have ended.
     pub(super) async fn stop(&self) {
         self.lock().set(Phase::Over);
         self.changed.send_replace(());
@@ -241,7 +243,7 @@ impl Host {
         state.facts.clone()
     }
 
-    /// Starts the agent, and watches it until it is gone.
+    /// Starts the agent, and watches its process until it has ended.
     async fn run(self: Arc<Self>) {
         let started = tokio::select! {
             biased;
@@ -294,7 +296,7 @@ impl Host {
         Ok(running)
     }
 
-    /// Ends what an earlier gateway left behind, once.
+    /// Ends the processes that an earlier gateway left behind. Does this once.
     async fn sweep(&self, command: &ProcessConfig) -> Result<()> {
         if let Some(records) = command.records.as_ref().filter(|_| !self.lock().is_swept) {
             record::end_left_behind(records).await?;
@@ -303,7 +305,7 @@ impl Host {
         Ok(())
     }
 
-    /// Watches the process until it is gone. Returns the error if the agent failed.
+    /// Watches the process until it has ended. Returns the error if the agent failed.
     async fn watch(&self, mut running: Running, live: &Arc<Live>) -> Option<Error> {
         {
             let mut state = self.lock();
@@ -328,8 +330,8 @@ impl Host {
                 let closed = live.connection.closed().unwrap_or_default();
                 self.lock().set_for(live, Phase::Ending(Some(unavailable(&closed))));
                 let log = running.log();
-                // The exit status says more than that the output was closed. Another reason, such as a line that is too long,
-                // is the gateway's own, and the agent did not end by itself.
+                // The exit status says more than the fact that the output was closed. Any other reason, such as a line that was too
+                // long, comes from the gateway itself, and then the agent did not end by itself.
                 let buried = running.bury().await;
                 let why = if closed == OUTPUT_ENDED { buried } else { closed };
                 tracing::warn!(agent = self.config.name, why, log, "an agent ended");
@@ -345,7 +347,7 @@ impl Host {
         }
     }
 
-    /// Waits until the process has ended or is to be ended. In the second case nothing uses the process any more.
+    /// Waits until the process has ended, or must be ended. In the second case nothing uses the process any more.
     async fn until_unused(&self, live: &Arc<Live>, running: &mut Running) -> Ending {
         let mut failed = std::pin::pin!(running.failed());
         loop {
@@ -377,7 +379,7 @@ impl Host {
         }
     }
 
-    /// Lets the next turn start another process.
+    /// Makes the next turn start another process.
     fn replace(&self, live: &Arc<Live>) {
         let mut state = self.lock();
         if !state.is_current(live) || state.replaced.len() >= MAX_REPLACED {
@@ -389,14 +391,14 @@ impl Host {
         self.changed.send_replace(());
     }
 
-    /// Whether the process may be stopped although it works. Sessions of an agent that cannot open them again live only as long as
-    /// its process.
+    /// Whether the process may be stopped although it works. If the agent cannot reopen sessions, they would be lost with their
+    /// process.
     fn may_stop(&self, live: &Live) -> bool {
         let is_unused = live.uses.load(Ordering::Relaxed) == 0;
         is_unused && (live.connection.can_reopen() || self.lock().last_session.is_none())
     }
 
-    /// Closes the process to new uses if none runs. Returns whether it did.
+    /// Marks the process as ending if it has no leases, so that no new lease is taken. Returns whether it did.
     fn end_unused(&self, live: &Arc<Live>) -> bool {
         let mut state = self.lock();
         let is_unused = live.uses.load(Ordering::Relaxed) == 0;
@@ -421,7 +423,7 @@ impl Host {
 }
 
 impl State {
-    /// An agent that is over stays so.
+    /// Sets the phase. The phase `Over` is final.
     fn set(&mut self, phase: Phase) {
         self.refresh_facts();
         if !matches!(self.phase, Phase::Over) {
@@ -429,7 +431,7 @@ impl State {
         }
     }
 
-    /// Sets the phase of a process, unless the process was replaced.
+    /// Sets the phase of this process, unless the process was replaced.
     fn set_for(&mut self, live: &Arc<Live>, phase: Phase) {
         if self.is_current(live) {
             self.set(phase);
@@ -440,7 +442,7 @@ impl State {
         matches!(&self.phase, Phase::Running(current) if Arc::ptr_eq(current, live))
     }
 
-    /// Forgets a process that is gone. Returns whether it was replaced.
+    /// Removes an ended process from the replaced ones. Returns whether it was one of them.
     fn take_replaced(&mut self, live: &Arc<Live>) -> bool {
         let at = self.replaced.iter().position(|replaced| Arc::ptr_eq(replaced, live));
         at.map(|at| self.replaced.swap_remove(at)).is_some()
@@ -460,7 +462,7 @@ impl State {
     }
 }
 
-/// Waits until this time. `None`: for ever.
+/// Waits until this time. `None`: never returns.
 pub(super) async fn at(until: Option<Instant>) {
     match until {
         Some(until) => sleep_until(until).await,

@@ -1,7 +1,7 @@
 //! Lets callers list, copy, delete and continue the sessions that the agent keeps. Implements
 //! [`longshore_engine::port::Control`].
 //!
-//! ACP has no request for one session, so a session that is not open is searched in the agent's list.
+//! ACP has no request for a single session, so the gateway looks for a session that is not open in the agent's list.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ use super::lease::Lease;
 use crate::connection::CallError;
 use crate::schema::ListedSession;
 
-/// How many pages of the agent's list are read for one call. Sessions on later pages are not found.
+/// How many pages of the agent's list are read for one call. Sessions on further pages are not found.
 const MAX_PAGES: usize = 100;
 
 /// How many sessions of one page are read.
@@ -88,7 +88,7 @@ impl SessionFinder for AcpAgent {
     fn find_session<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<Option<Session>>> {
         Box::pin(async move {
             let found = match self.find(id).await {
-                // The agent cannot list its sessions, so the gateway cannot look for one.
+                // The agent cannot list its sessions, so the gateway cannot find one.
                 Err(error) if error.kind() == ErrorKind::UnsupportedOperation => return Ok(None),
                 found => found?,
             };
@@ -98,7 +98,7 @@ impl SessionFinder for AcpAgent {
 }
 
 impl AcpAgent {
-    /// `None`: the agent has no such session.
+    /// Looks a session up. `None`: the agent has no such session.
     async fn look_up(&self, lease: &Lease, id: &SessionId) -> Result<Option<SessionInfo>> {
         if let Some(facts) = lease.connection().facts(id.as_str()) {
             return Ok(Some(info(id.clone(), facts.title.as_deref(), Some(&facts.directory))));
@@ -106,7 +106,7 @@ impl AcpAgent {
         self.search(lease, id).await
     }
 
-    /// The facts of a session that the gateway knows.
+    /// Reads the facts of a session that the gateway knows.
     async fn read(&self, lease: &Lease, session: &Session) -> Result<SessionInfo> {
         let id = &session.id;
         let open = lease.connection().facts(id.as_str());
@@ -114,13 +114,13 @@ impl AcpAgent {
         if let Some(told) = told.clone().filter(|told| !told.title.is_empty()) {
             return Ok(told);
         }
-        // Some agents tell a title only in their list.
+        // Some agents report a title only in their list.
         match (self.search(lease, id).await, told) {
             (Ok(Some(found)), _) => Ok(found),
             // Some agents list a session only after its first turn.
             (Ok(None) | Err(_), Some(told)) => Ok(told),
             (Ok(None), None) => Err(not_found(id)),
-            // An agent without a list: the gateway knows the session.
+            // The agent has no list, but the gateway knows the session.
             (Err(error), None) if error.kind() == ErrorKind::UnsupportedOperation => {
                 Ok(info(id.clone(), None, Some(&session.directory)))
             }
@@ -128,9 +128,9 @@ impl AcpAgent {
         }
     }
 
-    /// Searches a session in the agent's list.
+    /// Looks for a session in the agent's list.
     async fn search(&self, lease: &Lease, id: &SessionId) -> Result<Option<SessionInfo>> {
-        // One agent lists nothing without a directory, and others list only the sessions of the given one.
+        // One agent lists nothing unless a directory is given, and others list only the sessions of the given directory.
         let root = self.workspace.root().to_string_lossy().into_owned();
         let deadline = self.list_deadline();
         for directory in [Some(root.as_str()), None] {
@@ -159,7 +159,7 @@ impl AcpAgent {
         Ok(found)
     }
 
-    /// When the reading of the agent's list ends, however many pages it has.
+    /// When the reading of the agent's list must end, however many pages the list has.
     fn list_deadline(&self) -> Instant {
         Instant::now() + self.config.limits.call * 2
     }
@@ -174,7 +174,7 @@ impl AcpAgent {
             Error::new(ErrorKind::UpstreamPayloadError, text).caused_by(cause)
         })?;
         self.bind(ticket, &id);
-        // The copy has the options of the session.
+        // The copy has the same options as the session.
         self.chosen.copy(session.id.as_str(), id.as_str());
         lease.note_opened(id.as_str());
         lease.trim_sessions();
@@ -183,13 +183,13 @@ impl AcpAgent {
     }
 }
 
-/// The pages of the agent's list of sessions.
+/// Reads the pages of the agent's list of sessions.
 struct Pages<'a> {
     lease: &'a Lease,
     directory: Option<&'a str>,
     deadline: Instant,
     read: usize,
-    /// `None`: the next page is the first one.
+    /// The cursor of the next page. `None`: the first page is next.
     cursor: Option<String>,
     seen: HashSet<String>,
     is_over: bool,
@@ -212,14 +212,15 @@ impl<'a> Pages<'a> {
             .map_err(|cause| told(cause, "list its sessions"))?;
         page.sessions.truncate(MAX_ON_PAGE);
         self.read += 1;
-        // An agent that names a page again would be asked for ever.
+        // If an agent repeats a cursor, reading stops. Otherwise it would never end.
         self.cursor = page.next_cursor.filter(|next| self.seen.insert(next.clone()));
         self.is_over = self.cursor.is_none();
         Ok(Some(page.sessions))
     }
 }
 
-/// `directory`: that of an agent that names none. `None` as the result: the id is not valid, so no caller could name the session.
+/// Converts an entry of the list. `directory`: used if the agent names none. `None`: the id is not valid, so no caller could name
+/// the session.
 fn described(listed: ListedSession, directory: Option<&str>) -> Option<SessionInfo> {
     let ListedSession { session_id, cwd, title, updated_at: _ } = listed;
     Some(info(SessionId::parse(&session_id).ok()?, title.as_deref(), cwd.as_deref().or(directory)))
@@ -241,14 +242,14 @@ fn info(id: SessionId, title: Option<&str>, directory: Option<&str>) -> SessionI
     }
 }
 
-/// The error of a request that changes something. If the answer was lost, the agent may have carried it out.
+/// The error for a request that changes something. If the response was lost, the agent may have made the change.
 fn changed(cause: CallError, what: &str) -> Error {
     let is_lost = matches!(cause, CallError::TimedOut { .. } | CallError::Closed(_) | CallError::Unreadable);
     let error = told(cause, what);
     if is_lost { error.mark_maybe_applied() } else { error }
 }
 
-/// The error for callers. A method that is advertised and missing is as absent as one that is not advertised.
+/// The error for callers. A method that the agent advertises but lacks is reported like one that it does not advertise.
 fn told(cause: CallError, what: &str) -> Error {
     let is_absent = cause.is_method_absent();
     let error = to_control_error(cause.into_error(what));

@@ -1,4 +1,4 @@
-//! The use of a process.
+//! Leases of an agent process: while something uses the process, the process is not stopped.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,27 +13,27 @@ use crate::connection::{CallError, Connection};
 use crate::launch::Running;
 use crate::schema::{InitializeAnswer, McpServer, RemoteKind};
 
-/// A process that runs.
+/// A running process.
 #[derive(Debug)]
 pub(super) struct Live {
     pub(super) connection: Connection,
     pub(super) about: InitializeAnswer,
-    /// How many leases there are. Changed only while the state of the host is locked.
+    /// The number of leases. Changed only while the host's state is locked.
     pub(super) uses: AtomicUsize,
     stuck: Mutex<HashMap<String, Stuck>>,
     pub(super) open_sessions: OpenSessions,
-    /// The agent lacked credentials. It may read new ones only when it starts.
+    /// Whether the agent lacked credentials. It may read new ones only when it starts.
     pub(super) lacks_credentials: AtomicBool,
-    /// How the process ended.
+    /// How the process ended. `None`: it still runs.
     pub(super) epitaph: watch::Sender<Option<String>>,
 }
 
-/// What is done about a session in which the agent does not end a turn.
+/// How a stuck session is freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stuck {
-    /// The agent is asked to close it.
+    /// The agent was asked to close the session.
     IsClosing,
-    /// Only the end of the process frees it.
+    /// The session is freed only by the end of the process.
     ForGood,
 }
 
@@ -50,18 +50,18 @@ impl Live {
         }
     }
 
-    /// Whether the agent may still work on a turn of the session that is over in the gateway.
+    /// Whether the agent may still work on a turn in this session although the turn is over in the gateway.
     pub(super) fn is_stuck(&self, session: &SessionId) -> bool {
         lock(&self.stuck).contains_key(session.as_str())
     }
 
-    /// Whether a session is stuck that only the end of the process frees.
+    /// Whether any session is stuck until the process ends.
     pub(super) fn is_any_stuck(&self) -> bool {
         lock(&self.stuck).values().any(|stuck| *stuck == Stuck::ForGood)
     }
 }
 
-/// A use of the process. While there is one, the process is not stopped for being idle or replaced.
+/// A lease of a process. While there is one, the process is not stopped for being idle or replaced.
 #[derive(Debug)]
 pub(super) struct Lease {
     pub(super) host: Arc<Host>,
@@ -69,7 +69,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// One more lease of the same process.
+    /// Takes another lease of the same process.
     pub(super) fn another(&self) -> Self {
         self.host.one_more_use(&self.live)
     }
@@ -78,12 +78,12 @@ impl Lease {
         &self.live.connection
     }
 
-    /// What the agent calls itself.
+    /// The agent's name for itself.
     pub(super) fn agent_name(&self) -> &str {
         &self.live.about.agent_info.name
     }
 
-    /// The configured servers that the agent can use: which remote ones it takes is its choice.
+    /// The configured servers that the agent supports: agents differ in which kinds of remote servers they accept.
     pub(super) fn servers(&self, configured: &[McpServer]) -> Vec<McpServer> {
         let remote = self.live.about.agent_capabilities.mcp_capabilities;
         let is_usable = |server: &&McpServer| match server {
@@ -106,19 +106,20 @@ impl Lease {
         self.live.epitaph.subscribe()
     }
 
-    /// The agent works on a turn of this session that it should have ended. Nothing is prompted in the session until the agent has
-    /// closed it, or, if it cannot or does not, until the process has ended. A process with such a session gets no new turns.
+    /// Marks a session as stuck: the agent still works on a turn that it should have ended. Nothing is prompted in the session
+    /// until the agent has closed it. If the agent cannot or does not close it, until the process has ended. A process with such a
+    /// session gets no new turns.
     pub(super) fn free_session(&self, session: &str) {
         lock(&self.live.stuck).insert(session.to_owned(), Stuck::IsClosing);
         self.host.tasks.spawn("acp stuck session", free(self.another(), session.to_owned()));
     }
 
-    /// Lets the next use start the agent again with its new credentials, unless the agent would lose its sessions.
+    /// Makes the next use start the agent again so that it reads new credentials, unless the agent would lose its sessions by that.
     pub(super) fn note_missing_credentials(&self) {
         self.live.lacks_credentials.store(true, Ordering::Relaxed);
     }
 
-    /// A turn worked, so the agent does.
+    /// Records that a turn succeeded, so that the agent no longer counts as failed.
     pub(super) fn note_worked(&self) {
         self.host.note_worked();
     }
@@ -144,12 +145,12 @@ async fn free(lease: Lease, session: String) {
     };
     let mut stuck = lock(&lease.live.stuck);
     match closed {
-        // An agent ends the work of a session that it closes.
+        // When an agent closes a session, it also ends the work in it.
         Ok(()) => drop(stuck.remove(&session)),
         Err(error) => {
             tracing::warn!(session, %error, "a session stays busy; the agent's process will be replaced");
             stuck.insert(session, Stuck::ForGood);
         }
     }
-    // The end of the lease tells the host.
+    // The host learns of it when the lease ends.
 }

@@ -1,9 +1,9 @@
-//! Keeps the number of open sessions of a process bounded: one agent runs a child process for each.
+//! Limits the number of open sessions of a process, because one agent runs a child process for each.
 //!
-//! After each turn, and after each opening, the sessions that were used least recently are closed while there are too many. A closed
-//! session is opened again for its next turn. A session is never closed during a turn, and so never while an ask is open. A new
-//! session is not closed before its first turn had time to begin: agents do not keep a session in which nothing was said. So there
-//! may be more open sessions than the bound allows while that many turns run or begin.
+//! After each turn, and after each opening, the least recently used sessions are closed while there are too many. A closed session
+//! is reopened for its next turn. A session is never closed during a turn, and therefore never while an ask is open. A new session
+//! is not closed before its first turn has had time to begin, because agents do not keep a session in which nothing was said. So
+//! while many turns run or begin, there may be more open sessions than the limit.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,23 +15,23 @@ use tokio::time::Instant;
 use super::lease::{Lease, Live};
 use crate::connection::CallError;
 
-/// How long the first turn of a new session may take to begin.
+/// How long a new session is kept open for its first turn.
 const FIRST_TURN: Duration = Duration::from_mins(1);
 
 /// The sessions that are open in one process.
 #[derive(Debug, Default)]
 pub(super) struct OpenSessions {
     state: Mutex<State>,
-    /// Told after each session that was closed.
+    /// Signals each session that was closed.
     closed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     sessions: HashMap<String, Entry>,
-    /// Grows with each use.
+    /// A counter that grows with each use of a session.
     clock: u64,
-    /// A background task closes sessions, one after the other.
+    /// Whether a background task is closing sessions, one after the other.
     is_trimming: bool,
 }
 
@@ -40,11 +40,11 @@ struct Entry {
     uses: usize,
     last_used: u64,
     is_closing: bool,
-    /// Until then the first turn of a new session may begin. `None`: a turn has begun.
+    /// Until when the first turn of a new session may begin. `None`: a turn has begun.
     awaits_turn_until: Option<Instant>,
 }
 
-/// A use of a session, which is not closed meanwhile.
+/// A use of a session. The session is not closed while this exists.
 #[derive(Debug)]
 pub(super) struct SessionUse {
     live: Arc<Live>,
@@ -64,7 +64,7 @@ impl Drop for SessionUse {
 }
 
 impl Lease {
-    /// Keeps a session open while it is used. Waits while the session is being closed, which has a time limit.
+    /// Keeps a session open while it is used. First waits if the session is being closed, which has a time limit.
     pub(super) async fn use_session(&self, session: &str) -> SessionUse {
         let open = &self.live.open_sessions;
         loop {
@@ -78,12 +78,12 @@ impl Lease {
                     return SessionUse { live: Arc::clone(&self.live), session: session.to_owned() };
                 }
             }
-            // The sender lives as long as the lease.
+            // Cannot fail, because the sender exists as long as the lease.
             let _ = closed.changed().await;
         }
     }
 
-    /// The agent has opened a new session, whose first turn is about to begin.
+    /// Records a new session, whose first turn is about to begin.
     pub(super) fn note_opened(&self, session: &str) {
         let mut state = self.live.open_sessions.lock();
         state.clock += 1;
@@ -129,7 +129,7 @@ async fn trim(lease: Lease, most: usize) {
         }
         {
             let mut state = open.lock();
-            // An agent without the method still has the session.
+            // The agent turned out to lack the method, so it still has the session.
             if is_absent {
                 state.sessions.entry(session).or_default().is_closing = false;
             } else {
@@ -147,7 +147,7 @@ impl OpenSessions {
 }
 
 impl State {
-    /// The session that is to be closed next, if there are too many.
+    /// The session to close next. `None`: there are not too many.
     fn excess(&self, most: usize) -> Option<String> {
         let is_over = self.sessions.len() > most;
         let now = Instant::now();

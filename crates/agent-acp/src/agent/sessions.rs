@@ -1,4 +1,4 @@
-//! Opens sessions: new ones, and those of an earlier process.
+//! Opens new sessions, and reopens those of an earlier process.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::connection::{CallError, Connection, OpenedSession};
 use crate::schema::McpServer;
 use crate::translate::Replay;
 
-/// How often, and after which pause, the opening of a session is tried again while the agent still opens it for an earlier
-/// request. Then the session counts as lost.
+/// How often, and with which pause, the opening of a session is repeated while the agent is still opening it for an earlier
+/// request. After that the session counts as lost.
 const MAX_RETRIES: usize = 20;
 const LOADING_PAUSE: Duration = Duration::from_millis(500);
 
@@ -24,7 +24,7 @@ const WENT_ON: &str = "When the agent opened the session again, it first went on
 
 impl AcpAgent {
     pub(super) async fn open(&self, request: NewSession) -> Result<Session> {
-        // ACP has no title for a new session: the agent chooses one.
+        // ACP has no title for a new session, because the agent chooses one.
         let NewSession { directory, title: _ } = request;
         self.workspace.check_unchanged(&directory).await?;
         let lease = self.host.lease().await?;
@@ -44,7 +44,7 @@ impl AcpAgent {
         Ok(Session { id, directory })
     }
 
-    /// The MCP servers of a session that is about to be opened, and the ticket of its own one.
+    /// The MCP servers for a session that is about to be opened, and the ticket for the session's own server.
     pub(super) fn servers_of_new_session(&self, lease: &Lease) -> (Vec<McpServer>, Option<String>) {
         let mut servers = lease.servers(&self.config.mcp_servers);
         let own = self.config.session_servers.as_ref().map(|own| own.of_new_session(lease.agent_name()));
@@ -55,14 +55,14 @@ impl AcpAgent {
         (servers, ticket)
     }
 
-    /// The agent has opened the session of a ticket.
+    /// Binds a ticket to its session after the agent has opened the session.
     pub(super) fn bind(&self, ticket: Option<String>, session: &SessionId) {
         if let Some((own, ticket)) = self.config.session_servers.as_ref().zip(ticket) {
             own.bind(&ticket, session);
         }
     }
 
-    /// Opens a session of an earlier process again. Returns what the caller should know.
+    /// Reopens a session of an earlier process. Returns a remark for the caller, if there is one.
     pub(super) async fn reopen(&self, lease: &Lease, session: &Session) -> Result<Option<&'static str>> {
         let (connection, id) = (lease.connection(), session.id.as_str());
         let mut servers = lease.servers(&self.config.mcp_servers);
@@ -73,7 +73,7 @@ impl AcpAgent {
             |cause| tracing::info!(session = id, %cause, "an agent did not open a session again"),
         );
         let opened = opened.map_err(|cause| match told(lease, cause) {
-            // Whatever the agent says about an old session: it does not go on with it. Each agent has another error for a session
+            // All these errors mean that the agent will not continue the old session. Each agent has another error for a session
             // that it does not know.
             cause @ (CallError::Rpc(_) | CallError::Unsupported(_) | CallError::NoSession) => {
                 cause.into_error("open the session again").with_kind(ErrorKind::SessionGone)
@@ -93,7 +93,8 @@ fn told(lease: &Lease, cause: CallError) -> CallError {
     cause
 }
 
-/// Tries again while the agent still opens the session for an earlier request: a task that was canceled meanwhile gave it up.
+/// Repeats the opening while the agent is still opening the session for an earlier request, which belonged to a task that was
+/// canceled.
 async fn reopen_when_free(
     connection: &Connection,
     session: &str,
@@ -109,7 +110,7 @@ async fn reopen_when_free(
     connection.reopen_session(session, directory, servers).await
 }
 
-/// `heard`: what the gateway had heard of the last turn, if that broke off.
+/// The remark about a reopened session. `heard`: the gateway's text of the last turn, if that turn broke off.
 fn remark(replay: &Replay, heard: Option<&str>) -> Option<&'static str> {
     if replay.prompts == 0 {
         return Some(WITHOUT_HISTORY);

@@ -21,7 +21,7 @@ use crate::connection::CallError;
 use crate::content;
 use crate::schema::PromptCapabilities;
 
-/// How many events of a turn may wait for the engine. Then the agent waits.
+/// How many events of a turn may wait for the engine. At the limit, the agent waits.
 const MAX_WAITING: usize = 256;
 
 impl AcpAgent {
@@ -53,7 +53,7 @@ impl AcpAgent {
         let id = session.id.clone();
         let started = crate::turn::Turn::start_in(Some(room), connection, id, &prompt, &blocks);
         let turn = started.map_err(|cause| {
-            // The line was not even queued.
+            // The prompt's line was not even queued.
             prompting.unmark();
             not_taken(cause)
         })?;
@@ -68,8 +68,8 @@ impl AcpAgent {
         Ok(Turn { steering: None, events, refusal: None })
     }
 
-    /// A turn of an earlier run of the gateway. The agent's process ended with that run, so the turn is over. Whether the agent
-    /// got the prompt is not known for certain, so it is not sent again.
+    /// Ends a turn of an earlier run of the gateway. The agent's process ended with that run, so the turn is over. It is not known
+    /// for certain whether the agent got the prompt, so the prompt is not sent again.
     pub(super) fn end_resumed(&self, session: &Session, resume: Resume) -> Turn {
         let Resume { artifacts, open_asks, .. } = resume;
         let texts = artifacts.iter().filter(|artifact| artifact.kind == BlockKind::Text);
@@ -87,7 +87,7 @@ impl AcpAgent {
             "The gateway was restarted while the agent worked on the turn, and the agent with it. What it had said by then is \
              kept, and what it had done is done; the prompt is not sent again."
         };
-        // An agent may go on with the turn when it opens the session again.
+        // The agent may continue the turn when it reopens the session.
         self.turns.note_broken(&session.id, heard);
         let (sender, events) = queue::channel(open_asks.len() + 1);
         let dropped = open_asks
@@ -101,8 +101,8 @@ impl AcpAgent {
         Turn { steering: None, events, refusal: None }
     }
 
-    /// Waits until no turn runs in the session: one that was just canceled may take a moment to end. Waits for a new process if
-    /// the agent ignored a cancel in this session.
+    /// Waits until no turn runs in the session, because a canceled turn may take a moment to end. If the agent ignored a cancel in
+    /// this session, waits for a new process.
     async fn lease_when_idle(&self, session: &Session) -> Result<Lease> {
         let deadline = Instant::now() + self.config.cancel_patience + self.config.limits.call;
         let busy = |_| {
@@ -125,8 +125,8 @@ impl AcpAgent {
     }
 }
 
-/// Reads the files whose bytes the prompt holds. A file that cannot be read, or that has changed since it was checked, is left out
-/// and then only described.
+/// Reads the files whose bytes the prompt contains. Leaves out a file that cannot be read, or that has changed since it was
+/// checked; the prompt then only describes it.
 async fn read_files(input: &[Input], takes: PromptCapabilities) -> BTreeMap<PathBuf, Vec<u8>> {
     let needed = content::needed_files(input, takes);
     let mut files = Vec::new();
@@ -150,7 +150,7 @@ async fn read_files(input: &[Input], takes: PromptCapabilities) -> BTreeMap<Path
     tokio::task::spawn_blocking(read).await.unwrap_or_default()
 }
 
-/// NONBLOCK: does not wait for the writer of a pipe that was put there meanwhile.
+/// Reads at most `most` bytes of a file. With NONBLOCK, opening a pipe that has replaced the file does not wait for a writer.
 fn read_at_most(path: &Path, most: u64) -> std::io::Result<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let file = std::fs::File::from(openat(CWD, path, flags, Mode::empty())?);

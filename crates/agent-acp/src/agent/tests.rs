@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use super::*;
 use crate::peer::Peer;
 
-/// Real agents answer within seconds; no test waits this long unless something hangs.
+/// The longest wait of a test. Only a hang takes this long, because the agents here answer at once.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// An agent whose processes the test plays, one after the other.
@@ -53,7 +53,7 @@ fn loads() -> Value {
 }
 
 impl Stage {
-    /// Opens a session in the process that runs.
+    /// Opens a session in the running process.
     async fn open(&mut self, id: &str) -> Session {
         let directory = self.directory();
         let answer = json!({"sessionId": id});
@@ -64,7 +64,7 @@ impl Stage {
         opened.unwrap()
     }
 
-    /// Starts the first process, and opens a session.
+    /// Starts the first process and opens a session in it.
     async fn begin(&mut self, about: Value, id: &str) -> Session {
         let (facts, _) = tokio::join!(self.agent.start(), self.peers[0].answer("initialize", about));
         facts.unwrap();
@@ -75,14 +75,14 @@ impl Stage {
         self.root.path().canonicalize().unwrap().to_str().unwrap().to_owned()
     }
 
-    /// Starts a turn in a session that the process has.
+    /// Starts a turn in a session that the process already has.
     async fn prompt(&mut self, session: &Session, text: &str) -> (Turn, Value) {
         let (turn, prompt) = tokio::join!(self.agent.start_turn(request(session, text)), self.peers[0].get());
         assert_eq!(prompt["method"], "session/prompt");
         (turn.unwrap(), prompt)
     }
 
-    /// The process dies.
+    /// Ends the process as if the agent had died.
     fn die(&mut self) {
         self.peers.pop_front();
     }
@@ -121,7 +121,7 @@ async fn ask(turn: &mut Turn) -> Ask {
     }
 }
 
-/// The rest of the text, and the outcome.
+/// Reads to the end of the turn, and returns the remaining text and the outcome.
 async fn rest(turn: &mut Turn) -> (String, Outcome) {
     let mut said = String::new();
     loop {
@@ -187,7 +187,7 @@ async fn an_agent_that_does_not_start_is_tried_again_after_growing_pauses() {
         pauses.push(down.elapsed().as_millis());
     }
     let expected = [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000];
-    // Timers have a resolution of a millisecond.
+    // Timers have a resolution of one millisecond.
     assert!(pauses.iter().zip(expected).all(|(pause, expected)| pause.abs_diff(expected) <= 1), "{pauses:?}");
 }
 
@@ -333,7 +333,7 @@ async fn a_directory_must_be_in_the_workspace() {
     );
 }
 
-/// An id such as the engine makes.
+/// A prompt id in the form of the engine's ids.
 fn new_prompt() -> PromptId {
     PromptId::parse(&uuid::Uuid::now_v7().to_string()).expect("a UUID is an id")
 }

@@ -1,7 +1,7 @@
-//! A command as a process: its group, its output, and its end.
+//! A command as a process: its process group, its output, and its end.
 //!
-//! The first process of the group is a watcher, which the gateway holds by a pipe: when the gateway is gone, however it ended,
-//! the watcher kills the group. While the watcher exists, the number of the group belongs to no other process.
+//! The first process of the group is a watcher, whose input is a pipe from the gateway. When the gateway ends for any reason, the
+//! pipe closes and the watcher kills the group. While the watcher exists, no other process group can get the group's number.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -19,15 +19,15 @@ use tokio::net::unix::pipe;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// Says that it is ready, and waits for the end of its input. From then on a signal to the whole group leaves it alone, except
-/// SIGKILL.
+/// The watcher's script. It reports that it is ready, and then waits for the end of its input. From then on it ignores signals to
+/// the whole group, except SIGKILL.
 const WATCHER: &str = "trap '' HUP INT QUIT TERM USR1 USR2; echo; exec >&-; read -r _; kill -KILL 0";
 
-/// How long the watcher of a command may take to become ready. If it takes longer, the command is not started. The limit is generous:
-/// even on a busy machine the watcher needs less.
+/// How long the watcher of a command may take to become ready. After that the command is not started. The limit is generous: even
+/// on a busy machine the watcher needs less.
 const WATCHER_START: Duration = Duration::from_secs(10);
 
-/// What is run.
+/// The command to run.
 #[derive(Debug)]
 pub(super) struct CommandLine {
     pub(super) program: String,
@@ -36,7 +36,7 @@ pub(super) struct CommandLine {
     pub(super) environment: BTreeMap<OsString, OsString>,
 }
 
-/// A command that runs. When it is dropped, its whole group is killed.
+/// A running command. Dropping it kills the whole process group.
 #[derive(Debug)]
 pub(super) struct RunningCommand {
     command: Child,
@@ -45,8 +45,8 @@ pub(super) struct RunningCommand {
 }
 
 impl RunningCommand {
-    /// Starts the command, once its watcher is ready: a command that signals its group at once must not end the watcher. The output
-    /// and the error output come through one pipe, in order.
+    /// Starts the command when its watcher is ready, because a command that signals its group at once must not end the watcher. The
+    /// output and the error output come in order through one pipe.
     pub(super) async fn start(line: &CommandLine) -> io::Result<(Self, pipe::Receiver)> {
         let (watcher, group) = start_watcher().await?;
         let (output, writer) = io::pipe()?;
@@ -69,14 +69,14 @@ impl RunningCommand {
         self.command.wait().await
     }
 
-    /// Kills the command and all that is left of its group.
+    /// Kills the command and all processes that are left in its group.
     pub(super) fn kill(&self) {
         if let Err(error) = kill_process_group(self.group, Signal::KILL) {
             tracing::debug!(%error, "the group of a command could not be killed");
         }
     }
 
-    /// Kills what is left of the group, and waits for the watcher.
+    /// Kills all processes that are left in the group, and waits for the watcher.
     pub(super) async fn bury(mut self) {
         self.kill();
         if let Err(error) = self.watcher.wait().await {
@@ -87,14 +87,14 @@ impl RunningCommand {
 
 impl Drop for RunningCommand {
     fn drop(&mut self) {
-        // Once the watcher was waited for, the number may belong to another group.
+        // After the wait for the watcher, its number may belong to another group.
         if self.watcher.id().is_some() {
             self.kill();
         }
     }
 }
 
-/// Starts the first process of a group. Returns the number of the group too.
+/// Starts the first process of a group. Also returns the number of the group.
 async fn start_watcher() -> io::Result<(Child, Pid)> {
     let mut watcher = Command::new("/bin/sh")
         .args(["-c", WATCHER])
@@ -113,7 +113,7 @@ async fn start_watcher() -> io::Result<(Child, Pid)> {
     Ok((watcher, group))
 }
 
-/// How a command ended, in the form that ACP defines for the agent.
+/// The exit status of a command in the form that ACP defines.
 pub(super) fn exit_status(status: Option<ExitStatus>) -> Value {
     let code = status.and_then(|status| status.code());
     let signal = status.and_then(|status| status.signal()).map(|signal| match signal {
@@ -148,12 +148,12 @@ mod tests {
         let (mut running, mut output) = RunningCommand::start(&line).await.unwrap();
         // The command and its child run, and the watcher has survived the signal.
         output.read_u8().await.unwrap();
-        // What happens to this pipe when the gateway is killed.
+        // The same happens to this pipe when the gateway is killed.
         drop(running.watcher.stdin.take());
         let patience = Duration::from_secs(30);
         let status = timeout(patience, running.ended()).await.expect("the command is killed").unwrap();
         assert_eq!(exit_status(Some(status)), json!({"exitCode": null, "signal": "SIGKILL"}));
-        // Its child held the pipe too.
+        // The end of the output shows that the child has ended too, because it also held the pipe.
         let mut rest = Vec::new();
         timeout(patience, output.read_to_end(&mut rest)).await.expect("the child is killed").unwrap();
         running.bury().await;

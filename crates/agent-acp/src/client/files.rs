@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::request::MAX_CONTENT;
 use super::{AUDIT, Client, FileRequest, Refusal};
 
-/// How far into a file the first line may be, in bytes.
+/// How many bytes may come before the first requested line of a file.
 const MAX_SKIPPED: u64 = 256 * 1024 * 1024;
 
 const OUTSIDE: Refusal = Refusal::invalid(
@@ -22,7 +22,7 @@ const TOO_LONG: Refusal =
     Refusal::failed("The text is longer than 4 MiB. Read a part of it with `line` and `limit`.");
 
 impl Client {
-    /// Reads or writes a file. `directory`: that of the session.
+    /// Reads or writes a file. `directory`: the directory of the session.
     pub(crate) async fn serve_file(
         &self,
         session: &str,
@@ -51,7 +51,7 @@ impl Client {
     }
 }
 
-/// The files of a session.
+/// The files that the agent may access in a session.
 struct Files {
     root: PathBuf,
     directory: PathBuf,
@@ -77,7 +77,7 @@ impl Files {
         replaced.map_err(|error| self.refusal(&path, &error))
     }
 
-    /// What exists outside of the session's directory is not told.
+    /// The refusal for an error. It does not reveal what exists outside of the session's directory.
     fn refusal(&self, path: &Path, error: &io::Error) -> Refusal {
         let is_inside = leads_into(path, &self.directory) && !self.protected.deny(path);
         match error.kind() {
@@ -85,19 +85,19 @@ impl Files {
             ErrorKind::NotFound => ABSENT,
             ErrorKind::PermissionDenied => Refusal::failed("The user of the gateway may not open the file."),
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Refusal::failed("The disk is full."),
-            // A directory or a link in the wrong place.
+            // The path leads to a directory, or a link leads outside.
             _ => OUTSIDE,
         }
     }
 
-    /// The path for the audit log.
+    /// The path as it is written to the audit log.
     fn shown<'p>(&self, path: &'p str) -> &'p str {
         let shown = self.directory.to_str().and_then(|directory| path.strip_prefix(directory));
         shown.unwrap_or(path)
     }
 }
 
-/// So many lines, with their line breaks, after the skipped ones.
+/// Reads at most `limit` lines with their line breaks, after `skipped` lines.
 fn lines(mut file: impl BufRead, skipped: u64, limit: Option<u64>) -> Result<String, Refusal> {
     let failed = |_| Refusal::failed("The file could not be read.");
     let mut room = MAX_SKIPPED;

@@ -1,30 +1,31 @@
-//! The output of a command: the last bytes of it.
+//! The kept output of a command: its last bytes.
 
 use std::collections::VecDeque;
 
-/// The most that is kept of the output of one command, in bytes, whatever the agent asks for.
+/// The most bytes that are kept of a command's output, even if the agent asks for more.
 pub(super) const MAX_KEPT: usize = 1024 * 1024;
 
-/// A command that has written so much is shown to callers only when it ends: with each further piece the beginning may be lost.
+/// The largest output that callers see while the command runs. A larger output is shown only at the end of the command, because
+/// each further piece may remove its beginning.
 const MAX_LIVE: usize = 64 * 1024;
 
-/// How much of the end of the output callers are shown, in bytes.
+/// How many bytes from the end of the output callers see.
 const MAX_SHOWN: usize = 256 * 1024;
 
 const LEFT_OUT: &str = "[the output before this is left out]\n";
 
-/// See the module.
+/// The output of a command: see the module.
 #[derive(Debug)]
 pub(super) struct Output {
     most: usize,
     kept: VecDeque<u8>,
     is_cut: bool,
-    /// More was written since the output was last shown.
+    /// Whether there is output that callers have not seen.
     is_news: bool,
 }
 
 impl Output {
-    /// `most`: what the agent asks for, in bytes.
+    /// `most`: the number of bytes that the agent wants to be kept.
     pub(super) fn new(most: Option<u64>) -> Self {
         let most = most.and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_KEPT).min(MAX_KEPT);
         Self { most, kept: VecDeque::new(), is_cut: false, is_news: false }
@@ -32,7 +33,7 @@ impl Output {
 
     pub(super) fn push(&mut self, more: &[u8]) {
         self.is_news = true;
-        // No more than this is kept, even for a moment.
+        // Never holds more than `most` bytes, not even for a moment.
         let last = &more[more.len().saturating_sub(self.most)..];
         let over = (self.kept.len() + last.len()).saturating_sub(self.most);
         self.is_cut |= over > 0 || last.len() < more.len();
@@ -40,18 +41,18 @@ impl Output {
         self.kept.extend(last);
     }
 
-    /// The text that is kept, and whether its beginning is missing.
+    /// The kept text, and whether its beginning is missing.
     pub(super) fn text(&self) -> (String, bool) {
         (text_of(&self.kept, self.is_cut, self.most), self.is_cut)
     }
 
-    /// What callers are shown while the command runs. `None`: nothing new, or too much.
+    /// The output for callers while the command runs. `None`: there is nothing new, or too much.
     pub(super) fn live(&mut self) -> Option<String> {
         let is_due = std::mem::take(&mut self.is_news) && !self.is_cut && self.kept.len() <= MAX_LIVE;
         is_due.then(|| self.text().0)
     }
 
-    /// What callers are shown when the command has ended.
+    /// The output for callers after the command has ended.
     pub(super) fn shown(&self) -> String {
         let (text, is_cut) = self.text();
         let over = text.len().saturating_sub(MAX_SHOWN);
@@ -60,7 +61,7 @@ impl Output {
     }
 }
 
-/// Whole characters only: the first and the last one may be there in part.
+/// Decodes the bytes. Leaves out a character at the start or the end of which only a part is there.
 fn text_of(bytes: &VecDeque<u8>, is_cut: bool, most: usize) -> String {
     let bytes: Vec<u8> = bytes.iter().copied().collect();
     let is_continuation = |byte: &&u8| **byte & 0b1100_0000 == 0b1000_0000;
@@ -74,7 +75,7 @@ fn text_of(bytes: &VecDeque<u8>, is_cut: bool, most: usize) -> String {
         }
     }
     let text = String::from_utf8_lossy(bytes);
-    // A byte that is no text becomes a character of three bytes.
+    // An invalid byte becomes a replacement character of three bytes, so the text may be longer than the bytes.
     let over = text.len().saturating_sub(most);
     text[text.ceil_char_boundary(over)..].to_owned()
 }
@@ -89,7 +90,7 @@ mod tests {
             (100, &["ab", "cd"] as &[&str], ("abcd", false)),
             (3, &["ab", "cd"], ("bcd", true)),
             (3, &["abcdef"], ("def", true)),
-            // Two bytes each: five bytes hold two whole ones.
+            // Each character has two bytes, so five bytes hold two whole ones.
             (5, &["äöü"], ("öü", true)),
             (4, &["€€"], ("€", true)),
             (0, &["a"], ("", true)),

@@ -1,8 +1,8 @@
-//! The requests of an agent, and how they are refused.
+//! The requests of an agent to the gateway, and their refusals.
 
 use serde::Deserialize;
 
-/// The longest content that the agent may write, and the longest that it gets, in bytes.
+/// The most bytes of file content that one request of the agent may write or read.
 pub(super) const MAX_CONTENT: usize = 4 * 1024 * 1024;
 
 /// A request of the agent.
@@ -12,21 +12,21 @@ pub struct Request {
     pub kind: Kind,
 }
 
-/// What is requested.
+/// The kind of a request, with its parameters.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Kind {
     File(FileRequest),
     Terminal(TerminalRequest),
 }
 
-/// `fs/*`.
+/// A request for a file (`fs/*`).
 #[derive(PartialEq, Eq, Debug)]
 pub enum FileRequest {
     Read {
         path: String,
-        /// The first line, from 1. 0 means the same as 1.
+        /// The number of the first line to read, counted from 1. 0 means the same as 1.
         line: Option<u64>,
-        /// How many lines.
+        /// The number of lines to read.
         limit: Option<u64>,
     },
     Write {
@@ -35,7 +35,7 @@ pub enum FileRequest {
     },
 }
 
-/// `terminal/*`. The text of all but the first is the id of a terminal.
+/// A request for a terminal (`terminal/*`). The text in all variants but the first is the id of the terminal.
 #[derive(PartialEq, Eq, Debug)]
 pub enum TerminalRequest {
     Create(NewTerminal),
@@ -49,7 +49,7 @@ pub enum TerminalRequest {
 #[derive(PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NewTerminal {
-    /// A program; without arguments the line of a shell.
+    /// The program. If there are no arguments, a command line for a shell.
     pub command: String,
     #[serde(default)]
     pub args: Vec<String>,
@@ -61,14 +61,14 @@ pub struct NewTerminal {
     pub output_byte_limit: Option<u64>,
 }
 
-/// A variable of the environment.
+/// An environment variable.
 #[derive(PartialEq, Eq, Debug, Deserialize)]
 pub struct Variable {
     pub name: String,
     pub value: String,
 }
 
-/// Why a request is refused. The text names no path: it may reach callers.
+/// The reason why a request is refused. The text contains no path, because callers may see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal {
     pub code: i64,
@@ -82,12 +82,12 @@ impl Refusal {
     pub const TOO_MANY: Self =
         Self::failed("Too many requests are open at once. Wait for the answers of earlier ones.");
 
-    /// The request itself is wrong.
+    /// The error for a request that is itself invalid.
     pub const fn invalid(text: &'static str) -> Self {
         Self { code: -32_602, text }
     }
 
-    /// The file does not exist. One agent depends on this code.
+    /// The error for a file that does not exist. One agent depends on the code of this error.
     pub const fn not_found(text: &'static str) -> Self {
         Self { code: -32_002, text }
     }
@@ -98,7 +98,7 @@ impl Refusal {
 }
 
 impl Request {
-    /// `None`: there is no such method.
+    /// Parses a request. `None`: there is no such method.
     pub fn read(method: &str, params: &str) -> Option<Result<Self, Refusal>> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -164,7 +164,7 @@ mod tests {
         let read = |method: &str, params: serde_json::Value| {
             Request::read(method, &params.to_string()).map(|read| read.map(|request| request.kind))
         };
-        // As Qwen Code sends it.
+        // Qwen Code sends the request in this form.
         let written = read(
             "fs/write_text_file",
             json!({"path": "/w/a", "content": "x", "_meta": {"bom": false}, "sessionId": "s"}),

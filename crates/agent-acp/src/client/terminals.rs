@@ -1,4 +1,4 @@
-//! `terminal/*`: the commands that the agent has the gateway run. Each ends at the latest with the turn in which it was started.
+//! `terminal/*`: the commands that the gateway runs for the agent. Each ends with the turn in which it was started, or before.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -19,20 +19,20 @@ use super::output::{MAX_KEPT, Output};
 use super::request::NewTerminal;
 use super::{AUDIT, ClientConfig, Refusal};
 
-/// How many terminals a session may have, and all sessions together, until they are released. Further ones are refused.
+/// How many unreleased terminals one session may have, and all sessions together. Further terminals are refused.
 const MAX_OF_SESSION: usize = 16;
 const MAX_OF_AGENT: usize = 64;
 
-/// The longest command with its arguments and variables, in bytes.
+/// The largest size of a command with its arguments and variables, in bytes.
 const MAX_COMMAND: usize = 128 * 1024;
 
-/// How often callers are shown the output of a command that runs.
+/// How often the output of a running command is shown to callers.
 const SHOW_EVERY: Duration = Duration::from_millis(500);
 
-/// How long the output is read after the end of a command: a process that left its group may hold the pipe.
+/// How long the output is read after the command has ended, because a process that left its group may still hold the pipe.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
-/// The pause after each [`MAX_KEPT`] bytes of output. It slows a flood, whose older output is dropped unread.
+/// The pause after each [`MAX_KEPT`] bytes of output. It slows down a command that writes very much, whose older output is dropped.
 const PAUSE: Duration = Duration::from_millis(10);
 
 const READ_BYTES: usize = 64 * 1024;
@@ -50,34 +50,34 @@ struct State {
     all: HashMap<String, Terminal>,
 }
 
-/// When it is dropped, the command is killed.
+/// A terminal of a session. Dropping it kills the command.
 #[derive(Debug)]
 struct Terminal {
     session: String,
     output: Arc<Mutex<Output>>,
-    /// True: the command is to be killed.
+    /// Set to true when the command must be killed.
     stop: watch::Sender<bool>,
     ended: Ended,
 }
 
-/// `None`: the command runs.
+/// The exit of a command. `None`: the command still runs.
 type Ended = watch::Receiver<Option<Exit>>;
 
-/// How a command ended. `None`: that is not known.
+/// How a command ended. `None`: this is not known.
 #[derive(Clone, Copy, Debug)]
 struct Exit(Option<ExitStatus>);
 
-/// The output of a command, for callers.
+/// A report of a command's output to callers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     pub terminal: String,
-    /// All of it that is shown, and not only what was added.
+    /// The whole output that callers see, and not only the new part.
     pub output: String,
-    /// The command has ended.
+    /// Whether the command has ended.
     pub is_last: bool,
 }
 
-/// A terminal before its command starts. If the terminal is stopped meanwhile, the command is never started.
+/// A terminal whose command is not started yet. If the terminal is stopped before the start, the command is never started.
 #[derive(Debug)]
 pub(crate) struct Reserved {
     terminal: String,
@@ -86,7 +86,7 @@ pub(crate) struct Reserved {
     ended: watch::Sender<Option<Exit>>,
 }
 
-/// A command that was started, and must be followed by [`Follower::run`].
+/// A command that was started. [`Follower::run`] must be called for it.
 #[derive(Debug)]
 pub(crate) struct Follower {
     terminal: String,
@@ -98,7 +98,7 @@ pub(crate) struct Follower {
 }
 
 impl Terminals {
-    /// Takes a terminal for a command that is to be started.
+    /// Reserves a terminal for a command that is about to be started.
     pub(crate) fn reserve(&self, session: &str, new: &NewTerminal) -> Result<Reserved, Refusal> {
         let mut state = self.lock();
         let of_session = state.all.values().filter(|terminal| terminal.session == session).count();
@@ -118,7 +118,7 @@ impl Terminals {
         Ok(Reserved { terminal: id, output, stop: stopped, ended })
     }
 
-    /// Starts a command in its terminal. Returns the id of the terminal.
+    /// Starts a command in its reserved terminal. Returns the id of the terminal.
     pub(crate) async fn create(
         &self,
         config: &ClientConfig,
@@ -139,7 +139,7 @@ impl Terminals {
         started.map(|follower| (id, follower))
     }
 
-    /// The answer to `terminal/output`.
+    /// The response to `terminal/output`.
     pub(crate) fn output(&self, session: &str, id: &str) -> Result<Value, Refusal> {
         self.find(session, id, |terminal| {
             let ended = *terminal.ended.borrow();
@@ -152,10 +152,10 @@ impl Terminals {
         })
     }
 
-    /// Waits until the command has ended. Returns the answer to `terminal/wait_for_exit`.
+    /// Waits until the command has ended. Returns the response to `terminal/wait_for_exit`.
     pub(crate) async fn wait_for_exit(&self, session: &str, id: &str) -> Result<Value, Refusal> {
         let mut ended = self.find(session, id, |terminal| terminal.ended.clone())?;
-        // An error means that the follower was stopped together with the gateway.
+        // An error means that the follower was stopped because the gateway stops.
         let exit = ended.wait_for(Option::is_some).await.ok().and_then(|exit| *exit);
         Ok(exit_status(exit.and_then(|Exit(status)| status)))
     }
@@ -170,20 +170,20 @@ impl Terminals {
         Ok(())
     }
 
-    /// Kills the command, waits until it has ended, and forgets the terminal.
+    /// Kills the command, waits until it has ended, and removes the terminal.
     pub(crate) async fn release(&self, session: &str, id: &str) -> Result<(), Refusal> {
         self.kill(session, id).await?;
         self.lock().all.remove(id);
         Ok(())
     }
 
-    /// Whether a command of the session runs.
+    /// Whether a command runs in the session.
     pub(crate) fn runs_in(&self, session: &str) -> bool {
         let runs = |terminal: &Terminal| terminal.session == session && terminal.ended.borrow().is_none();
         self.lock().all.values().any(runs)
     }
 
-    /// Kills the commands of a session, and forgets its terminals.
+    /// Kills the commands of a session and removes its terminals.
     pub(crate) fn end_session(&self, session: &str) {
         self.lock().all.retain(|_, terminal| terminal.session != session);
     }
@@ -204,8 +204,8 @@ impl Terminals {
 }
 
 impl Follower {
-    /// Reads the output until the command has ended, and passes it to `show`. The agent learns of the end after the last report
-    /// was passed on.
+    /// Reads the output until the command has ended, and passes it to `show`. The agent learns of the end only after `show` has got
+    /// the last report.
     pub(crate) async fn run<F: Future<Output = ()>>(self, show: impl Fn(Report) -> F) {
         let Self { terminal, mut command, mut pipe, output, mut stop, ended } = self;
         let report = |output: String, is_last| Report { terminal: terminal.clone(), output, is_last };
@@ -267,7 +267,7 @@ async fn start(
     let Reserved { terminal, output, mut stop, ended } = reserved;
     let line = command_line(config, directory, new)?;
     let started = tokio::select! {
-        // This order keeps a command from starting after the end of its turn.
+        // `biased` in this order, so that no command is started after the end of its turn.
         biased;
         () = until_stopped(&mut stop) => return Err(Refusal::NO_TURN),
         started = RunningCommand::start(&line) => started,
@@ -279,14 +279,14 @@ async fn start(
     Ok(Follower { terminal, command, pipe, output, stop, ended })
 }
 
-/// Waits until the command is to be killed. Cancel safe.
+/// Waits until the command must be killed. Cancel safe.
 async fn until_stopped(stop: &mut watch::Receiver<bool>) {
     // An error means that the terminal was released.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// The name of the program, for the log. `None`: the line of a shell begins with something else, which can be a secret, such as a
-/// part of a variable's value.
+/// The name of the program, for the log. `None`: the shell's command line begins with something else, which may be secret, such as
+/// a part of a variable's value.
 fn program_of(command: &str) -> Option<&str> {
     let is_plain =
         |word: &str| word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_./+-".contains(&byte));
@@ -311,7 +311,7 @@ fn command_line(config: &ClientConfig, directory: &Path, new: NewTerminal) -> Re
     let directory = place(config, directory, cwd.as_deref())?;
     let mut environment = config.environment.clone();
     environment.extend(env.into_iter().map(|variable| (variable.name.into(), variable.value.into())));
-    // The agent must not take the mark away by which its processes are found.
+    // The agent must not be able to remove the marker by which the gateway finds the agent's processes.
     let mark = config.environment.get_key_value(OsStr::new(MARKER));
     environment.extend(mark.map(|(name, value)| (name.clone(), value.clone())));
     let (program, arguments) = if args.is_empty() {
@@ -322,7 +322,7 @@ fn command_line(config: &ClientConfig, directory: &Path, new: NewTerminal) -> Re
     Ok(CommandLine { program, arguments, directory, environment })
 }
 
-/// The directory that a command starts in: that of the session, or one below.
+/// The directory in which a command starts: the directory of the session, or one below it.
 fn place(config: &ClientConfig, directory: &Path, requested: Option<&str>) -> Result<PathBuf, Refusal> {
     const OUTSIDE: Refusal =
         Refusal::invalid("A command starts in the directory of the session, or in a directory below.");

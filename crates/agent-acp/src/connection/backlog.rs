@@ -1,7 +1,7 @@
-//! The events of turns that wait to be read, and the bound of their memory.
+//! The unread events of turns, and the limit of their memory.
 //!
-//! All sessions share one pipe, so a turn whose events are not read must not keep the others waiting. Each turn may use as much of
-//! the bound as is still free. So one slow turn gets half of it, and there is always room for a turn that is read.
+//! All sessions share one pipe, so a turn whose events are not read must not make the others wait. Each turn may use as much of the
+//! limit as is still free after that. So one slow turn gets half of the limit, and there is always room for a turn that is read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -13,43 +13,42 @@ use tokio::sync::futures::Notified;
 
 use super::TurnEvent;
 
-/// What an event costs beside its line.
+/// The cost of an event in addition to the size of its line.
 const EVENT_BYTES: usize = 512;
 
-/// Room in the queue of a turn for the end of the turn and the report of a loss, which are always taken.
+/// Extra room in the queue of a turn for the end of the turn and the report of a loss, which are always accepted.
 const LAST_EVENTS: usize = 8;
 
-/// The bytes of the events that wait, over all turns.
+/// Counts the bytes of the unread events of all turns.
 #[derive(Debug)]
 pub(super) struct Backlog {
     most: usize,
     used: AtomicUsize,
-    /// Told when an event was read.
+    /// Signals that an event was read.
     read: Notify,
 }
 
-/// The sending side of the queue of a turn. The reader of the connection sends, and the commands that the gateway runs for the
-/// agent, whose output is events too.
+/// The sending side of a turn's queue. Its senders are the reader of the connection, and the commands that the gateway runs for the
+/// agent, because their output is also an event.
 #[derive(Clone, Debug)]
 pub(super) struct TurnEvents {
     queue: queue::Sender<Queued>,
     backlog: Arc<Backlog>,
     waiting: Arc<AtomicUsize>,
-    /// Events were dropped since the last one that was sent.
+    /// Whether events were dropped since the last event that was sent.
     has_lost: Arc<AtomicBool>,
-    /// How long the reader of the connection has waited for this turn since the turn was last without waiting events, in
-    /// milliseconds.
+    /// For how many milliseconds the reader of the connection has waited for this turn, since the turn last had no unread events.
     delay: Arc<AtomicU64>,
 }
 
-/// An event that waits to be read. It counts against the bound of waiting bytes until it is dropped.
+/// An unread event. It counts towards the limit until it is dropped.
 #[derive(Debug)]
 pub struct Queued {
     pub event: TurnEvent,
     _share: Share,
 }
 
-/// A part of the bound.
+/// The part of the limit that an event uses.
 #[derive(Debug)]
 struct Share {
     bytes: usize,
@@ -70,7 +69,7 @@ impl Backlog {
         Arc::new(Self { most, used: AtomicUsize::new(0), read: Notify::new() })
     }
 
-    /// The queue of a new turn.
+    /// Creates the queue of a new turn.
     pub(super) fn turn(self: &Arc<Self>) -> (TurnEvents, queue::Receiver<Queued>) {
         let (queue, receiver) = queue::channel(self.most / EVENT_BYTES + LAST_EVENTS);
         let events = TurnEvents {
@@ -83,21 +82,22 @@ impl Backlog {
         (events, receiver)
     }
 
-    /// Waits until any event was read after this call.
+    /// Waits until any event has been read after this call.
     pub(super) fn read(&self) -> Notified<'_> {
         self.read.notified()
     }
 }
 
 impl TurnEvents {
-    /// Whether there is room for an event whose line is so long. An event that never fits waits until nothing else does.
+    /// Whether there is room for an event whose line has this length. An event larger than the limit waits until there is no other.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let (used, waiting) =
             (self.backlog.used.load(Ordering::Relaxed), self.waiting.load(Ordering::Relaxed));
         used == 0 || waiting + bytes + EVENT_BYTES <= self.backlog.most.saturating_sub(used)
     }
 
-    /// Waits until there is room for an event, or the reader of the turn is gone. Only for what holds up nobody else.
+    /// Waits until there is room for an event, or until the reader of the turn is dropped. Only for callers on which nothing else
+    /// waits.
     pub(super) async fn until_room(&self, bytes: usize) {
         loop {
             let read = self.backlog.read();
@@ -111,7 +111,7 @@ impl TurnEvents {
         }
     }
 
-    /// Queues an event, for which there is room or which is the last one. Does nothing if the reader of the turn is gone.
+    /// Queues an event for which there is room, or which is the last event. Does nothing if the reader of the turn was dropped.
     pub(super) fn send(&self, event: TurnEvent, bytes: usize) {
         if self.has_lost.swap(false, Ordering::Relaxed) {
             self.push(TurnEvent::LostUpdate(Loss::NotRead), 0);
@@ -124,7 +124,7 @@ impl TurnEvents {
         self.waiting.fetch_add(bytes, Ordering::Relaxed);
         self.backlog.used.fetch_add(bytes, Ordering::Relaxed);
         let share = Share { bytes, backlog: Arc::clone(&self.backlog), turn: Arc::clone(&self.waiting) };
-        // The queue has room for more events than the bound of bytes allows.
+        // The send cannot find the queue full, because the queue has room for more events than the byte limit allows.
         let sent = self.queue.try_send(Queued { event, _share: share });
         debug_assert!(
             !matches!(sent, Err(tokio::sync::mpsc::error::TrySendError::Full(_))),
@@ -132,7 +132,7 @@ impl TurnEvents {
         );
     }
 
-    /// An event is dropped, and the next one says so. Returns whether it is the first in a row.
+    /// Records that an event is dropped, which the next event reports. Returns whether the previous event was not dropped.
     pub(super) fn lose(&self) -> bool {
         !self.has_lost.swap(true, Ordering::Relaxed)
     }
@@ -145,7 +145,7 @@ impl TurnEvents {
     }
 
     pub(super) fn add_delay(&self, delay: Duration) {
-        // Rounded up, so that a wait always counts.
+        // Rounded up, so that even a short wait counts.
         let more = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
         self.delay.fetch_add(more, Ordering::Relaxed);
     }
@@ -154,27 +154,27 @@ impl TurnEvents {
         self.delay.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the reader has read everything, and waits for more.
+    /// Whether the reader has read all events.
     pub(super) fn is_read(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) == 0
     }
 
-    /// Waits until the reader of the turn is gone.
+    /// Waits until the reader of the turn is dropped.
     pub(super) async fn closed(&self) {
         self.queue.closed().await;
     }
 
-    /// Whether the reader of the turn is gone.
+    /// Whether the reader of the turn was dropped.
     pub(super) fn is_closed(&self) -> bool {
         self.queue.is_closed()
     }
 }
 
-/// Why a piece of a turn is missing.
+/// The reason why a piece of a turn is missing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Loss {
     /// A line was longer than allowed.
     TooLong,
-    /// The events of the turn were not read for too long, and other sessions waited.
+    /// The events of the turn were not read for too long while other sessions were waiting.
     NotRead,
 }

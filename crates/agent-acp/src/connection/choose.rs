@@ -13,11 +13,11 @@ impl Connection {
         self.lock().sessions.get(session).map(|route| route.facts.clone())
     }
 
-    /// Waits until the agent has named the commands of a session, which it may do a moment after it has opened the session.
+    /// Waits until the agent has named the commands of a session, which it may do shortly after it has opened the session.
     pub async fn wait_for_commands(&self, session: &str, patience: Duration) {
         let mut named = self.0.commands_named.subscribe();
         let is_unknown = || self.facts(session).is_some_and(|facts| facts.commands.is_none());
-        // An error means that the time is up.
+        // An error means a timeout, and then the commands stay unknown.
         let _ = timeout(patience, async { while is_unknown() && named.changed().await.is_ok() {} }).await;
     }
 
@@ -75,7 +75,7 @@ impl Connection {
         let ConfigAnswer { config_options } = schema::read(&answer).unwrap_or_default();
         self.change(session, |facts| {
             facts.set_value(option, value);
-            // If the agent says more, that counts.
+            // If the response contains the options, they take precedence.
             facts.set_options(config_options);
         });
         Ok(())

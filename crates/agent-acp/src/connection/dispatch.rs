@@ -1,4 +1,4 @@
-//! Gives each line of the agent to the request or the session that it belongs to.
+//! Passes each line of the agent to the request or the session to which it belongs.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -21,14 +21,14 @@ use crate::permission::Choice;
 use crate::schema::{self, COMMANDS, PermissionRequest, SessionAnswer, Update};
 use crate::translate::{Replay, SessionTotals, TurnEnd};
 
-/// How many updates, and how many bytes of them, wait for the answer that names their session, and for how long. Further and older
-/// ones are dropped.
+/// How many updates, and how many bytes of them, wait for the response that names their session, and for how long. Further updates
+/// and older ones are dropped.
 const MAX_EARLY: usize = 64;
 const MAX_EARLY_BYTES: usize = 4 * 1024 * 1024;
 const MAX_EARLY_AGE: Duration = Duration::from_mins(1);
 
-/// Updates of sessions that are not known yet: an agent may send them before it answers `session/new`. Dropped when no session is
-/// being opened any more.
+/// Updates of sessions that are not known yet, because an agent may send them before its response to `session/new`. They are
+/// dropped when no session is being opened any more.
 #[derive(Default)]
 pub(super) struct EarlyUpdates(VecDeque<EarlyUpdate>);
 
@@ -39,7 +39,7 @@ struct EarlyUpdate {
     since: Instant,
 }
 
-/// Why the connection cannot go on.
+/// The reason why the connection cannot continue.
 pub(super) type Fatal = String;
 
 impl Connection {
@@ -66,7 +66,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Handles a line that was too long to be kept: its request fails, or its turn reports a lost update.
+    /// Handles a line that was too long to keep: its request fails, or its turn reports a lost update.
     pub(super) async fn take_overlong(&self, head: &[u8], bytes: u64) -> Result<(), Fatal> {
         let most = self.0.limits.line_bytes;
         self.lock().count(WhyIgnored::TooMuch, "line that is too long");
@@ -95,12 +95,12 @@ impl Connection {
                 }
                 Ok(())
             }
-            // Its id comes behind the beginning that is kept. The agent would wait for the answer for ever.
+            // The id is not in the kept beginning of the line, so no response is possible, and the agent would wait for ever.
             (Some(method), _) if is_request(method) => Err(format!(
                 "The agent sent a request of {bytes} bytes, which cannot be answered; {most} bytes are allowed."
             )),
             (Some(_), _) => Ok(()),
-            // It may be the answer that a turn waits for.
+            // The line may be the response that a turn waits for.
             (None, _) => Err(format!(
                 "The agent sent a line of {bytes} bytes, which cannot be told from other messages by its beginning; {most} bytes \
                  are allowed."
@@ -111,7 +111,7 @@ impl Connection {
     fn take_answer(&self, id: Option<u64>, outcome: Result<Json, CallError>, bytes: usize) {
         let events = {
             let mut state = self.lock();
-            // An answer whose caller has stopped waiting is dropped.
+            // A response whose caller has stopped waiting is dropped.
             match id.and_then(|id| state.pending.remove(&id)) {
                 None => return state.count(WhyIgnored::Unexpected, "answer to no request"),
                 Some(Pending::Call(reply)) => return drop(reply.send(outcome)),
@@ -140,7 +140,7 @@ impl Connection {
                     self.end_commands(&session);
                     let Some(events) = state.end_turn(&session) else { return };
                     for id in state.asks_of(&session) {
-                        // An agent that does not read this has ended the turn anyway.
+                        // The send may fail, because an agent that does not read has ended the turn anyway.
                         let _ = state.send(frame::result(&id, &Choice::Cancelled.outcome()));
                         state.open_asks.remove(&id);
                     }
@@ -154,7 +154,7 @@ impl Connection {
             Err(CallError::Rpc(error)) => TurnEnd::Refused(error),
             Err(other) => TurnEnd::Lost(format!("The end of the turn could not be read: {other}")),
         };
-        // Always taken: without its end a turn would hang.
+        // Accepted even without room, because a turn without an end would hang.
         events.send(TurnEvent::Ended(end), bytes);
     }
 
@@ -175,7 +175,7 @@ impl Connection {
         };
         let events = {
             let mut state = self.lock();
-            // The answer to one of two requests with the same id would be taken for the answer to the other.
+            // The agent would take the answer to one of two requests with the same id for the answer to the other.
             if state.open_asks.contains_key(&id) {
                 state.count(WhyIgnored::Unexpected, "permission request with an id that is in use");
                 return Ok(());
@@ -201,8 +201,8 @@ impl Connection {
         }
     }
 
-    /// Answers a request that is not served. A permission request always gets a result: an error would make the session of one
-    /// agent unusable.
+    /// Answers a request that is not served. A permission request always gets a result, because an error would make the session of
+    /// one agent unusable.
     fn refuse(&self, id: &AgentRequestId, method: &str) -> Result<(), Fatal> {
         self.lock().count(WhyIgnored::Unknown, &format!("request {method}"));
         self.try_send(if method == "session/request_permission" {
@@ -263,11 +263,11 @@ impl Connection {
     }
 
     /// Waits until there is room for an event of a turn. False: the event must be dropped, because the events of the turn are not
-    /// read and other sessions have waited for long enough.
+    /// read and other sessions have waited for too long.
     async fn has_room(&self, session: &str, events: &TurnEvents, bytes: usize) -> bool {
         let stall = self.0.limits.stall;
         loop {
-            // Made before the look at the room, so that no reading is missed.
+            // Created before the check for room, so that no read in between is missed.
             let read = self.0.backlog.read();
             if events.has_room(bytes) || events.is_closed() {
                 return true;
@@ -294,20 +294,20 @@ impl Connection {
                 }
                 return false;
             }
-            // Then the wait costs nobody else anything.
+            // In this case nothing else has to wait.
             events.reset_delay();
         }
     }
 
-    /// Waits until so many bytes of the agent may be kept.
+    /// Waits until this many bytes of the agent's requests may be kept.
     pub(super) async fn room_for(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         let most = self.0.limits.queued_bytes;
         let bytes = u32::try_from(bytes.min(most)).unwrap_or(u32::MAX);
         Arc::clone(&self.0.requests).acquire_many_owned(bytes).await.ok()
     }
 
-    /// Queues an answer for the agent without waiting. A full queue means that the agent no longer reads its input; the error then
-    /// ends the connection. If the agent is already ending, the answer is dropped without an error.
+    /// Queues a response to the agent without waiting. A full queue means that the agent no longer reads its input, and the error
+    /// then ends the connection. If the agent is already ending, the response is dropped without an error.
     pub(super) fn try_send(&self, line: Vec<u8>) -> Result<(), Fatal> {
         match self.lock().send(line) {
             Err(CallError::Deaf) => Err("The agent does not read its input.".to_owned()),
@@ -316,7 +316,7 @@ impl Connection {
     }
 }
 
-/// Whether ACP defines the method of the agent as a request, and not as a notification.
+/// Whether ACP defines this method of the agent as a request and not as a notification.
 fn is_request(method: &str) -> bool {
     method == "session/request_permission" || method.starts_with("fs/") || method.starts_with("terminal/")
 }
@@ -329,7 +329,7 @@ impl State {
         }
     }
 
-    /// Whether a request waits for the agent, other than the prompt of this session and those of turns that are not read either.
+    /// Whether a request waits for the agent, apart from the prompts of this session and of other turns that are not read.
     fn any_other_waits(&self, session: &str) -> bool {
         self.pending.values().any(|pending| match pending {
             Pending::Prompt { session: other } => {
@@ -359,7 +359,7 @@ impl State {
         }
     }
 
-    /// The agent opened a session. Its updates are accepted from now on.
+    /// Called when the agent has opened a session. Its updates are accepted from now on.
     fn open(
         &mut self,
         answer: &Json,
@@ -403,9 +403,9 @@ impl State {
         }
     }
 
-    /// The agent has answered a request to open a session that nobody waits for any more. Closes the session, so that the agent does
-    /// not keep it, unless another request has opened it meanwhile. A copy holds a conversation and has no owner, so it is deleted
-    /// if the agent can do that.
+    /// Called when the agent has responded to a request to open a session for which nobody waits any more. Closes the session, so
+    /// that the agent does not keep it open, unless another request has opened it meanwhile. A copy contains a conversation and has
+    /// no owner, so it is deleted if the agent can do that.
     fn close_unwanted(&mut self, session: Option<String>, is_copy: bool, outcome: Result<Json, CallError>) {
         let Ok(answer) = outcome else { return };
         let named = || schema::read::<SessionAnswer>(&answer)?.session_id.filter(|id| !id.is_empty());
@@ -439,7 +439,7 @@ impl State {
         }
     }
 
-    /// Drops the early updates if no session is being opened any more: then they can be of none.
+    /// Drops the early updates if no session is being opened any more, because they cannot belong to one then.
     pub(super) fn drop_early(&mut self) {
         if !self.is_opening() {
             for _ in std::mem::take(&mut self.early.0) {
@@ -466,7 +466,7 @@ impl State {
 }
 
 impl EarlyUpdates {
-    /// Takes the updates of a session. Those of others stay.
+    /// Removes and returns the updates of this session.
     fn take(&mut self, session: &str) -> Vec<Update> {
         let all = std::mem::take(&mut self.0).into_iter();
         let (mine, others): (VecDeque<_>, VecDeque<_>) = all.partition(|early| early.session == session);

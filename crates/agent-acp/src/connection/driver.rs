@@ -14,13 +14,13 @@ use super::{Connection, Outgoing};
 use crate::frame::{Line, LineReader};
 use crate::process::LAST_WORDS;
 
-/// Why a connection is over whose agent has ended: only its process knows more.
+/// Why a connection is over whose agent has ended. The process knows the details.
 pub(crate) const OUTPUT_ENDED: &str = "The agent ended, or closed its output.";
 
-/// How much of the output is read after the agent's end. A pipe holds no more, so what comes then is of another process.
+/// How many bytes of the output are read after the agent's end. A pipe holds no more, so further output is that of another process.
 const MAX_LAST_BYTES: u64 = 1024 * 1024;
 
-/// Runs a connection. Spawn [`Self::run`].
+/// Runs a connection. The caller spawns [`Self::run`].
 #[derive(Debug)]
 pub struct Driver<R, W> {
     connection: Connection,
@@ -44,7 +44,7 @@ where
         Self { connection, lines, input, outbox }
     }
 
-    /// Runs until the agent closes its output or breaks a bound, and returns the reason. All waiting requests then fail, and the
+    /// Runs until the agent closes its output or exceeds a limit, and returns the reason. All waiting requests then fail, and the
     /// events of all turns end.
     pub async fn run(self) -> String {
         let Self { connection, lines, input, outbox } = self;
@@ -53,7 +53,7 @@ where
             tokio::select! {
                 why = &mut reading => why,
                 written = write(&connection, input, outbox) => match written {
-                    // The input was closed on purpose: the agent ends by itself, or is killed.
+                    // The gateway closed the input on purpose: the agent ends by itself, or is killed.
                     Ok(()) => reading.await,
                     Err(error) if error.kind() == io::ErrorKind::TimedOut => format!(
                         "The agent was ended, because it took no byte of its input for {} s while a message waited for it.",
@@ -63,7 +63,7 @@ where
                         tracing::debug!(%error, "the agent's input cannot be written");
                         match timeout(LAST_WORDS, reading.as_mut()).await {
                             Ok(why) => why,
-                            // The agent has ended, which closes both, and what it said is still being read.
+                            // The agent has ended, which closes both pipes, and its remaining output is still being read.
                             Err(_) if !connection.is_open() => reading.await,
                             Err(_) => "The agent closed its input.".to_owned(),
                         }
@@ -103,14 +103,14 @@ async fn read<R: AsyncRead + Unpin>(connection: &Connection, mut lines: LineRead
     }
 }
 
-/// Waits until the agent has ended and its output has been silent for a while.
+/// Waits until the agent has ended and its output has then been silent for a while.
 async fn silence_after(exited: &mut watch::Receiver<bool>) {
-    // An error means that the connection is gone.
+    // An error means that the connection was dropped.
     let _ = exited.wait_for(|has_exited| *has_exited).await;
     sleep(LAST_WORDS).await;
 }
 
-/// Fails with `TimedOut` if the agent does not read.
+/// Writes the lines. Fails with `TimedOut` if the agent does not read.
 async fn write<W: AsyncWrite + Unpin>(
     connection: &Connection,
     mut input: W,
@@ -136,7 +136,8 @@ async fn write<W: AsyncWrite + Unpin>(
     input.shutdown().await
 }
 
-/// Waits until the agent has had so much time to read. A time in which the gateway did not read what the agent wrote does not count.
+/// Waits until the agent has had this much time to read. Time in which the gateway itself did not read the agent's output does not
+/// count.
 async fn refused_for(limit: Duration, connection: &Connection) {
     loop {
         sleep(limit).await;

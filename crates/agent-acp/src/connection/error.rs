@@ -1,4 +1,4 @@
-//! Why a request to the agent failed.
+//! The reasons why a request to the agent fails.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,25 +10,25 @@ use crate::schema::{AuthMethod, PROTOCOL_VERSION};
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CallError {
-    /// The agent answered with an error.
+    /// The agent responded with an error.
     Rpc(RpcError),
-    /// The agent wants a login first: its methods.
+    /// The agent requires a login first. Contains its login methods.
     AuthRequired(Vec<AuthMethod>),
     WrongVersion(Option<u64>),
     TimedOut {
         method: &'static str,
         after: Duration,
     },
-    /// The answer is longer than a line may be.
+    /// The response is longer than the limit for a line.
     TooLong {
         bytes: u64,
         most: usize,
     },
-    /// The answer cannot be read.
+    /// The response cannot be parsed.
     Unreadable,
-    /// The agent does not offer this.
+    /// The agent does not offer this method or capability.
     Unsupported(&'static str),
-    /// The agent does not offer this choice: the word, and the choices.
+    /// The agent does not offer this choice. Contains the requested value and the choices.
     NoSuchChoice {
         what: &'static str,
         word: String,
@@ -36,11 +36,11 @@ pub enum CallError {
     },
     /// This connection does not know the session.
     NoSession,
-    /// A prompt runs in the session.
+    /// Another prompt runs in the session.
     Busy,
     /// The agent does not read its input.
     Deaf,
-    /// The connection is over: why, in a sentence.
+    /// The connection is over. Contains the reason as a sentence.
     Closed(String),
 }
 
@@ -54,7 +54,7 @@ impl CallError {
             || matches!(self, Self::Unsupported(_))
     }
 
-    /// `what`: what failed, such as `open a session`.
+    /// Converts this into the engine's error. `what`: the failed action, such as `open a session`.
     pub fn into_error(self, what: &str) -> Error {
         let kind = match &self {
             Self::Rpc(error) if error.is_session_gone() => ErrorKind::SessionGone,
@@ -70,7 +70,7 @@ impl CallError {
             | Self::Closed(_) => ErrorKind::AgentUnavailable,
         };
         let error = Error::new(kind, format!("The agent could not {what}: {self}"));
-        // Only a person can log in, or install another version.
+        // Only a person can log in or install another version, so a retry does not help.
         match self {
             Self::AuthRequired(_) => error.permanent().mark_needs_credentials(),
             Self::WrongVersion(_) => error.permanent(),

@@ -1,4 +1,4 @@
-//! What is known about a session beside its turns.
+//! Facts about a session that do not belong to one turn.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::schema::{
 };
 use crate::translate::SessionTotals;
 
-/// The longest id of an option in an error, in characters.
+/// The longest option id that is quoted in an error, in characters.
 const MAX_ID: usize = 128;
 
-/// What can be chosen for each turn of a session.
+/// A setting that a message can choose for its turn.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     Mode,
@@ -28,12 +28,12 @@ impl Role {
     }
 }
 
-/// A mode, a model and values of other options. `None`: the agent has no choice, or does not say which it made.
+/// A mode, a model and values of other options. `None`: the agent offers no choice, or does not report the current one.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Chosen {
     pub mode: Option<String>,
     pub model: Option<String>,
-    /// By the ids of the options.
+    /// The values by the ids of the options.
     pub options: BTreeMap<String, String>,
 }
 
@@ -46,7 +46,7 @@ impl Chosen {
     }
 }
 
-/// What is known about a session beside its turns.
+/// The facts about a session that do not belong to one turn.
 #[derive(Clone, PartialEq, Debug)]
 pub struct SessionFacts {
     /// The directory that the session works in.
@@ -76,7 +76,7 @@ impl SessionFacts {
         }
     }
 
-    /// Whether the update is about the session and not about a turn.
+    /// Whether the update concerns the session and not a turn.
     pub(super) fn concerns(update: &Update) -> bool {
         matches!(
             update,
@@ -99,7 +99,7 @@ impl SessionFacts {
         }
     }
 
-    /// The agent has opened the session.
+    /// Records the response with which the agent opened the session.
     pub(super) fn opened(&mut self, answer: SessionAnswer) {
         self.modes = answer.modes.or(self.modes.take());
         self.models = answer.models.or(self.models.take());
@@ -112,8 +112,8 @@ impl SessionFacts {
             Chosen { mode: current(Role::Mode), model: current(Role::Model), options: options.collect() };
     }
 
-    /// The agent has set or changed its config options. The options for the mode and the model then replace the agent's own lists
-    /// of modes and models: with another model, one agent leaves a mode out of the option only.
+    /// Records the config options. The options for the mode and the model then replace the agent's own lists of modes and models,
+    /// because with one of its models, one agent removes a mode only from the option.
     pub(super) fn set_options(&mut self, options: Vec<ConfigOption>) {
         if options.is_empty() {
             return;
@@ -149,7 +149,7 @@ impl SessionFacts {
         self.set_current_value(&id, word);
     }
 
-    /// Sets the value of a config option, which may be the one for the mode or the model.
+    /// Records the value of a config option, which may be the option for the mode or the model.
     pub(super) fn set_value(&mut self, option: &str, value: &str) {
         let is_it = |role: &Role| self.option_for(*role).is_some_and(|known| known.id == option);
         match [Role::Mode, Role::Model].into_iter().find(is_it) {
@@ -164,13 +164,13 @@ impl SessionFacts {
         }
     }
 
-    /// The config options besides those for the mode and the model. An agent may have several for one of them, and all are left
-    /// out, because a pin of the mode or the model is one of all of them.
+    /// The config options other than those for the mode and the model. An agent may have several options for the mode or the model.
+    /// All of them are left out, because pinning the mode or the model pins all of them.
     pub fn other_options(&self) -> impl Iterator<Item = &ConfigOption> {
         self.config_options.iter().filter(|option| role_of(option).is_none())
     }
 
-    /// Refuses a value that the agent does not offer for an option, with a list of what it offers.
+    /// Fails if the agent does not offer this value for the option. The error lists the offered values.
     pub fn check_option(&self, id: &str, value: &str) -> Result<()> {
         let refusal = |text: &str| {
             let field = format!("metadata.shared.config.{}", redact::cut_at(id, MAX_ID));
@@ -199,7 +199,7 @@ impl SessionFacts {
         schema::option_for(&self.config_options, role.as_str())
     }
 
-    /// The current mode or model. `None`: the agent does not say.
+    /// The current mode or model. `None`: the agent does not report it.
     pub fn current(&self, role: Role) -> Option<&str> {
         let own = match role {
             Role::Mode => self.modes.as_ref().map(|modes| modes.current_mode_id.as_str()),
@@ -208,7 +208,7 @@ impl SessionFacts {
         own.or_else(|| Some(self.option_for(role)?.current_value.as_str()))
     }
 
-    /// The modes or models that the agent offers. Empty: it offers none, or does not say which.
+    /// The modes or models that the agent offers. Empty: it offers none, or does not name them.
     pub fn choices(&self, role: Role) -> Vec<Choice> {
         let own: Vec<Choice> = match role {
             Role::Mode => {
@@ -225,7 +225,7 @@ impl SessionFacts {
         if own.is_empty() { self.option_for(role).map(choices_of).unwrap_or_default() } else { own }
     }
 
-    /// Everything that the agent offers in this session. `defaults`: what a turn has if its message chooses nothing.
+    /// Everything that the agent offers in this session. `defaults`: the settings of a turn whose message chooses none.
     pub fn offered(&self, defaults: &Chosen) -> Choices {
         let list =
             |role| ChoiceList { default: defaults.get(role).map(str::to_owned), choices: self.choices(role) };
@@ -246,13 +246,13 @@ impl SessionFacts {
     }
 }
 
-/// The role that the category or the id of an option names.
+/// The role of a config option, according to its category or its id.
 fn role_of(option: &ConfigOption) -> Option<Role> {
     let names = [option.category.as_deref(), Some(option.id.as_str())];
     [Role::Mode, Role::Model].into_iter().find(|role| names.contains(&Some(role.as_str())))
 }
 
-/// A choice that is called by its id if it has no name.
+/// A choice for callers. If it has no name, its id is used as the name.
 fn choice(id: &str, name: &str, description: Option<&str>) -> Choice {
     let present = |text: &&str| !text.trim().is_empty();
     Choice {

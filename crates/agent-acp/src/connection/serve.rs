@@ -1,7 +1,7 @@
-//! Serves the requests of the agent that the operator allows: files and commands.
+//! Serves the agent's requests for files and commands that the operator allows.
 //!
-//! The work is done in background tasks, so that a slow disk or a long command does not hold up the agent's other messages. The
-//! terminal of a command is taken at once, while the turn surely runs.
+//! Background tasks do the work, so that a slow disk or a long command does not delay the agent's other messages. The terminal of a
+//! command is reserved before that, at a moment at which the turn certainly runs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,15 +18,15 @@ use crate::client::{
 };
 use crate::frame::{self, AgentRequestId};
 
-/// The session that asks.
+/// The session that makes a request.
 struct Asker {
     directory: PathBuf,
-    /// The events of the turn that runs and was not canceled.
+    /// The events of the session's turn, if a turn runs and was not canceled.
     turn: Option<TurnEvents>,
 }
 
 impl Connection {
-    /// Lets the agent ask for files and commands. Must be called before the handshake, which tells the agent.
+    /// Allows the agent's requests for files and commands. Must be called before the handshake, which announces this to the agent.
     pub(crate) fn offer(&self, config: ClientConfig, tasks: &Tasks) {
         let is_first = self.0.client.set(Arc::new(Client::new(config, tasks))).is_ok();
         debug_assert!(is_first, "the agent is told once");
@@ -39,14 +39,14 @@ impl Connection {
         }
     }
 
-    /// Kills the commands of a session whose turn is over, or is to end.
+    /// Kills the commands of a session whose turn is over or about to end.
     pub(super) fn end_commands(&self, session: &str) {
         if let Some(client) = self.0.client.get() {
             client.terminals.end_session(session);
         }
     }
 
-    /// Whether a command runs that the gateway started for the session.
+    /// Whether the gateway runs a command for the session.
     pub(crate) fn runs_command(&self, session: &str) -> bool {
         self.0.client.get().is_some_and(|client| client.terminals.runs_in(session))
     }
@@ -77,7 +77,7 @@ impl Connection {
         })
     }
 
-    /// Starts the work in a background task, which sends the answer.
+    /// Starts the work in a background task, which also sends the response.
     async fn begin(
         &self,
         client: &Arc<Client>,
@@ -103,7 +103,8 @@ impl Connection {
                         connection.answer_request(&id, answer, None).await;
                         drop(held);
                     };
-                    // At the same time, so that the command can be ended although the agent does not read the answer.
+                    // Runs concurrently with sending the response, so that the command can be ended even if the agent does not read
+                    // the response.
                     let following = async {
                         if let Some(follower) = follower {
                             follower.run(|report| Self::show(asker.turn.as_ref(), report)).await;
@@ -149,7 +150,7 @@ impl Connection {
                 let held = (permit(&client.requests)?, self.room_for(bytes).await);
                 let is_read = matches!(request, FileRequest::Read { .. });
                 spawn(client, async move {
-                    // A write does not wait: its turn might be over by then.
+                    // A write does not wait here, because its turn might be over by then.
                     let long = if is_read { worker.long_answer().await } else { None };
                     let answer = worker.serve_file(&session, asker.directory, request).await;
                     connection.answer_request(&id, answer, long).await;
@@ -160,7 +161,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Fails unless the session may ask for this now.
+    /// Fails if the session may not make this request now.
     fn asker(&self, request: &Request) -> Result<Asker, Refusal> {
         let state = self.lock();
         let route = state.sessions.get(&request.session).ok_or(Refusal::NO_SESSION)?;
@@ -178,7 +179,7 @@ impl Connection {
         Ok(Asker { directory: PathBuf::from(&route.facts.directory), turn })
     }
 
-    /// Takes a terminal under the lock of the turn, so that the end of the turn finds the terminal.
+    /// Reserves a terminal while the turn is locked, so that the end of the turn finds the terminal.
     fn reserve(&self, client: &Client, session: &str, new: &NewTerminal) -> Result<Reserved, Refusal> {
         let state = self.lock();
         if state.turn_of(session).is_none() || state.is_cancelled(session) {
@@ -187,7 +188,7 @@ impl Connection {
         client.terminals.reserve(session, new)
     }
 
-    /// Shows callers the output of a command. The last report waits for room; an earlier one is left out if there is none.
+    /// Reports the output of a command to callers. The last report waits for room; an earlier one is skipped if there is no room.
     async fn show(turn: Option<&TurnEvents>, report: Report) {
         let Some(events) = turn else { return };
         let bytes = report.output.len();
@@ -199,7 +200,7 @@ impl Connection {
         events.send(TurnEvent::Terminal(report), bytes);
     }
 
-    /// `long`: held until the agent has read the answer.
+    /// Sends the response. `long`: a permit that is held until the agent has read the response.
     async fn answer_request(
         &self,
         id: &AgentRequestId,
@@ -224,12 +225,12 @@ impl Client {
     }
 }
 
-/// Held until the request is answered.
+/// A permit that is held until the request has its response. Fails if there is none.
 fn permit(bound: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Refusal> {
     Arc::clone(bound).try_acquire_owned().map_err(|_| Refusal::TOO_MANY)
 }
 
-/// Works in the background, at most until the gateway stops.
+/// Runs work in the background, until the gateway stops at the latest.
 fn spawn(client: &Client, work: impl Future<Output = ()> + Send + 'static) {
     let tasks = client.tasks.clone();
     client.tasks.spawn("acp client request", async move {

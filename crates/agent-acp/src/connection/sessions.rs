@@ -1,4 +1,4 @@
-//! Opens sessions, new ones and old ones, lists and closes them.
+//! Opens new and old sessions, lists them, and closes them.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use super::{CallError, Connection, Pending, Phase, Route, SessionFacts, State};
 use crate::schema::{self, McpServer, SessionList};
 use crate::translate::{Replay, SessionTotals};
 
-/// How many times as long as the start of an agent the opening of an old session may take, if updates come meanwhile: one agent
-/// first finishes a turn that broke off. Then the request fails.
+/// How many times the start limit the opening of an old session may take while updates arrive, because one agent first finishes a
+/// turn that broke off. After that the request fails.
 const MOST_STARTS: u32 = 10;
 
-/// A session that was opened or opened again.
+/// A session that was opened or reopened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OpenedSession {
     pub id: String,
-    /// The history that the agent repeated. `None` for a new session, and for one that was resumed.
+    /// The history that the agent repeated. `None`: the session is new, or was resumed without its history.
     pub replay: Option<Replay>,
 }
 
@@ -30,9 +30,9 @@ impl Connection {
         self.request("session/new", &params, self.0.limits.start, pending, answer).await
     }
 
-    /// Opens a session of an earlier process again: resumes it if the agent can, which repeats no history, or else loads it.
+    /// Reopens a session of an earlier process: resumes it if the agent can, which repeats no history, or loads it otherwise.
     ///
-    /// Success does not prove that the session exists: one agent loads any id.
+    /// Success does not prove that the session exists, because one agent loads any id.
     pub async fn reopen_session(
         &self,
         session: &str,
@@ -91,7 +91,7 @@ impl Connection {
         }
     }
 
-    /// Waits until no update of a session that is being opened again has come for this long.
+    /// Waits until no update of a session that is being reopened has come for this long.
     async fn replay_stalls(&self, session: &str, limit: Duration) {
         let mut seen = 0;
         loop {
@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Makes a copy of a session.
+    /// Copies a session.
     pub async fn fork_session(
         &self,
         session: &str,
@@ -121,7 +121,7 @@ impl Connection {
         self.request("session/fork", &params, self.0.limits.start, pending, answer).await
     }
 
-    /// One page of the agent's sessions.
+    /// Reads one page of the agent's list of sessions.
     pub async fn list_sessions(
         &self,
         cwd: Option<&str>,
@@ -138,11 +138,11 @@ impl Connection {
         schema::read(&answer).ok_or(CallError::Unreadable)
     }
 
-    /// Closes a session, which can be opened again. After any other error than that the agent lacks the method, the session counts
-    /// as closed too.
+    /// Closes a session, which can be reopened later. The session counts as closed even after an error, unless the error says that
+    /// the agent lacks the method.
     pub async fn close_session(&self, session: &str) -> Result<(), CallError> {
         self.require("session/close", "a way to close sessions")?;
-        // Forgotten at once: nothing can be prompted in a session that is being closed.
+        // Removed before the request, because nothing can be prompted in a session that is being closed.
         let route = {
             let mut state = self.lock();
             match state.sessions.remove(session) {
@@ -162,10 +162,10 @@ impl Connection {
         closed.map(drop)
     }
 
-    /// Deletes a session for good. If the agent does not answer, it may have done so, and the session counts as closed.
+    /// Deletes a session for good. If the agent does not respond, it may have deleted the session, so the session counts as closed.
     pub async fn delete_session(&self, session: &str) -> Result<(), CallError> {
         self.require("session/delete", "a way to delete sessions")?;
-        // Forgotten at once: nothing can be prompted in a session that is being deleted.
+        // Removed before the request, because nothing can be prompted in a session that is being deleted.
         let route = {
             let mut state = self.lock();
             match state.sessions.remove(session) {
@@ -184,12 +184,12 @@ impl Connection {
         deleted.map(drop)
     }
 
-    /// Whether the agent advertises a method and was not found to lack it.
+    /// Whether the agent advertises a method and has not turned out to lack it.
     pub fn offers(&self, method: &str) -> bool {
         self.lock().offers(method)
     }
 
-    /// Whether the agent advertises a way to open a session of an earlier process, or a closed one.
+    /// Whether the agent advertises a method to reopen a session that was closed or is from an earlier process.
     pub fn can_reopen(&self) -> bool {
         self.offers("session/load") || self.offers("session/resume")
     }

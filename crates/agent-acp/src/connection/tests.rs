@@ -26,7 +26,7 @@ fn connect() -> (Connection, Peer, Tasks) {
     connect_with(Limits::default())
 }
 
-/// A connection with the session `s`.
+/// A connection with an open session `s`.
 async fn with_session() -> (Connection, Peer, Tasks) {
     let (connection, mut peer, tasks) = connect();
     open(&connection, &mut peer, "s", json!({})).await;
@@ -48,7 +48,7 @@ fn turn(connection: &Connection, session: &str) -> Turn {
     Turn::start(connection, SessionId::parse(session).unwrap(), &prompt, &say("hi")).unwrap()
 }
 
-/// All events until the end.
+/// All events to the end of the turn.
 async fn rest(turn: &mut Turn) -> Vec<AgentEvent> {
     let mut events = Vec::new();
     let all = async {
@@ -138,7 +138,7 @@ async fn updates_before_the_answer_that_names_their_session_are_kept_within_boun
             tokio::task::yield_now().await;
         }
         assert_eq!(unknown(), 201 - 64, "the number is bounded");
-        // The others are too old when the second answer may come.
+        // The other updates are too old when the second response comes.
         tokio::time::advance(Duration::from_secs(61)).await;
         peer.update("t", commands()).await;
         peer.update("nobody", commands()).await;
@@ -213,7 +213,7 @@ async fn the_events_of_a_turn_end_with_the_answer_to_its_prompt() {
     peer.text("unknown", "x").await;
     peer.text("s", "b").await;
     peer.say(&json!({"id": request["id"], "result": {"stopReason": "end_turn"}})).await;
-    // An agent that answers twice, or that goes on after the end, changes nothing.
+    // A second response, or updates after the end, change nothing.
     peer.say(&json!({"id": request["id"], "result": {"stopReason": "cancelled"}})).await;
     peer.text("s", "late").await;
     peer.ask("s", json!(0)).await;
@@ -232,7 +232,7 @@ async fn what_the_agent_sends_in_vain_is_counted_by_reason_and_harms_no_turn() {
     let (connection, mut peer, _tasks) = connect_counting(Limits::default(), Arc::clone(&metrics));
     open(&connection, &mut peer, "s", json!({})).await;
     let telepathy = json!({"sessionUpdate": "telepathy"});
-    // Outside of a turn, in an unknown session, and in a turn.
+    // The same update outside of a turn, in an unknown session, and in a turn.
     peer.update("s", telepathy.clone()).await;
     peer.update("nobody", telepathy.clone()).await;
     peer.say_raw("no message\n").await;
@@ -287,7 +287,7 @@ async fn a_permission_request_is_answered_once_with_the_agents_own_option() {
     }
     peer.say(&json!({"id": prompt["id"], "result": {"stopReason": "end_turn"}})).await;
     assert_eq!(outcome(&rest(&mut turn).await), &Outcome::Completed { remark: None });
-    // The end of the turn closes open requests only: the next message is a new request.
+    // The end of a turn closes only open requests, and none is open: the next message of the gateway is a new request.
     open(&connection, &mut peer, "t", json!({})).await;
 }
 
@@ -307,7 +307,7 @@ async fn cancel_first_answers_the_open_permission_requests() {
         (&notice["method"], &notice["params"], notice.get("id")),
         (&json!("session/cancel"), &json!({"sessionId": "s"}), None)
     );
-    // A request that crossed the cancel is answered at once.
+    // A request that the agent sent before it read the cancel is answered at once.
     peer.ask("s", json!(1)).await;
     let answer = peer.get().await;
     assert_eq!((&answer["id"], &answer["result"]), (&json!(1), &cancelled));
@@ -327,7 +327,7 @@ async fn requests_of_the_agent_that_are_not_served_get_an_answer() {
     )
     .await;
     assert_eq!(peer.get().await["error"]["code"], -32601);
-    // Not even a permission request that cannot be read gets an error: one agent's session would be lost.
+    // Even an unreadable permission request gets no error, because one agent would lose its session.
     peer.say(&json!({"id": 6, "method": "session/request_permission", "params": []})).await;
     assert_eq!(peer.get().await["result"]["outcome"]["outcome"], "cancelled");
 }
@@ -358,7 +358,7 @@ async fn connect_with_sessions() -> (Connection, Peer, Tasks) {
     (connection, peer, tasks)
 }
 
-/// Polls a future once and drops it, as when its task is canceled.
+/// Polls a future once and drops it, as if its task had been canceled.
 async fn give_up(future: impl Future) {
     assert!(timeout(Duration::ZERO, future).await.is_err());
 }
@@ -374,7 +374,7 @@ async fn a_session_that_nobody_waits_for_any_more_is_closed_when_the_agent_has_o
     peer.answer("session/load", json!({})).await;
     let close = peer.answer("session/close", json!({})).await;
     assert_eq!(close["params"]["sessionId"], "old");
-    // One that is not opened, and one that is loaded for another turn by then, are left alone.
+    // Two kinds of sessions are not closed: one that the agent did not open, and one that another turn loads by then.
     give_up(connection.load_session("gone", "/w", &[])).await;
     peer.fail("session/load", -32002, "no such session").await;
     give_up(connection.load_session("old", "/w", &[])).await;
@@ -385,7 +385,7 @@ async fn a_session_that_nobody_waits_for_any_more_is_closed_when_the_agent_has_o
     };
     let (loaded, _) = tokio::join!(connection.load_session("old", "/w", &[]), loading);
     loaded.unwrap();
-    // The next message is the one that this call sends.
+    // The next message is the request of this call, and not one that closes another session.
     let (closed, _) = tokio::join!(connection.close_session("old"), peer.answer("session/close", json!({})));
     closed.unwrap();
 }
@@ -436,7 +436,7 @@ async fn a_line_that_is_too_long_concerns_only_the_request_or_turn_it_belongs_to
         "{lost:?}"
     );
     assert_eq!(connection.closed(), None);
-    // An update whose session cannot be seen is dropped. A request that cannot be answered would keep the agent waiting.
+    // An overlong update without a visible session is dropped. But a request without a visible id would keep the agent waiting.
     peer.say_raw(&format!("{{\"method\":\"session/update\",\"params\":{{\"x\":\"{long}\"}}}}\n")).await;
     for unanswerable in ["session/request_permission", "fs/write_text_file"] {
         let (requester, mut other, _others) =
@@ -448,13 +448,13 @@ async fn a_line_that_is_too_long_concerns_only_the_request_or_turn_it_belongs_to
         assert!(requester.closed().unwrap().contains("cannot be answered"), "{unanswerable}");
     }
     assert_eq!(connection.closed(), None);
-    // A line that might be the answer somebody waits for ends the connection.
+    // An overlong line that may be a response ends the connection.
     peer.say_raw(&format!("{long}\n")).await;
     let (opened, ()) = tokio::join!(connection.new_session("/w", &[]), async {});
     assert!(matches!(opened, Err(CallError::Closed(why)) if why.contains("20000 bytes")), "no reason");
 }
 
-/// A connection in which few events may wait.
+/// A connection with a low limit of unread events.
 async fn with_little_room() -> (Connection, Peer, Tasks) {
     let (connection, mut peer, tasks) = connect_with(Limits {
         queued_bytes: 256 * 1024,
@@ -481,7 +481,7 @@ async fn events_that_nobody_reads_make_the_agent_wait_and_none_is_lost() {
         peer.say(&json!({"id": prompt["id"], "result": {"stopReason": "end_turn"}})).await;
     };
     let reading = async {
-        // The clock moves only when nothing else can. No other session waits, so the agent waits for as long as it takes.
+        // The paused clock advances only when no task can run. No other session waits, so the agent waits without a limit.
         tokio::time::sleep(Duration::from_hours(1)).await;
         let done = done.load(std::sync::atomic::Ordering::Relaxed);
         assert!(done < 2000, "the agent wrote {done} updates that nobody read");
@@ -593,7 +593,7 @@ async fn the_bytes_that_an_agent_does_not_read_are_bounded_and_short_lines_pass(
     let prompt = |room: Room, session: &str, bytes: usize| {
         connection.prompt_in(Some(room), session, &say(&"x".repeat(bytes))).unwrap()
     };
-    // Longer than the bound, and the first.
+    // Longer than the limit, but accepted because no other line waits.
     let _first = prompt(connection.room(5 * MIB).await.unwrap(), "s", 5 * MIB);
     assert_eq!(connection.prompt("t", &say(&"x".repeat(MIB))).err(), Some(CallError::Deaf));
     assert_eq!(connection.room(MIB).await.err(), Some(CallError::Deaf), "after a minute");
@@ -617,7 +617,7 @@ async fn an_agent_that_takes_no_byte_of_its_input_is_ended_and_its_turns_say_why
     let content = say(&"x".repeat(1024 * 1024));
     let session = SessionId::parse("t").unwrap();
     let mut second = Turn::start(&connection, session, &PromptId::parse("q").unwrap(), &content).unwrap();
-    // As long as the agent takes some of it, it may be slow.
+    // An agent that reads a part of it now and then is only slow.
     for _ in 0..5 {
         tokio::time::sleep(Duration::from_secs(100)).await;
         peer.take_some().await;
@@ -643,7 +643,7 @@ async fn modes_and_models_are_set_in_the_way_that_the_agent_has() {
     let options = json!([
         {"id": "mode", "category": "mode", "currentValue": "build", "options": [{"value": "build"}, {"value": "plan"}]},
         {"id": "llm", "category": "model", "currentValue": "a/b", "options": [{"value": "a/b"}, {"value": "a/c"}]}]);
-    // By a method, for an agent that names its modes.
+    // With the method, for an agent that lists its modes.
     let (connection, mut peer, _tasks) = connect();
     let answer = json!({"modes": {"currentModeId": "ask", "availableModes": [{"id": "ask"}, {"id": "auto"}]},
         "models": {"currentModelId": "m", "availableModels": [{"modelId": "m"}, {"modelId": "n"}]}, "configOptions": options});
@@ -652,10 +652,10 @@ async fn modes_and_models_are_set_in_the_way_that_the_agent_has() {
         tokio::join!(connection.choose("s", Role::Mode, "auto"), peer.answer("session/set_mode", json!({})));
     assert_eq!((set, &request["params"]), (Ok(()), &json!({"sessionId": "s", "modeId": "auto"})));
     assert_eq!(connection.facts("s").unwrap().modes.unwrap().current_mode_id, "auto");
-    // An unknown word is refused here, because two agents accept any.
+    // The gateway itself refuses an unknown value, because two agents accept any.
     let error = connection.choose("s", Role::Mode, "yolo").await.unwrap_err();
     assert_eq!(error.to_string(), "there is no mode `yolo`. Choose one of: ask, auto.");
-    // By the config option, for an agent without the method.
+    // With the config option, for an agent without the method.
     open(&connection, &mut peer, "u", json!({"models": {}, "configOptions": options})).await;
     let changed =
         json!({"configOptions": [{"id": "llm", "category": "model", "currentValue": "a/c", "options": []}]});
@@ -667,7 +667,7 @@ async fn modes_and_models_are_set_in_the_way_that_the_agent_has() {
     let (set, ()) = tokio::join!(connection.choose("u", Role::Model, "a/c"), playing);
     set.unwrap();
     assert_eq!(connection.facts("u").unwrap().option_for(Role::Model).unwrap().current_value, "a/c");
-    // Not at all.
+    // For an agent without either.
     open(&connection, &mut peer, "bare", json!({})).await;
     let error = connection.choose("bare", Role::Model, "x").await.unwrap_err().into_error("set the model");
     assert_eq!(error.kind(), ErrorKind::UnsupportedOperation);
@@ -732,7 +732,7 @@ async fn a_copy_that_comes_too_late_is_deleted_or_else_closed() {
         while connection.ignored().is_empty() {
             tokio::task::yield_now().await;
         }
-        // A request after it shows whether there was one before.
+        // The first message after this one shows whether a request was sent before.
         let prompting = turn(&connection, "s");
         let next = peer.get().await;
         match expected {

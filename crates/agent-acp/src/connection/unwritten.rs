@@ -1,20 +1,20 @@
-//! The bound of the bytes that wait to be written to an agent.
+//! Limits the bytes that wait to be written to an agent.
 //!
-//! A prompt with files can have more than a hundred megabytes, and an agent reads as slowly as it likes. So a line takes its share of
-//! the bound before it is queued, and frees it when it is written. A line that is longer than the bound waits until no other long
-//! line does. Short lines take no share: their number is bounded, and an answer or a cancel must not wait behind a prompt.
+//! A prompt with files can have more than a hundred megabytes, and the agent may read slowly. So a line takes a share of the limit
+//! before it is queued, and returns it when it is written. A line longer than the limit waits until no other long line waits. Short
+//! lines take no share: their number is limited already, and an answer or a cancel must not wait behind a prompt.
 
 use std::sync::Arc;
 
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, TryAcquireError};
 
-/// The longest line that takes no share, in bytes.
+/// The longest line, in bytes, that takes no share of the limit.
 pub(super) const SHORT_LINE: usize = 16 * 1024;
 
-/// A share of the bound, maybe an empty one. Freed on drop.
+/// A share of the limit, which is empty for a short line. Dropping it returns the share.
 pub(crate) type Room = OwnedSemaphorePermit;
 
-/// See the module. Clones share the bound.
+/// The limit: see the module. Clones share it.
 #[derive(Clone)]
 pub(super) struct Unwritten {
     most: usize,
@@ -26,7 +26,7 @@ impl Unwritten {
         Self { most, free: Arc::new(Semaphore::new(most)) }
     }
 
-    /// Waits until a line with so many bytes may be queued. Fails if the connection is over.
+    /// Waits until a line of this many bytes may be queued. Fails if the connection is over.
     pub(super) async fn room(&self, bytes: usize) -> Result<Room, AcquireError> {
         Arc::clone(&self.free).acquire_many_owned(self.share(bytes)).await
     }
@@ -35,7 +35,7 @@ impl Unwritten {
         Arc::clone(&self.free).try_acquire_many_owned(self.share(bytes))
     }
 
-    /// Tells those who wait for room that the connection is over.
+    /// Makes all waits for room fail, because the connection is over.
     pub(super) fn close(&self) {
         self.free.close();
     }

@@ -47,7 +47,7 @@ fn each_input_becomes_the_block_that_the_agent_takes() {
             file("a.pdf", "application/pdf", false, inline(b"pdf")),
             json!({"type": "resource", "resource": {"uri": "attachment:a%2Epdf", "mimeType": "application/pdf", "blob": "cGRm"}}),
         ),
-        // A model would not read it as an image.
+        // No model would read this type as an image.
         (
             file("a.svg", "image/svg+xml", true, inline(b"svg")),
             json!({"type": "resource", "resource": {"uri": "attachment:a%2Esvg", "mimeType": "image/svg+xml", "text": "svg"}}),
@@ -96,7 +96,7 @@ fn only_files_that_the_model_sees_are_read() {
     let inputs = [at("a.png", "image/png"), at("b.rs", "text/x-rust"), Input::Text("x".to_owned())];
     assert_eq!(needed_files(&inputs, ALL), [Path::new("/w/a.png")]);
     assert!(needed_files(&inputs, NONE).is_empty());
-    // A file that vanished is described.
+    // A file that no longer exists is described.
     let lost = shown(inputs[0].clone(), ALL, &BTreeMap::new());
     assert!(lost["text"].as_str().unwrap().contains("source: a.png"), "{lost}");
 }

@@ -1,4 +1,4 @@
-//! The first bytes of a line that is too long: which message was it?
+//! Finds out from its first bytes which message an overlong line was.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::AgentRequestId;
 
-/// The members that were found in the head of a message, before it breaks off.
+/// The members at the beginning of a message that is cut off.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Head {
     pub method: Option<String>,
@@ -18,18 +18,18 @@ pub struct Head {
 impl Head {
     pub fn read(head: &[u8]) -> Self {
         let mut found = Self::default();
-        // The text breaks off, so this always fails; what was found before counts.
+        // Always fails, because the text is cut off. The members before the cut count.
         let _ =
             Members(&mut found, Level::Message).deserialize(&mut serde_json::Deserializer::from_slice(head));
         found
     }
 
-    /// The id of our request that the message answers.
+    /// The id of the gateway's request, if the message is a response.
     pub fn answers(&self) -> Option<u64> {
         if self.method.is_some() { None } else { self.id.as_deref()?.parse().ok() }
     }
 
-    /// The id of the request that the message is.
+    /// The id of the agent's request, if the message is a request.
     pub fn request(&self) -> Option<AgentRequestId> {
         self.method.as_ref().and(self.id.as_deref()).and_then(AgentRequestId::parse)
     }

@@ -69,7 +69,7 @@ fn the_envelope_decides_what_a_line_is() {
         (r#"{"id":-3,"method":"m"}"#, "request -3 m -"),
         (r#"{"id":[1],"method":"m"}"#, "invalid"),
         (r#"{"method":"m","params":[1]}"#, "notification m [1]"),
-        // A client that takes `null` for a missing id would answer a notification.
+        // `null` counts as a missing id, so this is a notification and gets no response.
         (r#"{"id":null,"method":"m"}"#, "notification m -"),
         (r#"{"id":7,"result":{}}"#, "answer Some(7) {}"),
         (r#"{"id":7,"result":null}"#, "answer Some(7) null"),

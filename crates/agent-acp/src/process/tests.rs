@@ -17,7 +17,7 @@ async fn first_line(output: &mut ChildStdout) -> String {
     String::from_utf8(line).unwrap()
 }
 
-/// Waits until a process that is no child of the test is gone. A killed one may stay a zombie until its new parent reaps it.
+/// Waits until a process that is no child of the test has ended. A killed process may stay a zombie until its new parent reaps it.
 async fn gone(pid: &str) {
     let is_alive = || {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

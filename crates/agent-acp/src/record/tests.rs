@@ -4,7 +4,7 @@ use longshore_processes::{MARKER, new_marker};
 
 use super::*;
 
-/// A process that ends only when it is killed, in a group of its own. Killed and reaped when it is dropped.
+/// A process in its own group that ends only when it is killed. Dropping it kills and reaps it.
 struct Sleeper(Child);
 
 impl Sleeper {
@@ -33,11 +33,11 @@ impl Drop for Sleeper {
 async fn the_agent_of_a_killed_gateway_is_ended_with_what_it_started() {
     let records = tempfile::tempdir().unwrap();
     end_left_behind(&records.path().join("none")).await.expect("nothing was left");
-    // One has the id of the record, another only the marker, as a tool that left the group and lost its parent has.
+    // One process has the id in the record. The other has only the marker, like a tool that left the group and lost its parent.
     let mut record = Record::new(records.path(), new_marker());
     let (mut agent, mut tool) = (Sleeper::start(None), Sleeper::start(Some(&record.content.marker)));
     record.note(agent.0.id()).unwrap();
-    // A gateway that was killed before it knew the process left only the marker.
+    // A gateway that was killed before it knew the process id left a record with only the marker.
     let other = Record::new(records.path(), new_marker());
     other.write().unwrap();
     let mut unknown = Sleeper::start(Some(&other.content.marker));

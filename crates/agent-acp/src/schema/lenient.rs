@@ -1,4 +1,4 @@
-//! Deserializers that take what they understand and leave out the rest. They work on text in memory, and copy only what they take.
+//! Deserializers that skip what they cannot read. They work on text in memory, and copy only what they keep.
 
 use std::fmt;
 
@@ -17,11 +17,11 @@ where
     Ok(serde_json::from_str(raw.get()).unwrap_or_default())
 }
 
-/// How many entries of a list are read. The rest is left out, because an entry of three bytes may need hundreds in memory. Real agents
-/// send up to 60 entries.
+/// How many entries of a list are read. The rest is left out, because an entry of three bytes may need hundreds of bytes in memory.
+/// Real agents send up to 60 entries.
 const MAX_ENTRIES: usize = 4096;
 
-/// The first entries of a list that can be read.
+/// Reads the first entries of a list, without unreadable ones.
 pub(crate) fn list<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -30,7 +30,7 @@ where
     optional_list(deserializer).map(Option::unwrap_or_default)
 }
 
-/// The first entries of a list that can be read. `None`: no list.
+/// Like [`list`]. `None`: the value is not a list.
 pub(super) fn optional_list<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -70,13 +70,13 @@ impl<'de> Deserialize<'de> for First<'de> {
     }
 }
 
-/// How many entries of a list of choices or commands are kept. Callers cannot choose the others. Real agents send up to 30 entries.
+/// How many entries of a list of choices or commands are kept. Callers cannot choose the rest. Real agents send up to 30 entries.
 const MAX_CHOICES: usize = 512;
 
-/// How many bytes of JSON these entries may have together. Real agents send up to 12 KiB.
+/// How many bytes of JSON the kept entries may have together. Real agents send up to 12 KiB.
 const MAX_CHOICES_BYTES: usize = 128 * 1024;
 
-/// The first entries of a list that can be read.
+/// Reads the first entries of a list of choices, without unreadable ones.
 pub(super) fn choices<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -105,7 +105,7 @@ where
     Ok((read, is_whole))
 }
 
-/// Whether a capability is there: an object, even an empty one.
+/// Whether a capability is advertised: its value is an object, possibly an empty one.
 pub(super) fn advertised<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     let raw = <&RawValue>::deserialize(deserializer)?;
     Ok(!matches!(raw.get(), "null" | "false"))

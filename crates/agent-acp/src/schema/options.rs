@@ -23,7 +23,7 @@ pub struct Mode {
     pub description: Option<String>,
 }
 
-/// No longer part of ACP, but agents still send it.
+/// The agent's own list of models. It is no longer part of ACP, but agents still send it.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Models {
@@ -52,7 +52,7 @@ pub struct ConfigOption {
     /// `mode`, `model`, `thought_level` or another word.
     pub category: Option<String>,
     pub current_value: String,
-    /// Empty for a setting that is not a choice.
+    /// The values to choose from. Empty for a setting that is not a choice.
     pub choices: Vec<ConfigChoice>,
 }
 
@@ -63,7 +63,7 @@ pub struct ConfigChoice {
     pub description: Option<String>,
 }
 
-/// The option that has this role. Agents name the role in the category or, if they have none, in the id.
+/// The option with this role. Agents name the role in the category, or in the id if there is no category.
 pub fn option_for<'a>(options: &'a [ConfigOption], role: &str) -> Option<&'a ConfigOption> {
     let has_category = |option: &&ConfigOption| option.category.as_deref() == Some(role);
     let has_id = |option: &&ConfigOption| option.category.is_none() && option.id == role;
@@ -93,7 +93,7 @@ struct RawChoice {
     name: String,
     #[serde(default, deserialize_with = "or_default")]
     description: Option<String>,
-    /// Those of a group. A group in a group is left out, so that a deep list cannot exhaust the stack.
+    /// The choices of a group. A group within a group is left out, so that a deeply nested list cannot exhaust the stack.
     #[serde(default, deserialize_with = "choices")]
     options: Vec<GroupedChoice>,
 }

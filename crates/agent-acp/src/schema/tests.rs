@@ -41,7 +41,7 @@ fn an_update_that_is_not_understood_keeps_its_name() {
         (json!({"sessionUpdate": 7}), ""),
         (json!({}), ""),
         (json!([]), ""),
-        // A tool call without an id cannot be followed.
+        // Without an id, later updates of a tool call could not be assigned to it.
         (json!({"sessionUpdate": "tool_call", "title": "x"}), "tool_call"),
     ] {
         assert_eq!(update(&value), Update::Unknown(name.to_owned()), "{value}");
@@ -114,7 +114,7 @@ fn a_list_that_is_long_or_deep_is_read_in_part() {
     let Update::Title(Some(title)) = update(&title) else { panic!("no title") };
     assert!(title.len() < 10_000);
 
-    // Choices may be grouped, and a group may hold what looks like one.
+    // Choices may be grouped, and an entry of a group may look like another group.
     let depth = 9_000;
     let deep = "{\"options\":[".repeat(depth) + &"]}".repeat(depth);
     let options = format!(

@@ -19,7 +19,7 @@ pub enum Update {
     AgentThought(Chunk),
     /// The agent announces a tool call.
     ToolCall(Box<ToolUpdate>),
-    /// A tool call changed. The call may not have been announced.
+    /// A change of a tool call, which may not have been announced.
     ToolCallUpdate(Box<ToolUpdate>),
     Plan(Plan),
     Commands(Commands),
@@ -27,12 +27,12 @@ pub enum Update {
     ConfigOptions(Vec<ConfigOption>),
     Title(Option<String>),
     Usage(UsageUpdate),
-    /// An update of another kind, or one whose content cannot be read: the name of its kind.
+    /// The name of the update's kind, if the kind is unknown or its content is unreadable.
     Unknown(String),
 }
 
 impl Update {
-    /// Reads the update of `session/update`.
+    /// Parses the update of a `session/update`.
     pub fn read(raw: &RawValue) -> Self {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -78,7 +78,7 @@ impl Update {
             }
             "current_mode_update" => Self::Mode(read::<Others>(text)?.current_mode_id),
             "config_option_update" => Self::ConfigOptions(read::<Others>(text)?.config_options),
-            // Kept for as long as the session is open.
+            // These facts are kept for as long as the session is open.
             "session_info_update" => {
                 Self::Title(read::<Others>(text)?.title.map(|title| redact::cut(&title)))
             }
@@ -98,7 +98,7 @@ pub struct Chunk {
     pub meta: ChunkMeta,
 }
 
-/// Some agents report the tokens of a model request beside an empty text.
+/// The tokens of a model request. Some agents report them together with an empty text.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct ChunkMeta {
@@ -106,7 +106,7 @@ pub struct ChunkMeta {
     pub usage: Option<Box<TokenUsage>>,
 }
 
-/// A piece of content. `kind` says which of the members count.
+/// A piece of content. `kind` decides which of the members are used.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContentBlock {
@@ -114,7 +114,7 @@ pub struct ContentBlock {
     pub kind: String,
     #[serde(deserialize_with = "or_default")]
     pub text: String,
-    /// Base64.
+    /// The data in base64.
     #[serde(deserialize_with = "or_default")]
     pub data: Option<String>,
     #[serde(deserialize_with = "or_default")]
@@ -136,12 +136,12 @@ pub struct Resource {
     pub mime_type: Option<String>,
     #[serde(deserialize_with = "or_default")]
     pub text: Option<String>,
-    /// Base64.
+    /// The bytes in base64.
     #[serde(deserialize_with = "or_default")]
     pub blob: Option<String>,
 }
 
-/// A tool call, or the members of one that changed.
+/// A tool call, or its changed members.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolUpdate {
@@ -161,28 +161,28 @@ pub struct ToolUpdate {
     pub raw_input: Option<Json>,
     #[serde(deserialize_with = "json")]
     pub raw_output: Option<Json>,
-    /// An older OpenCode has it here instead of in the input.
+    /// The type of the sub-agent. Older OpenCode versions send it here instead of in the input.
     #[serde(rename = "subagent_type", deserialize_with = "or_default")]
     pub sub_agent: Option<String>,
-    /// What the sub-agent is to do, of an older OpenCode too.
+    /// The instructions for the sub-agent, also from older OpenCode versions.
     #[serde(deserialize_with = "or_default")]
     pub description: Option<String>,
     #[serde(rename = "_meta", deserialize_with = "or_default")]
     pub meta: ToolMeta,
 }
 
-/// ACP has no name of a tool, only a title. Agents put the name into `_meta`, each at its own place.
+/// The name of a tool. ACP defines only a title, and each agent puts the name at another place in `_meta`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct ToolMeta {
     pub tool: Option<String>,
-    /// All of it, for callers. `None`: nothing, or more than [`MAX_META`].
+    /// The complete `_meta` for callers. `None`: there is none, or it exceeds [`MAX_META`].
     pub raw: Option<Json>,
 }
 
-/// The longest `_meta` that callers get, in bytes. A longer one is left out.
+/// The longest `_meta` that is passed on to callers, in bytes. A longer one is left out.
 pub const MAX_META: usize = 4096;
 
-/// A `_meta` for callers. `None`: nothing, or more than [`MAX_META`].
+/// A `_meta` for callers. `None`: there is none, or it exceeds [`MAX_META`].
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Meta(pub Option<Json>);
 
@@ -225,7 +225,7 @@ impl<'de> Deserialize<'de> for ToolMeta {
     }
 }
 
-/// A piece of a tool's output. `kind` says which of the members count.
+/// A piece of a tool's output. `kind` decides which of the members are used.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolContent {

@@ -1,8 +1,8 @@
-//! Shows a change of a file as text: one hunk in the unified format, without lines that stay as they are.
+//! Shows a change of a file as text: one hunk in the unified format, without unchanged lines.
 
 use std::fmt::Write as _;
 
-/// The longest diff, in bytes. The rest is cut, and a line says so.
+/// The longest diff, in bytes. A longer one is cut, and a line says so.
 const MAX_BYTES: usize = 64 * 1024;
 
 pub(super) fn unified(path: &str, old: &str, new: &str) -> String {
@@ -11,7 +11,7 @@ pub(super) fn unified(path: &str, old: &str, new: &str) -> String {
     let (before, after) = (&before[same_start..], &after[same_start..]);
     let same_end = before.iter().rev().zip(after.iter().rev()).take_while(|(a, b)| a == b).count();
     let (before, after) = (&before[..before.len() - same_end], &after[..after.len() - same_end]);
-    // A hunk without lines on one side names the line before it.
+    // In the unified format, a side without lines names the line before it.
     let start = |lines: &[&str]| if lines.is_empty() { same_start } else { same_start + 1 };
     let mut text = format!("--- {path}\n+++ {path}\n");
     let _ = writeln!(text, "@@ -{},{} +{},{} @@", start(before), before.len(), start(after), after.len());

@@ -1,4 +1,4 @@
-//! How a turn ended.
+//! The outcome of a turn.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -14,19 +14,19 @@ use crate::schema::{AuthMethod, PromptAnswer};
 pub enum TurnEnd {
     /// The agent answered the prompt.
     Answered(PromptAnswer),
-    /// The agent answered the prompt with an error.
+    /// The agent responded to the prompt with an error.
     Refused(RpcError),
-    /// The agent wants a login first.
+    /// The agent requires a login first.
     AuthRequired,
-    /// The connection to the agent ended before the answer: why, in a sentence for callers.
+    /// The connection to the agent ended before the response. Contains the reason as a sentence for callers.
     Lost(String),
 }
 
-/// What a stop reason means.
+/// The meaning of a stop reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Meaning {
     Completed,
-    /// Completed, but a caller should know this.
+    /// The turn is completed, with a remark for the caller.
     Remark(&'static str),
     Failed(&'static str),
     AuthRequired,
@@ -62,12 +62,12 @@ const CUT_OFF: &str = "The reply ends here because it reached the model's length
 
 const TRY_AGAIN: &str = "The agent has no valid credentials for its model. Log in to the agent, then send a message to this task.";
 
-/// `is_stopped`: the gateway asked the agent to stop. `methods`: the agent's, to log in with.
+/// The outcome of a turn. `is_stopped`: whether the gateway asked the agent to stop. `methods`: the agent's login methods.
 pub(super) fn outcome(end: &TurnEnd, is_stopped: bool, methods: &[AuthMethod]) -> Outcome {
     match end {
         TurnEnd::Answered(answer) => of_reason(answer.stop_reason.as_deref(), is_stopped, methods),
         TurnEnd::AuthRequired => auth_required(methods),
-        // An agent may report the abort of its model request as an error, or end.
+        // After a cancel, an agent may report the aborted model request as an error, or its process may end.
         TurnEnd::Refused(_) | TurnEnd::Lost(_) if is_stopped => stopped(true),
         TurnEnd::Refused(error) if error.is_session_busy() => failed(
             "The agent did not take the prompt, because it still works on an earlier turn of this session. The gateway stops that \
@@ -119,7 +119,7 @@ pub(super) fn incomplete(outcome: Outcome, losses: &BTreeSet<Loss>) -> Outcome {
             Outcome::Failed(Failure { message: format!("{} {lost}", failure.message), ..failure })
         }
         Outcome::Canceled { reason } => Outcome::Canceled { reason: format!("{reason} {lost}") },
-        // The turn goes on with another prompt.
+        // After `AuthRequired` the turn continues with another prompt, and `Incomplete` contains the losses already.
         other @ (Outcome::AuthRequired(_) | Outcome::Incomplete(_)) => return other,
     };
     Outcome::Incomplete(Box::new(outcome))

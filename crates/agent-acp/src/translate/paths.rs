@@ -1,4 +1,4 @@
-//! The files that the input of a tool call names, and where these paths lead.
+//! Finds the files that the input of a tool call names, and where their paths lead.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use url::Url;
 
 use crate::schema::Location;
 
-/// The members of an input that name files, in lower case and without `_` and `-`. Each agent has other names for these.
+/// The members of an input that name files, in lower case and without `_` and `-`. Each agent uses other names.
 const FILES: [&str; 21] = [
     "absolutepath",
     "destination",
@@ -36,10 +36,10 @@ const FILES: [&str; 21] = [
     "uris",
 ];
 
-/// The members that name the directory of a command, or the directory that another tool works on.
+/// The members that name the directory in which a command runs, or on which another tool works.
 pub(super) const DIRECTORIES: [&str; 5] = ["cwd", "directory", "workdir", "working_directory", "dir_path"];
 
-/// The members that choose the files of a search.
+/// The members with the file pattern of a search.
 const GLOBS: [&str; 3] = ["pattern", "glob", "include"];
 
 /// How many paths of a call are known. Of a call that names more, one more is kept, which says so.
@@ -52,7 +52,7 @@ const MAX_PATH_BYTES: usize = 4096;
 const MAX_LOCATIONS: usize = 64;
 const MAX_LOCATION_BYTES: usize = 1024;
 
-/// How many names are taken off a path, or links followed, until something is found that exists.
+/// How many components are removed from a path, or links followed, until an existing file or directory is found.
 const MAX_STEPS: usize = 256;
 
 /// The different paths of a call, as the agent wrote them: at most one more than [`MAX_PATHS`].
@@ -160,7 +160,7 @@ pub(super) fn located(locations: &[Location], directory: Option<&str>) -> Vec<To
     locations.iter().filter_map(location).take(MAX_LOCATIONS).collect()
 }
 
-/// The path from the directory on. Links are not followed, so the path shows nothing that the agent did not write. `None`: the path is
+/// The path relative to the directory. Links are not followed, so the result shows only what the agent wrote. `None`: the path is
 /// not in the directory, or its beginning is not known.
 fn below(path: &str, directory: &str) -> Option<String> {
     let is_elsewhere =
@@ -170,8 +170,8 @@ fn below(path: &str, directory: &str) -> Option<String> {
     Some(if below.is_empty() { ".".to_owned() } else { below.to_owned() })
 }
 
-/// Where a path leads: without links, and from the directory of the session on. Agents disagree about `..` after a link, so that a path
-/// may lead to two places. A place that does not begin with `/` is not known.
+/// Where a path leads, with links resolved, starting from the directory of the session. Agents disagree about `..` after a link, so
+/// a path may lead to two places. A place that does not begin with `/` is unknown.
 pub(crate) fn places(path: &str, directory: Option<&str>) -> Vec<String> {
     let is_known = !path.is_empty() && !path.starts_with('~') && !path.contains('$') && !has_scheme(path);
     let path = match directory {
@@ -213,7 +213,7 @@ fn place(path: &Path) -> String {
     real.unwrap_or_else(|| format!("unresolved:{}", path.display()))
 }
 
-/// The path without links. Its end need not exist.
+/// The path with its links resolved. The last components need not exist.
 fn real(path: &Path) -> Option<PathBuf> {
     let mut existing = path.to_owned();
     let mut missing = Vec::new();

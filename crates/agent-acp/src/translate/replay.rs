@@ -1,13 +1,13 @@
 //! The history that an agent repeats when it loads a session.
 //!
-//! The gateway has its own log, so the history serves only to see how the last turn ended: an agent may continue a turn that was
-//! interrupted, even before it answers the request to load.
+//! The gateway has its own log, so the history only shows how the last turn ended. An agent may continue a turn that was
+//! interrupted, even before its response to the load request.
 
 use std::collections::BTreeMap;
 
 use crate::schema::Update;
 
-/// How much of a text of the last turn is kept, in bytes. The rest is dropped.
+/// How many bytes of the last turn's text are kept. The rest is dropped.
 const MAX_TEXT: usize = 256 * 1024;
 
 /// How many tool calls of the last turn are kept.
@@ -16,12 +16,12 @@ const MAX_CALLS: usize = 512;
 /// The updates of a session that is being loaded, reduced to its last turn.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Replay {
-    /// How many updates came.
+    /// How many updates have arrived.
     pub updates: usize,
-    /// How many prompts the history has.
+    /// How many prompts the history contains.
     pub prompts: usize,
     pub last: LastTurn,
-    /// The last update belongs to a prompt, so the next chunk of a user message continues that prompt.
+    /// Whether the last update belongs to a prompt, so that the next chunk of a user message continues this prompt.
     in_prompt: bool,
     prompt_message: Option<String>,
 }
@@ -29,15 +29,15 @@ pub struct Replay {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LastTurn {
     pub prompt: String,
-    /// What the agent said.
+    /// The agent's text.
     pub reply: String,
-    /// The tool calls, each with its last status.
+    /// The last status of each tool call.
     pub calls: BTreeMap<String, String>,
 }
 
 impl LastTurn {
-    /// Whether the agent did more for this prompt than `heard`, the text that the gateway had got before the turn broke off. An
-    /// agent may drop white space at the end of a text that it keeps.
+    /// Whether the agent did more for this prompt than the gateway received. `heard`: the text that the gateway had received before
+    /// the turn broke off. An agent may drop white space at the end of a text that it keeps.
     pub fn went_on(&self, heard: &str) -> bool {
         self.reply.trim_end().strip_prefix(heard.trim_end()).is_some_and(|more| !more.is_empty())
     }

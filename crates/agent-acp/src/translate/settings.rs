@@ -7,12 +7,12 @@ use serde_json::{Map, Value, json};
 
 use crate::schema::{ConfigOption, option_for};
 
-/// The settings of a session, as they were last told.
+/// The settings of a session, as the agent last reported them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Settings {
     mode: Option<String>,
     model: Option<String>,
-    /// The values of the other config options, by their ids.
+    /// The values of the other config options by their ids.
     options: BTreeMap<String, String>,
 }
 
@@ -25,14 +25,14 @@ impl Settings {
         settings
     }
 
-    /// The agent is in another mode. Returns the report, if this is news.
+    /// Records the agent's new mode. Returns an event if it has changed.
     pub(super) fn mode_changed(&mut self, mode: &str) -> Option<AgentEvent> {
         let before = self.clone();
         self.mode = Some(mode.to_owned());
         self.changes_since(&before)
     }
 
-    /// The agent has told its config options. Returns a report of those that changed.
+    /// Records the agent's config options. Returns an event with those that have changed.
     pub(super) fn options_changed(&mut self, options: &[ConfigOption]) -> Option<AgentEvent> {
         let before = self.clone();
         self.set_options(options);
@@ -116,7 +116,7 @@ mod tests {
             told(settings.options_changed(&options("ask", "b", "max"))),
             json!({"type": "settings", "mode": "ask", "model": "b", "options": {"effort": "max"}})
         );
-        // With another model an option may go.
+        // With another model, an option may disappear.
         assert_eq!(
             told(settings.options_changed(&options("ask", "a", "max")[..2])),
             json!({"type": "settings", "model": "a"})

@@ -1,8 +1,9 @@
-//! Calls of sub-agents. ACP has no message for them: a tool call whose input names a `subagent_type` is one.
+//! Calls of sub-agents. ACP has no message for them: a tool call is one if its input contains a `subagent_type`.
 //!
-//! The agent does not say in which session a sub-agent works until the call is over. Agents that report steps of a sub-agent report
-//! them in the session of the turn, and each marks them in a way of its own, or not at all: they stay in the task of the turn. So the
-//! child task begins with the call, has an id of the gateway's own, and gets the result and the list of tools at the end.
+//! The agent names the session of a sub-agent only at the end of the call. Agents that report the steps of a sub-agent report them
+//! in the session of the turn. Each agent marks them differently or not at all, so these steps stay in the task of the turn.
+//! Therefore the child task begins with the call, has an id that the gateway makes, and gets the result and the list of tools at
+//! the end.
 
 use longshore_model::{
     AgentEvent, BlockKind, ChildEvent, ChildStart, Failure, Json, Outcome, PromptId, SessionId, SessionNote,
@@ -15,7 +16,7 @@ use super::Ids;
 use crate::schema::ToolUpdate;
 use crate::schema::lenient::list;
 
-/// How many tools of a sub-agent are shown. The rest is left out.
+/// How many tools of a sub-agent are listed. The rest is left out.
 const MAX_SUMMARY: usize = 256;
 
 const NO_STEPS: &str = "The steps of this sub-agent are not shown here. Those that the agent reports are in the task that called the sub-agent.";
@@ -23,20 +24,20 @@ const NO_STEPS: &str = "The steps of this sub-agent are not shown here. Those th
 const NO_REASON: &str =
     "What the agent reports about the work of this sub-agent is in the task that called the sub-agent.";
 
-/// What is known about a sub-agent.
+/// The known facts about a sub-agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SubAgent {
     /// The type of sub-agent, such as `general`.
     pub kind: String,
     pub title: Option<String>,
     pub prompt: String,
-    /// The model that it used, as `provider/model`. Known at the end.
+    /// The sub-agent's model, as `provider/model`. Known at the end.
     pub model: Option<String>,
-    /// The agent's own id of its session. Known at the end.
+    /// The agent's own id of the sub-agent's session. Known at the end.
     pub session: Option<String>,
 }
 
-/// The sub-agent that an update shows, if the call is one of a sub-agent. The first update of a call has no input yet.
+/// The sub-agent that a call starts, if the update shows one. The first update of a call has no input yet.
 pub(super) fn find(update: &ToolUpdate, title: Option<&str>) -> Option<SubAgent> {
     let input = update.raw_input.as_ref().map_or(Value::Null, Json::to_value);
     let member = |name: &str| input.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -50,7 +51,7 @@ pub(super) fn find(update: &ToolUpdate, title: Option<&str>) -> Option<SubAgent>
     })
 }
 
-/// A sub-agent whose child task was started.
+/// A sub-agent whose child task has been started.
 #[derive(Debug)]
 pub(super) struct Running {
     facts: SubAgent,
@@ -90,7 +91,7 @@ impl Running {
         &self.session
     }
 
-    /// The call is over, and so is the sub-agent.
+    /// Ends the sub-agent, because its call is over.
     pub(super) fn end(
         &mut self,
         call: &ToolCall,
@@ -194,7 +195,7 @@ impl SummaryEntry {
     }
 }
 
-/// The session in the output: `session_id: …` in a `<task_metadata>` block, or the id of a `<task>` element.
+/// The session that the output names: `session_id: …` in a `<task_metadata>` block, or the id of a `<task>` element.
 fn session_in(text: &str) -> Option<&str> {
     let in_block = || {
         let (_, block) = text.split_once("<task_metadata>")?;
@@ -205,7 +206,7 @@ fn session_in(text: &str) -> Option<&str> {
     in_block().or_else(in_element)
 }
 
-/// The result of the sub-agent, without what surrounds it.
+/// The result of the sub-agent, without the tags around it.
 fn result_in(text: &str) -> &str {
     if let Some((_, rest)) = text.split_once("<task_result>") {
         return rest.rsplit_once("</task_result>").map_or(rest, |(result, _)| result);

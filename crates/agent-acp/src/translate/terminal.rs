@@ -1,11 +1,12 @@
-//! Terminals in the content of tool calls: the call shows the output of the command.
+//! Terminals in the content of tool calls. The gateway shows the output of the command in their place.
 
 use std::collections::VecDeque;
 
 use super::tool::text_of;
 use crate::schema::ToolUpdate;
 
-/// How many terminals of a turn are remembered. The oldest is forgotten, and a call that names it later shows only its id.
+/// How many terminals of a turn are remembered. Beyond that the oldest is forgotten, and a call that names it later shows only its
+/// id.
 const MAX_TERMINALS: usize = 64;
 
 /// The outputs of the terminals of a turn.
@@ -28,16 +29,16 @@ impl Outputs {
     }
 }
 
-/// The content of a call in which there are terminals.
+/// The content of a call that contains terminals.
 #[derive(Debug)]
 pub(super) struct Embedded {
-    /// With a placeholder for each terminal.
+    /// The text, with a placeholder for each terminal.
     text: String,
     terminals: Vec<String>,
 }
 
 impl Embedded {
-    /// `None`: the update brings no content with a terminal.
+    /// Parses the content of an update. `None`: the update has no content with a terminal.
     pub(super) fn find(update: &ToolUpdate) -> Option<Self> {
         let terminals: Vec<String> = update
             .content
@@ -56,19 +57,19 @@ impl Embedded {
         self.terminals.iter().any(|terminal| terminal == id)
     }
 
-    /// A command whose output is known runs, or has run.
+    /// Whether the output of one of the terminals is known, so that its command runs or has run.
     pub(super) fn has_output(&self, outputs: &Outputs) -> bool {
         self.terminals.iter().any(|id| outputs.get(id).is_some())
     }
 
-    /// The content with the outputs. A terminal that the gateway does not know, because it is the agent's own, is only named.
+    /// The content with the outputs. A terminal that the gateway does not know is the agent's own and is only named.
     pub(super) fn fill(&self, outputs: &Outputs) -> String {
         let mut text = self.text.clone();
         for id in &self.terminals {
             let name = placeholder(id);
             if let (Some(output), Some(at)) = (outputs.get(id), text.find(&name)) {
                 let end = at + name.len();
-                // What follows begins a line anyway.
+                // The text after the placeholder begins with a line break anyway.
                 let is_followed = text[end..].starts_with('\n');
                 let output = output.strip_suffix('\n').filter(|_| is_followed).unwrap_or(output);
                 text.replace_range(at..end, output);
@@ -78,7 +79,7 @@ impl Embedded {
     }
 }
 
-/// What stands for a terminal.
+/// The placeholder for a terminal.
 pub(super) fn placeholder(id: &str) -> String {
     format!("[terminal {id}]")
 }

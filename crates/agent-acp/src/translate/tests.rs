@@ -23,7 +23,7 @@ fn text(text: &str, message: Option<&str>) -> Value {
     json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}, "messageId": message})
 }
 
-/// The events in short.
+/// A short form of the events.
 fn lines(events: &[AgentEvent]) -> Vec<String> {
     let call = |call: &longshore_model::ToolCall| {
         let mut line = format!("{} {} {}", call.call_id, call.tool, call.status.as_str());
@@ -128,7 +128,7 @@ fn a_tool_call_that_was_never_announced_is_created_and_merged() {
         json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "kind": "execute", "status": "in_progress", "rawInput": {"command": "ls"}}),
         json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "running", "content": [{"type": "content", "content": {"type": "text", "text": "a\n"}}]}),
         json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "partially_completed", "content": [{"type": "content", "content": {"type": "text", "text": "a\nb\n"}}]}),
-        // A status does not go back, and the same state again changes nothing.
+        // A status never goes back, and a repeated state changes nothing.
         json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "pending"}),
         json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "title": "list", "status": "completed", "_meta": {"toolName": "shell"}, "rawOutput": {"output": "a\nb\n"}}),
         json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "status": "failed"}),
@@ -307,7 +307,7 @@ fn a_sub_agent_is_one_child_task_however_often_its_call_is_updated() {
 
 #[test]
 fn a_sub_agent_that_still_works_fails_with_its_turn() {
-    // An older OpenCode does not put the facts into the input.
+    // An older OpenCode does not put the facts about the sub-agent into the input.
     let call = json!({"sessionUpdate": "tool_call_update", "toolCallId": "c", "title": "task", "status": "in_progress",
         "subagent_type": "explore", "description": "look around"});
     let translated = translated(&[call], &ended("end_turn"));
@@ -344,14 +344,14 @@ fn usage_is_that_of_the_turn_wherever_the_agent_reports_it() {
         ..Usage::default()
     };
 
-    // Of each model request, beside an empty text.
+    // An agent that reports the tokens of each model request, together with an empty text.
     let request = |input: u64| {
         json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": ""},
         "_meta": {"usage": {"inputTokens": input, "outputTokens": 10, "totalTokens": input + 10}}})
     };
     assert_eq!(last(new, &[request(104), request(106)], json!({"stopReason": "end_turn"})), of(210, 20, 0));
 
-    // With the end of the turn, and the cost of the session so far.
+    // An agent that reports tokens with the end of the turn, and the cost of the session so far.
     let cost = |amount: f64| json!({"sessionUpdate": "usage_update", "used": 1, "size": 2, "cost": {"amount": amount, "currency": "USD"}});
     let end = json!({"stopReason": "end_turn", "usage": {"inputTokens": 106, "outputTokens": 10, "totalTokens": 116}});
     assert_eq!(last(new, &[cost(0.001)], end.clone()), of(106, 10, 1_000_000));
@@ -359,10 +359,10 @@ fn usage_is_that_of_the_turn_wherever_the_agent_reports_it() {
     let Update::Usage(before) = update(&cost(0.001)) else { panic!() };
     second.note(&before);
     assert_eq!(last(second, &[cost(0.0015)], end.clone()), of(106, 10, 500_000));
-    // What a session cost before it was loaded is not known, so neither is the cost of this turn.
+    // The cost of the session before it was loaded is unknown, so the cost of this turn is unknown too.
     assert_eq!(last(SessionTotals::of_old_session(), &[cost(0.0015)], end), of(106, 10, 0));
 
-    // Of the whole session.
+    // An agent that reports the tokens of the whole session.
     let total = |input: u64, output: u64| {
         json!({"sessionUpdate": "usage_update", "used": 1, "size": 2,
         "_meta": {"promptTokens": input, "completionTokens": output, "totalTokens": input + output, "cachedTokens": 0}})

@@ -1,4 +1,4 @@
-//! The tool calls of a turn: merges partial updates, and closes calls that get no final one.
+//! The tool calls of a turn: merges partial updates, and closes calls that get no final update.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -15,13 +15,13 @@ use super::terminal::{Embedded, Outputs, placeholder};
 use super::{Ids, diff, paths};
 use crate::schema::{ToolContent, ToolUpdate};
 
-/// How many tool calls of a turn may be unfinished at once. Further ones are dropped and counted.
+/// How many unfinished tool calls a turn may have. Further calls are dropped and counted.
 const MAX_OPEN_CALLS: usize = 512;
 
-/// How many tool calls of a turn are followed at all.
+/// How many tool calls of a turn are followed in total.
 const MAX_CALLS: usize = 16 * 1024;
 
-/// The longest word that is taken for the name or the kind of a tool.
+/// The longest word that is accepted as the name or the kind of a tool.
 const MAX_NAME: usize = 64;
 
 #[derive(Debug, Default)]
@@ -30,49 +30,49 @@ pub(super) struct Calls {
     by_id: HashMap<String, usize>,
     open: usize,
     terminals: Outputs,
-    /// The directory of the session, in which relative paths begin.
+    /// The directory of the session, from which relative paths start.
     pub(super) directory: Option<String>,
 }
 
-/// The parts of a turn that its calls refer to.
+/// The parts of a turn to which its calls refer.
 struct CallScope<'a> {
     session: &'a SessionId,
     directory: Option<&'a str>,
     terminals: &'a Outputs,
 }
 
-/// Where the members of a call come from.
+/// The message from which the members of a call come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
     /// `tool_call`.
     Announcement,
     /// `tool_call_update`.
     Update,
-    /// A permission request. Its members describe the request, so they only fill gaps of the call.
+    /// A permission request. Its members describe the request, so they only add what is missing in the call.
     Ask,
 }
 
 #[derive(Debug)]
 struct Call {
     block: BlockRef,
-    /// The call as it was last reported; of a finished call only the small members.
+    /// The call as it was last reported. Of a finished call, only the small members are kept.
     shown: ToolCall,
-    /// The name came from the agent, and was not made from the call's kind.
+    /// Whether the agent gave the name. If not, the name was made from the call's kind.
     is_named: bool,
     kind: Option<String>,
     paths: Vec<String>,
-    /// The changes of files that the call proposes or made.
+    /// The file changes that the call proposes or has made, as text.
     diffs: Option<String>,
-    /// The files of these changes.
+    /// The files in these changes.
     changed: Vec<String>,
     is_rejected: bool,
     is_reported: bool,
     sub_agent: Option<Running>,
-    /// The terminals in the call's content.
+    /// The call's content, if it contains terminals.
     embedded: Option<Embedded>,
 }
 
-/// What is known about a call, for the ask that concerns it.
+/// The known facts about a call, for its permission request.
 #[derive(Clone, Debug)]
 pub(crate) struct CallFacts<'a> {
     pub(crate) id: &'a str,
@@ -81,9 +81,9 @@ pub(crate) struct CallFacts<'a> {
     pub(crate) kind: Option<&'a str>,
     pub(crate) title: Option<&'a str>,
     pub(crate) command: Option<String>,
-    /// The input has more that decides what the command does. It is shown with the command.
+    /// Whether further members of the input affect what the command does. They are shown with the command.
     pub(crate) has_arguments: bool,
-    /// The directory that the command runs in, if the call names one.
+    /// The directory in which the command runs, if the call names one.
     pub(crate) directory: Option<String>,
     /// The files of the call by its locations, its changes and its input, as the agent wrote them. At most one more than
     /// [`paths::MAX_PATHS`], which says that there are more.
@@ -96,7 +96,7 @@ impl Calls {
         !self.by_id.contains_key(id)
     }
 
-    /// Whether a call runs. One agent never tells the end of a call whose permission was refused.
+    /// Whether a call runs. A call whose permission was refused does not count, because one agent never reports its end.
     pub(super) fn any_runs(&self) -> bool {
         self.open > 0 && self.all.iter().any(|call| !is_final(call.shown.status) && !call.is_rejected)
     }
@@ -105,8 +105,8 @@ impl Calls {
         self.all.iter().filter_map(|call| call.sub_agent.as_ref()).map(Running::facts)
     }
 
-    /// Merges an update into its call, or into a new call. Fails with the name under which the update is counted, which may have been
-    /// merged in part.
+    /// Merges an update into its call, or creates a call. The error is the name under which the update is counted. Even then a part
+    /// of the update may have been merged.
     pub(super) fn merge(
         &mut self,
         update: &ToolUpdate,
@@ -143,7 +143,7 @@ impl Calls {
         known
     }
 
-    /// A terminal has this output now.
+    /// Records the current output of a terminal.
     pub(super) fn terminal(&mut self, id: &str, output: &str, ids: &mut Ids, out: &mut Vec<AgentEvent>) {
         self.terminals.set(id, output);
         for call in self.all.iter_mut().filter(|call| !is_final(call.shown.status)) {
@@ -164,7 +164,7 @@ impl Calls {
         }
     }
 
-    /// Ends the calls that got no final update: rejected ones, and those that were cut off.
+    /// Ends the calls that got no final update: the rejected ones, and those that the end of the turn cut off.
     pub(super) fn close(&mut self, is_canceled: bool, ids: &mut Ids, out: &mut Vec<AgentEvent>) {
         for call in self.all.iter_mut().filter(|call| !is_final(call.shown.status)) {
             let why = match (call.is_rejected, is_canceled) {
@@ -179,16 +179,16 @@ impl Calls {
         self.open = 0;
     }
 
-    /// `None`: the call is not followed.
+    /// The facts for a permission request. `None`: the call is not followed.
     pub(super) fn facts<'a>(&'a self, update: &'a ToolUpdate) -> Option<CallFacts<'a>> {
         let call = &self.all[*self.by_id.get(&update.id)?];
-        // While the model still writes the arguments, agents show none.
+        // An empty input means that the model is still writing the arguments.
         let own_input = update.raw_input.as_ref().filter(|input| input.get() != "{}");
         let input = own_input.or(call.shown.input.as_ref()).map(Json::to_value).unwrap_or_default();
         let kind = update.kind.as_deref().or(call.kind.as_deref());
         let named = |name: &&str| input.get(*name)?.as_str().filter(|text| !text.is_empty());
         let (command, has_arguments) = command(&input).unzip();
-        // A call that is over took nothing from the update.
+        // The update was not merged into a finished call, so its own members are used.
         let own_locations = update.locations.iter().flatten().map(|location| &location.path);
         let own_changes = update.content.iter().flatten().filter(|content| content.kind == "diff");
         let mut paths = Paths::default();
@@ -264,7 +264,7 @@ impl Call {
             self.changed = update.content.as_deref().map(changed).unwrap_or_default();
         }
         let title = update.title.clone().filter(|title| !title.is_empty());
-        // While the model still writes the arguments, agents show none.
+        // An empty input means that the model is still writing the arguments.
         let input = update.raw_input.clone().filter(|input| input.get() != "{}");
         let input = input.map(|input| input.without(CALLER_ARGUMENT));
         let kind = update.kind.clone().filter(|kind| !kind.is_empty() && kind.len() <= MAX_NAME);
@@ -295,7 +295,7 @@ impl Call {
             None => text_of(update),
         };
         match next.status {
-            // Before a tool runs, its content describes what it will do.
+            // Before a tool runs, the content is not output but describes what the tool will do.
             ToolStatus::Pending => {}
             _ if source == Source::Ask => {}
             ToolStatus::Running | ToolStatus::Completed => {
@@ -317,7 +317,7 @@ impl Call {
         known
     }
 
-    /// Reports the call if it changed.
+    /// Reports the call if it has changed.
     fn report(
         &mut self,
         next: ToolCall,
@@ -338,7 +338,7 @@ impl Call {
         let block = self.block.clone();
         let before = std::mem::replace(&mut self.shown, kept(&next));
         out.push(match added_output(&before, &next).filter(|_| is_reported) {
-            // The rest was reported before and has not changed.
+            // The rest has not changed since the last report.
             Some(added) => {
                 let added = Some(added.to_owned());
                 let next = without_facts(next);
@@ -372,8 +372,8 @@ fn status_of(word: &str) -> Option<ToolStatus> {
     })
 }
 
-/// What is kept of a call, to find out what its next update changes. A finished call gets no update, so its texts, which can be
-/// large, are not kept.
+/// The part of a call that is kept to find out what its next update changes. A finished call gets no more updates, so its texts,
+/// which may be large, are dropped.
 fn kept(call: &ToolCall) -> ToolCall {
     if is_final(call.status) {
         ToolCall { output: None, ..without_facts(call.clone()) }
@@ -386,7 +386,7 @@ fn without_facts(call: ToolCall) -> ToolCall {
     ToolCall { title: None, locations: Vec::new(), input: None, meta: None, ..call }
 }
 
-/// The output that a running call added, when nothing else changed.
+/// The text that was added to the output of a running call. `None`: something else has changed too.
 fn added_output<'a>(before: &ToolCall, after: &'a ToolCall) -> Option<&'a str> {
     let rest = |call: &ToolCall| ToolCall { output: None, ..call.clone() };
     let is_running = before.status == ToolStatus::Running && rest(before) == rest(after);
@@ -402,17 +402,17 @@ fn diffs(content: &[ToolContent]) -> Option<String> {
     (!texts.is_empty()).then(|| texts.concat())
 }
 
-/// The files that the diffs of a content change.
+/// The files that the diffs in a content change.
 fn changed(content: &[ToolContent]) -> Vec<String> {
     let diffs = content.iter().filter(|content| content.kind == "diff");
     diffs.map(|content| content.path.clone()).collect()
 }
 
-/// The command in an input, and whether more than its text decides what it does.
+/// The command in an input, and whether further members affect what it does.
 fn command(input: &Value) -> Option<(String, bool)> {
     let mut command = match input.get("command")? {
         Value::String(text) => text.clone(),
-        // Words with blanks are told apart.
+        // Words with blanks are quoted, so that they stay recognizable as one word.
         Value::Array(words) => match words.iter().map(Value::as_str).collect::<Option<Vec<_>>>() {
             Some(words) if words.iter().all(|word| !word.contains(char::is_whitespace)) => words.join(" "),
             _ => Value::from(words.clone()).to_string(),
@@ -439,12 +439,12 @@ fn command(input: &Value) -> Option<(String, bool)> {
     Some((command, has_arguments))
 }
 
-/// Whether a piece of content has a kind that callers are shown.
+/// Whether callers are shown content of this kind.
 pub(super) fn is_known(content: &ToolContent) -> bool {
     matches!(content.kind.as_str(), "content" | "diff" | "terminal")
 }
 
-/// The text of an update: of its content or else of its raw output.
+/// The text of an update: that of its content, or else that of its raw output.
 pub(super) fn text_of(update: &ToolUpdate) -> Option<String> {
     let mut text = String::new();
     for content in update.content.iter().flatten() {
@@ -476,7 +476,7 @@ fn joined(text: Option<String>, diffs: Option<&str>) -> Option<String> {
     }
 }
 
-/// The text in a raw output. Each agent and tool has its own form.
+/// The text in a raw output. Agents and tools use different forms.
 pub(super) fn output_of(raw: &Json) -> Option<String> {
     let text = match raw.to_value() {
         Value::String(text) => text,

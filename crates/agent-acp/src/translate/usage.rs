@@ -1,28 +1,29 @@
-//! Tokens and cost of a turn, from the three places where agents report them.
+//! The tokens and the cost of a turn, from the three places in which agents report them.
 //!
-//! One agent reports the tokens of each model request, one those of the turn with its end, and one those of the whole session.
-//! The cost is always that of the whole session.
+//! One agent reports the tokens of each model request, one those of the turn at its end, and one those of the whole session. The
+//! cost is always that of the whole session.
 
 use longshore_model::{Cost, Usage};
 
 use crate::schema::{TokenUsage, UsageUpdate};
 
-/// The totals of a session, which outlive its turns.
+/// The totals of a session over all its turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SessionTotals {
     /// The tokens of the session so far. `None`: the agent does not report them.
     tokens: Option<Usage>,
-    /// `None`: the session is older than this connection, and the agent has not reported its cost yet.
+    /// The cost of the session so far. `None`: the session is older than this connection, and the agent has not reported its cost
+    /// yet.
     cost: Option<Cost>,
 }
 
 impl SessionTotals {
-    /// The totals of a session that the agent has just opened.
+    /// The totals of a session that was just created.
     pub fn of_new_session() -> Self {
         Self { tokens: None, cost: Some(Cost(0)) }
     }
 
-    /// The totals of a session that existed before.
+    /// The totals of a session that existed before this connection.
     pub fn of_old_session() -> Self {
         Self { tokens: None, cost: None }
     }
@@ -50,10 +51,10 @@ fn session_tokens(update: &UsageUpdate) -> Option<Usage> {
 /// The usage of one turn.
 #[derive(Debug)]
 pub(super) struct TurnUsage {
-    /// The totals when the turn began.
+    /// The totals at the beginning of the turn.
     start: SessionTotals,
     now: SessionTotals,
-    /// The sum over the model requests of the turn.
+    /// The sum of the tokens of the turn's model requests.
     requests: Option<Usage>,
     reported: Usage,
 }
@@ -65,22 +66,23 @@ impl TurnUsage {
 
     pub(super) fn update(&mut self, update: &UsageUpdate) {
         self.now.note(update);
-        // The first report of a session that counts from its beginning.
+        // The first report of a session whose totals start at zero.
         if self.start.tokens.is_none() && self.now.tokens.is_some() && self.start.cost == Some(Cost(0)) {
             self.start.tokens = Some(Usage::default());
         }
     }
 
-    /// The tokens of one model request.
+    /// Adds the tokens of one model request.
     pub(super) fn request(&mut self, tokens: &TokenUsage) {
         self.requests = Some(self.requests.unwrap_or_default().plus(of_tokens(tokens)));
     }
 
-    /// The usage of the turn, if it changed since the last call. `end`: the usage that came with the end of the turn.
+    /// The usage of the turn, if it has changed since the last call. `end`: the tokens that came with the end of the turn.
     pub(super) fn changed(&mut self, end: Option<&TokenUsage>) -> Option<Usage> {
         let of_session = self.now.tokens.zip(self.start.tokens).map(|(now, start)| minus(now, start));
         let mut usage = match (end, self.requests, of_session) {
-            // An agent that counts for the session does so at the end of a turn too.
+            // The total of the session takes precedence, because an agent that counts per session also reports it at the end of a
+            // turn.
             (_, None, Some(usage)) | (None, Some(usage), _) => usage,
             (Some(end), _, _) => of_tokens(end),
             (None, None, None) => Usage::default(),

@@ -1,15 +1,15 @@
-//! Reads git's files to find the worktrees of a repository and their branches. These files alone do not
-//! prove that a directory is a worktree, because anybody can write them: OpenCode must list the worktree too.
+//! Reads git's files to find the worktrees of a repository and their branches. These files alone do not prove that a directory
+//! is a worktree, because anybody can write them. OpenCode must list the worktree too.
 
 use std::path::{Path, PathBuf};
 
 use tokio::io::AsyncReadExt as _;
 
-/// The maximum that is read of one of git's files. The files that are read here have one line.
+/// How many bytes of one of git's files are read. All files that are read here have one line.
 const MAX_BYTES: u64 = 4096;
 
-/// The worktree that contains the directory, if it claims to belong to the repository that contains the root. Both paths are
-/// resolved.
+/// The worktree that contains the directory, if the worktree claims to belong to the repository that contains the root. Both
+/// paths must be resolved.
 pub(super) async fn worktree_of(root: &Path, directory: &Path) -> Option<PathBuf> {
     let claimed = checkout(directory).await?;
     let own = checkout(root).await?;
@@ -40,7 +40,7 @@ pub(super) async fn is_checked_out(directory: &Path) -> bool {
 struct Checkout {
     top: PathBuf,
     git_directory: PathBuf,
-    /// The checkout contains the repository itself.
+    /// Whether the checkout contains the repository itself.
     is_main: bool,
 }
 
@@ -74,7 +74,7 @@ async fn checkout(directory: &Path) -> Option<Checkout> {
     None
 }
 
-/// The text of a one-line file. A pipe or a device is refused: reading one could take forever.
+/// The text of a one-line file. `None` for a pipe or a device, because reading one could take for ever.
 async fn line(path: &Path) -> Option<String> {
     if !tokio::fs::metadata(path).await.is_ok_and(|what| what.is_file()) {
         return None;
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
 
-    /// A repository with a worktree, a second repository, and files that only look similar.
+    /// The setup: a repository with a worktree, a second repository, and files that only look like a worktree.
     #[tokio::test]
     async fn only_a_worktree_of_the_roots_own_repository_is_found() {
         let temp = tempfile::tempdir().unwrap();

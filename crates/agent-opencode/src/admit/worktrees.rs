@@ -1,9 +1,9 @@
 //! Decides which worktrees callers may remove or reset.
 //!
 //! OpenCode deletes any directory that a request names. Its list of worktrees also contains clones, and every other directory
-//! of the project that it has ever seen. So the gateway's requests name only a directory that OpenCode lists and that the disk
-//! shows to be a worktree of the root's own repository, and never the root, a directory that contains the root, or one with
-//! files of the gateway. The directory is spelled as OpenCode spells it.
+//! of the project that OpenCode has ever seen. So the gateway's requests name a directory only if OpenCode lists it and the
+//! disk shows that it is a worktree of the root's own repository. They never name the root, a directory that contains the root,
+//! or a directory with files of the gateway. The directory is spelled as OpenCode spells it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const DIRECTORY: &str = "request.directory";
 const NAME: &str = "request.name";
 
 impl AccessPolicy {
-    /// The requested worktree, as OpenCode spells it. `listed`: what OpenCode has just listed.
+    /// The requested worktree in OpenCode's spelling. `listed`: OpenCode's current list.
     pub(crate) async fn worktree<'a>(&self, wanted: &WorktreeRef, listed: &'a [String]) -> Result<&'a str> {
         match wanted {
             WorktreeRef::Directory(directory) => {
@@ -68,7 +68,7 @@ impl AccessPolicy {
         is_own.then_some(directory)
     }
 
-    /// Whether the directory is the root or contains it or a file of the gateway, so that its removal would remove that too.
+    /// Whether the directory is the root, or contains the root or a file of the gateway. Removing the directory would remove these.
     pub(crate) async fn is_needed(&self, directory: &str) -> bool {
         let found = resolve_directory(Path::new(directory)).await;
         let found = found.as_deref().unwrap_or(Path::new(directory));
@@ -88,7 +88,7 @@ impl AccessPolicy {
         repository::branch(Path::new(directory)).await
     }
 
-    /// Whether a worktree that OpenCode creates exists with its files.
+    /// Whether a worktree that OpenCode is creating exists with all its files.
     pub(crate) async fn is_checked_out(&self, directory: &str) -> bool {
         repository::is_checked_out(Path::new(directory)).await
     }

@@ -11,10 +11,10 @@ pub(crate) struct PermissionAsk {
     pub(crate) permission: String,
     #[serde(default)]
     pub(crate) patterns: Vec<String>,
-    /// The patterns that the reply `always` would allow from then on.
+    /// The patterns that the reply `always` would allow in the future.
     #[serde(default)]
     pub(crate) always: Vec<String>,
-    /// Details from the tool.
+    /// Details that the tool provides.
     #[serde(default)]
     pub(crate) metadata: serde_json::Value,
     pub(crate) tool: Option<AskedBy>,
@@ -40,7 +40,7 @@ pub(crate) struct Question {
     pub(crate) options: Vec<QuestionOption>,
     #[serde(default)]
     pub(crate) multiple: bool,
-    /// Whether a free-text answer is allowed besides the options. OpenCode allows it by default.
+    /// Whether a free-text answer is allowed in addition to the options. OpenCode's default is yes.
     #[serde(default = "yes")]
     pub(crate) custom: bool,
 }
@@ -66,7 +66,7 @@ pub(crate) struct AskedBy {
 pub(crate) struct AskReplied {
     #[serde(rename = "requestID")]
     pub(crate) request: String,
-    /// For a permission: `once`, `always` or `reject`.
+    /// For a permission request: `once`, `always` or `reject`.
     pub(crate) reply: Option<String>,
 }
 

@@ -1,6 +1,6 @@
-//! OpenCode's responses about what it offers: models, agents, worktrees and workspaces.
+//! OpenCode's responses about its offers: models, agents, worktrees and workspaces.
 //!
-//! Responses about providers and configuration contain keys, so only the needed fields are read.
+//! Responses about providers and configuration contain API keys, so only the needed fields are parsed.
 
 use std::collections::BTreeMap;
 
@@ -52,16 +52,16 @@ pub(crate) struct FileKinds {
     pub(crate) pdf: bool,
 }
 
-/// An element of `GET /agent`. The first agent responds when none is named.
+/// An element of `GET /agent`. If a prompt names no agent, the first one answers.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Agent {
     pub(crate) name: String,
-    /// `subagent`: only other agents call it.
+    /// `subagent` if only other agents can call it.
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) mode: String,
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) description: Option<String>,
-    /// For OpenCode's own use.
+    /// Whether the agent is only for OpenCode's own use.
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) hidden: bool,
     /// The agent's own model.
@@ -89,7 +89,7 @@ pub(crate) struct SessionModel {
 /// `GET /config`.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Config {
-    /// In the form `provider/model`.
+    /// The default model, as `provider/model`.
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) model: Option<String>,
 }
@@ -105,7 +105,7 @@ pub(crate) struct Workspace {
 /// `GET /project/current`.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Project {
-    /// Other checkouts of the same repository.
+    /// The other checkouts of the same repository.
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) sandboxes: Vec<String>,
 }
@@ -115,7 +115,7 @@ mod tests {
     use super::super::control::Command;
     use super::*;
 
-    /// From OpenCode's responses, shortened.
+    /// Parts of real responses of OpenCode.
     #[test]
     fn a_value_that_the_operator_left_out_is_null_and_read_as_the_default() {
         let agents = r#"[{"name": "build", "description": "The default agent.", "mode": "primary", "native": true, "options": {}},

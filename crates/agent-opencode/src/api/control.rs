@@ -1,7 +1,7 @@
 //! OpenCode's responses to callers who query or change its sessions, workspaces and worktrees.
 //!
-//! Only what callers may see is read. Other fields are secret: responses about providers contain keys, and responses about
-//! commands contain whole prompts.
+//! Only the fields that callers may see are parsed. Other fields are secret: responses about providers contain API keys, and
+//! responses about commands contain whole prompts.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ pub(crate) struct Session {
     pub(crate) version: Option<String>,
     pub(crate) share: Option<Share>,
     pub(crate) revert: Option<Revert>,
-    /// The model of its last prompt.
+    /// The model of the session's last prompt.
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) model: Option<SessionModel>,
     #[serde(default, deserialize_with = "default_for_null")]
@@ -76,7 +76,7 @@ pub(crate) struct FileDiff {
 }
 
 impl FileDiff {
-    /// The size of its texts in bytes.
+    /// The total size of the texts in bytes.
     pub(crate) fn size(&self) -> usize {
         self.file.len() + self.patch.as_ref().map_or(0, String::len)
     }
@@ -106,10 +106,10 @@ pub(crate) struct Part {
     pub(crate) kind: String,
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) text: Option<String>,
-    /// OpenCode wrote it, not the user.
+    /// Whether OpenCode wrote the text.
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) synthetic: bool,
-    /// The model does not see it.
+    /// Whether the text is hidden from the model.
     #[serde(default, deserialize_with = "default_for_null")]
     pub(crate) ignored: bool,
     #[serde(default, deserialize_with = "if_valid")]
@@ -139,7 +139,7 @@ pub(crate) struct MessageChanges {
 #[derive(Deserialize, Debug)]
 pub(crate) struct MessageChangesInfo {
     pub(crate) id: String,
-    /// Only in a user's message. In a message of the agent the field has another type.
+    /// The summary of a user's message. In a message of the agent, this field has another type.
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) summary: Option<Summary>,
 }
@@ -212,7 +212,7 @@ pub(crate) struct Workspace {
     pub(crate) directory: Option<String>,
     #[serde(rename = "projectID")]
     pub(crate) project: Option<String>,
-    /// A text if the workspace was never used.
+    /// The time of the last use. OpenCode sends a text here if the workspace was never used.
     #[serde(default, rename = "timeUsed", deserialize_with = "if_valid")]
     pub(crate) used: Option<Number>,
 }
@@ -236,7 +236,7 @@ pub(crate) struct Command {
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) description: Option<String>,
     pub(crate) agent: Option<String>,
-    /// `provider/model`.
+    /// The command's model, as `provider/model`.
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) model: Option<String>,
     #[serde(default, deserialize_with = "default_for_null")]
@@ -244,9 +244,9 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// The template of this command, or [`Template::default`] (an unknown template) if the command is a prompt of an MCP server.
-    /// Such a server makes the template anew for each request, so the template that OpenCode reports does not show what happens to
-    /// the arguments.
+    /// The template of this command. For a prompt of an MCP server this is [`Template::default`], an unknown template: the server
+    /// generates the template anew for each request, so the template that OpenCode reports does not show what happens to the
+    /// arguments.
     pub(crate) fn template(&self) -> Template {
         if self.source.as_deref() == Some("mcp") { Template::default() } else { self.template.clone() }
     }

@@ -1,22 +1,22 @@
-//! The template of a command, and the text that OpenCode makes of it.
+//! The template of a command, and the text into which OpenCode expands it.
 //!
-//! OpenCode puts the words of the arguments in place of `$1`, `$2` …, then all arguments in place of `$ARGUMENTS`. A template with
-//! neither gets the arguments at its end. Then OpenCode runs each !`...` of that text in a shell, and reads each file that the text
-//! names as `@path`. It asks for no permission for either. Arguments and template can form such a mark together, each with a part
-//! of it. So the checks are made on the text that OpenCode makes, and the code here follows OpenCode's.
+//! OpenCode replaces `$1`, `$2` … by the words of the arguments, and then `$ARGUMENTS` by all arguments. If a template contains
+//! none of these, the arguments are appended to it. Then OpenCode runs each !`...` of that text in a shell, and reads each file
+//! that the text names as `@path`, without asking for permission for either. Template and arguments can each contribute a part of
+//! such a mark. So the checks are made on the expanded text, and the code here expands a template exactly as OpenCode does.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
 
-/// The longest text that OpenCode may make of a template and arguments, in bytes. Short arguments can make a very long text: each
-/// `$ARGUMENTS` in the first word stands for all arguments once more.
+/// The longest text, in bytes, into which OpenCode may expand a template. Short arguments can produce a very long text, because
+/// each `$ARGUMENTS` in the first word stands for all arguments once more.
 const MAX_TEXT: usize = 4 * 1024 * 1024;
 
 const ALL_ARGUMENTS: &str = "$ARGUMENTS";
 
-/// The template of a command. `None`: unknown, as for every prompt of an MCP server, because the server makes the template anew for
-/// each request.
+/// The template of a command. `None`: unknown, as for every prompt of an MCP server, because the server generates the template anew
+/// for each request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Template(Option<Arc<str>>);
 
@@ -49,7 +49,7 @@ impl Template {
     }
 
     /// Whether the template puts arguments into a shell command. Callers without the right to run a shell may not pass arguments to
-    /// such a template, so that no check depends on the details of how OpenCode replaces them.
+    /// such a template. So no check depends on the details of how OpenCode replaces arguments.
     pub(crate) fn runs_arguments(&self) -> bool {
         let template = self.0.as_deref().unwrap_or_default();
         let has_argument =
@@ -58,7 +58,7 @@ impl Template {
     }
 }
 
-/// The shell commands that OpenCode runs when it expands a text: each !`...` in it.
+/// The shell commands that OpenCode runs when it expands this text: each !`...` in it.
 pub(crate) fn commands(text: &str) -> Vec<&str> {
     let mut commands = Vec::new();
     let mut rest = text;
@@ -111,12 +111,12 @@ fn put_words(template: &str, words: &[&str]) -> Option<(String, bool)> {
     Some((text.0, last.is_some()))
 }
 
-/// Finds each `$` with a number: its start, its end, and the number.
+/// Finds each `$` with a number. Returns its start, its end, and the number.
 fn numbers(text: &str) -> impl Iterator<Item = (usize, usize, usize)> {
     text.match_indices('$').filter_map(|(at, _)| {
         let digits = text[at + 1..].bytes().take_while(u8::is_ascii_digit).count();
         let end = at + 1 + digits;
-        // A number that does not fit becomes the maximum, for which there is never a word.
+        // A number that does not fit becomes the maximum. There is never a word for it.
         (digits > 0).then(|| (at, end, text[at + 1..end].parse().unwrap_or(usize::MAX)))
     })
 }
@@ -191,7 +191,7 @@ fn image(text: &str) -> Option<usize> {
 struct Limited(String);
 
 impl Limited {
-    /// `None`: the text would be too long.
+    /// Appends text. `None`: the result would be too long.
     fn push(&mut self, text: &str) -> Option<()> {
         if self.0.len() + text.len() > MAX_TEXT {
             return None;

@@ -1,4 +1,4 @@
-//! The metadata that a tool reports about its call, besides its output. Each tool has its own fields.
+//! The metadata that a tool reports in addition to its output. Each tool has its own fields.
 
 use serde::{Deserialize, Deserializer};
 
@@ -6,13 +6,13 @@ use super::{ModelRef, if_valid};
 
 #[derive(Deserialize, Debug, Default)]
 pub(crate) struct ToolMetadata {
-    /// All output so far, while the tool runs.
+    /// The whole output so far, while the tool runs.
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) output: Option<String>,
-    /// For `task`: the sub-agent's session.
+    /// For `task`: the session of the sub-agent.
     #[serde(default, rename = "sessionId", deserialize_with = "if_valid")]
     pub(crate) session: Option<String>,
-    /// For `task`: the sub-agent's model.
+    /// For `task`: the model of the sub-agent.
     #[serde(default, deserialize_with = "if_valid")]
     pub(crate) model: Option<ModelRef>,
     /// For `write`: the file, as an absolute path.
@@ -52,7 +52,7 @@ pub(crate) struct Attachment {
     pub(crate) filename: Option<String>,
 }
 
-/// A list, or an empty one when the value has another type.
+/// Deserializes a list. A value of another type becomes an empty list.
 pub(super) fn list_or_nothing<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Vec<T>, D::Error> {

@@ -44,7 +44,7 @@ impl Tokens {
     }
 }
 
-/// An amount of money. OpenCode writes `null` where a provider gives no numbers.
+/// Deserializes an amount of money. OpenCode writes `null` if a provider reports none.
 pub(super) fn amount<'de, D: Deserializer<'de>>(deserializer: D) -> Result<f64, D::Error> {
     super::if_valid(deserializer).map(Option::unwrap_or_default)
 }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::client::{CallError, Client};
 
-/// The minimum time between two requests: after a failure, and after a response that lacked the searched name.
+/// The minimum time between two requests after a failure, or after a response that lacked the name that was looked up.
 pub(crate) const PAUSE: Duration = Duration::from_secs(5);
 
 /// How long OpenCode may take to respond. In a new directory it first loads providers and plugins, which takes seconds.
@@ -35,8 +35,8 @@ impl<T> Default for Cached<T> {
 impl<T> Cached<T> {
     /// Returns a response that is not older than `max_age`, or the error of a request that failed now or a moment ago.
     ///
-    /// A caller acquires a slot before it sends the request. While it waits for the slot, it does not block other callers,
-    /// because their clients may have shorter waits.
+    /// The caller acquires a slot before it takes the lock and sends the request. So a caller that waits for a slot does not block
+    /// other callers, whose waits may be shorter.
     pub(crate) async fn get<F>(
         &self,
         max_age: Duration,
@@ -57,7 +57,7 @@ impl<T> Cached<T> {
             }
             drop(state);
             let slot = client.slot().await?;
-            // Another caller was faster: release the slot and wait for its response.
+            // Another caller already sends the request: releases the slot and waits for the response.
             let Ok(mut state) = self.state.try_lock() else { continue };
             return match state.known(max_age) {
                 Some(known) => known,
@@ -74,7 +74,7 @@ impl<T> Cached<T> {
 }
 
 impl<T> State<T> {
-    /// The cached result, if it can still be used.
+    /// The cached result. `None`: it is too old, or there is none.
     fn known(&self, max_age: Duration) -> Option<Result<Arc<T>, CallError>> {
         match (&self.answer, &self.failed) {
             (Some((at, answer)), _) if at.elapsed() < max_age => Some(Ok(Arc::clone(answer))),
@@ -120,7 +120,8 @@ mod tests {
         Client::new(endpoint, Duration::from_mins(1), 1, Arc::default()).unwrap()
     }
 
-    /// Each row: seconds since the last request, maximum age, OpenCode's response, the result, and the number of requests so far.
+    /// The columns: seconds since the last request, maximum age, OpenCode's response, the result, and the number of requests so
+    /// far.
     #[tokio::test(start_paused = true)]
     async fn responses_are_cached_and_failures_are_not_retried_at_once() {
         let (cached, client) = (Cached::default(), client());

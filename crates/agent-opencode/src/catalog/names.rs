@@ -14,12 +14,12 @@ use crate::rules::PromptRules;
 
 pub(crate) const LOOKUP: Purpose<'static> = Purpose::query(PURPOSE);
 
-/// What happens to a name that cannot be checked because OpenCode does not respond.
+/// How a name is treated that cannot be checked because OpenCode does not respond.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unverified {
     Accept,
-    /// For native prompts. OpenCode accepts them with any names, and then fails, or leaves a session in which no prompt works
-    /// any more.
+    /// The name is refused. Used for native prompts: OpenCode accepts them with unknown names, and then fails, or leaves a session
+    /// in which no prompt works any more.
     Refuse,
 }
 
@@ -87,7 +87,7 @@ impl Catalog {
         Err(Error::invalid(field, format!("OpenCode has no agent of this name{names}")))
     }
 
-    /// The agents that callers may not name.
+    /// The agents that the operator does not let callers name.
     pub(crate) async fn barred_agents(
         &self,
         client: &Client,
@@ -120,7 +120,7 @@ impl Catalog {
         Err(Error::invalid(field, format!("OpenCode has no command of this name{names}")))
     }
 
-    /// Reads the command from OpenCode again, for a turn that is about to start with it. The command may have changed since it was
+    /// Reads the command again, for a turn that is about to start with it, because the command may have changed since it was
     /// cached.
     pub(crate) async fn current_command(
         client: &Client,

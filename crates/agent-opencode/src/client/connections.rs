@@ -1,4 +1,4 @@
-//! The connections to OpenCode. Each run of OpenCode has its own: a connection to an OpenCode that has ended is never used again.
+//! The connections to OpenCode. Each run of OpenCode has its own, so that no connection to an ended process is used again.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -23,7 +23,7 @@ impl Connections {
     }
 
     pub(super) fn of_run(&self, run: u32) -> reqwest::Client {
-        // Nothing that holds the lock can panic half-way through a change.
+        // The lock can be used after a panic, because no code that holds it panics in the middle of a change.
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.0 < run {
             match build(self.connect_timeout) {
@@ -37,7 +37,7 @@ impl Connections {
 
 fn build(connect_timeout: Duration) -> reqwest::Result<reqwest::Client> {
     reqwest::Client::builder()
-        // A proxy from the environment must not see prompts and the password.
+        // A proxy that the environment configures must not see prompts and the password.
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(connect_timeout)

@@ -24,11 +24,11 @@ use crate::api::control::{
 };
 use crate::id::{Kind, query_value, segment};
 
-/// The maximum number of sessions that are read of a project when none may be missed. For a project with more, the request is
+/// The most sessions of a project that are read if the list must be complete. For a project with more sessions, the request is
 /// refused.
 const MAX_SESSIONS: usize = 50_000;
 
-/// The changes of a whole session are returned up to this size. The changes of one turn are limited only by the size of a
+/// The largest size of a whole session's changes that is returned. The changes of one turn are limited only by the size of a
 /// response.
 const MAX_DIFF_BYTES: usize = 16 * 1024 * 1024;
 
@@ -48,7 +48,7 @@ impl Client {
         self.get(Call::Control, "session", directory, &more).await.map(readable).map_err(without_session)
     }
 
-    /// The sessions of all directories of the project. Fails when the list may be incomplete.
+    /// The sessions in all directories of the project. Fails if the list may be incomplete.
     pub(crate) async fn project_sessions(&self, directory: &str) -> Result<Vec<super::Session>> {
         let more = format!("&scope=project&limit={MAX_SESSIONS}");
         let listed: Vec<super::Session> =
@@ -70,14 +70,14 @@ impl Client {
         self.get(Call::Control, &session_path(session, "todo")?, directory, "").await.map(readable)
     }
 
-    /// The changes of the turn that this message began. Empty if there is no such message. For a session that does not exist,
-    /// OpenCode reports an internal error.
+    /// The changes of the turn that this message began. Empty if there is no such message. If the session does not exist, OpenCode
+    /// reports an internal error.
     pub(crate) async fn diff(&self, directory: &str, session: &str, message: &str) -> Result<Vec<FileDiff>> {
         let more = format!("&messageID={}", segment(Kind::Message, message)?);
         self.get(Call::Control, &session_path(session, "diff")?, directory, &more).await.map(readable)
     }
 
-    /// The changes of all turns, oldest first, each with the message that began the turn. Fails when they are too large.
+    /// The changes of all turns, the oldest first, each with the message that began the turn. Fails if they are too large.
     pub(crate) async fn diffs(&self, directory: &str, session: &str) -> Result<Vec<(String, Vec<FileDiff>)>> {
         let (mut newer, mut bytes) = (Vec::new(), 0);
         let read = self.pages(directory, session, |page: Vec<MessageChanges>| {
@@ -110,8 +110,8 @@ impl Client {
         Ok(newer)
     }
 
-    /// One page of messages, oldest first, and the cursor of the next older page. The page has fewer messages than requested
-    /// if it would be too large to read.
+    /// One page of messages, the oldest first, and the cursor of the next older page. If the page would be too large to read, it
+    /// has fewer messages than requested.
     pub(crate) async fn message_page(
         &self,
         directory: &str,
@@ -127,7 +127,7 @@ impl Client {
         self.get(Call::Messages, &message_path(session, message)?, directory, "").await
     }
 
-    /// All providers that OpenCode knows, also those without credentials.
+    /// All providers that OpenCode knows, including those without credentials.
     pub(crate) async fn all_providers(&self, directory: &str) -> Result<Providers> {
         self.get_catalog("provider", directory).await
     }
@@ -151,7 +151,7 @@ impl Client {
 
 /// Changes of sessions.
 impl Client {
-    /// Copies the session, with the messages before this one or with all.
+    /// Copies the session with all its messages, or with the messages before `before`.
     pub(crate) async fn fork(&self, directory: &str, session: &str, before: Option<&str>) -> Result<Session> {
         let body = before.map_or_else(|| json!({}), |message| json!({"messageID": message}));
         self.change(Method::POST, &session_path(session, "fork")?, directory, Some(body.to_string())).await
@@ -184,7 +184,7 @@ impl Client {
         self.change(Method::POST, &session_path(session, "unrevert")?, directory, None).await
     }
 
-    /// Returns when the model has summarized the session, and with `auto` when it has also continued.
+    /// Summarizes the session. Returns when the model has written the summary, and with `auto` when it has also continued its work.
     pub(crate) async fn summarize(
         &self,
         directory: &str,
@@ -197,7 +197,7 @@ impl Client {
         self.change_slowly(&session_path(session, "summarize")?, directory, &body, limit).await
     }
 
-    /// Returns when the command has ended.
+    /// Runs a shell command. Returns when the command has ended.
     pub(crate) async fn shell(
         &self,
         directory: &str,
@@ -222,7 +222,7 @@ impl Client {
         Ok(())
     }
 
-    /// Closes a directory. Aborts what runs there.
+    /// Makes OpenCode close a directory, which aborts everything that runs in it.
     pub(crate) async fn dispose(&self, directory: &str, limit: Duration) -> Result<()> {
         let request = self.request(Method::POST, "instance/dispose", directory, "")?;
         let closed: Result<bool> = self.json_within(Call::Control, request, limit).await;
@@ -234,7 +234,7 @@ impl Client {
         self.change(Method::DELETE, &path, directory, None).await
     }
 
-    /// Adds a message to a session without prompting the model. The body must contain the option for this.
+    /// Adds a message to a session without prompting the model. The body must contain the option for that.
     pub(crate) async fn note(&self, directory: &str, session: &str, body: String) -> Result<()> {
         let request = self.request(Method::POST, &session_path(session, "prompt_async")?, directory, "")?;
         let _slot = self.slot().await?;
@@ -245,9 +245,9 @@ impl Client {
     }
 }
 
-/// Changes of the project of a directory.
+/// Changes of a directory's project.
 impl Client {
-    /// Returns before the workspace can be used.
+    /// Creates a workspace. Returns before the workspace can be used.
     pub(crate) async fn create_workspace(&self, directory: &str, new: &NewWorkspace) -> Result<Workspace> {
         #[derive(Serialize)]
         struct Body<'a> {
@@ -269,7 +269,7 @@ impl Client {
         made.map_err(without_session)
     }
 
-    /// `None`: there was no such workspace.
+    /// Removes a workspace. `None`: there was no such workspace.
     pub(crate) async fn remove_workspace(
         &self,
         directory: &str,
@@ -279,7 +279,7 @@ impl Client {
         self.change(Method::DELETE, &path, directory, None).await.map_err(without_session)
     }
 
-    /// Returns before the worktree can be used.
+    /// Creates a worktree. Returns before the worktree can be used.
     pub(crate) async fn create_worktree(
         &self,
         directory: &str,
@@ -298,7 +298,7 @@ impl Client {
         made.map_err(without_session)
     }
 
-    /// OpenCode deletes any directory that is passed here.
+    /// Removes a worktree. OpenCode deletes any directory that this request names.
     pub(crate) async fn remove_worktree(&self, directory: &str, worktree: &str) -> Result<bool> {
         let body = json!({"directory": worktree});
         let removed =
@@ -306,7 +306,7 @@ impl Client {
         removed.map_err(without_session)
     }
 
-    /// Discards all uncommitted changes in the worktree.
+    /// Resets a worktree, which discards all its uncommitted changes.
     pub(crate) async fn reset_worktree(&self, directory: &str, worktree: &str) -> Result<bool> {
         let body = json!({"directory": worktree});
         let reset =
@@ -319,8 +319,8 @@ impl Client {
         self.event_stream(self.call(Method::GET, "global/event")?, patience).await
     }
 
-    /// Acquires a slot for a call that lasts as long as a model or a command runs. Such calls have slots of their own, so that they
-    /// cannot block short calls. The call first waits until a short slot is free, but does not keep it.
+    /// Acquires a slot for a call that lasts as long as a model or a command runs. Such calls have separate slots, so that they
+    /// cannot block short calls. The call first waits until a short slot is free, but does not keep that slot.
     pub(crate) async fn long_slot(&self) -> Result<CallSlot<'_>> {
         drop(self.slot().await?);
         self.acquire(&self.shared.long_slots).await

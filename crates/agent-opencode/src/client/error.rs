@@ -13,9 +13,9 @@ use super::slots::SHORT_WAIT;
 pub(crate) enum CallError {
     /// No connection: OpenCode did not receive the request.
     Unreachable(Arc<reqwest::Error>),
-    /// The connection broke or timed out: OpenCode may have received the request.
+    /// The connection broke or the call timed out. OpenCode may have received the request.
     Cut(Arc<reqwest::Error>),
-    /// OpenCode is known to be down, so the call was not made. The reason may be shown to a caller.
+    /// The call was not made, because OpenCode is known to be down. The reason may be shown to a caller.
     Down(String),
     /// OpenCode ended during the call, and may have received the request.
     Ended,
@@ -27,17 +27,17 @@ pub(crate) enum CallError {
     NotFound,
     /// OpenCode has the session, but not the message.
     NoMessage,
-    /// Status 404 that says nothing about a session: from a server that may not be OpenCode, or to a call that names no session.
+    /// A 404 that says nothing about a session: it comes from a server that may not be OpenCode, or the call names no session.
     NoSuchPath,
-    /// OpenCode refused. The text may be shown to a caller.
+    /// OpenCode refused the request. The text may be shown to a caller.
     Refused { status: u16, message: String },
     /// The response is not in OpenCode's format, for example the HTML page of its web interface.
     Garbled(String),
     /// The response is larger than the gateway reads.
     TooLong,
-    /// The request cannot be built, for example because an id is not valid.
+    /// The request could not be built, for example because an id is not valid.
     Invalid(Error),
-    /// The call was not made, because all call slots stayed taken while it waited.
+    /// The call was not made, because no call slot became free while it waited.
     NoFreeSlot { calls: usize },
 }
 
@@ -114,7 +114,7 @@ impl CallError {
         }
     }
 
-    /// Whether the server rejects the gateway or does not respond like an OpenCode. Then waiting alone does not help.
+    /// Whether the server rejects the gateway, or does not respond like OpenCode. Then waiting alone does not help.
     pub(crate) fn is_invalid_response(&self) -> bool {
         match self {
             Self::Unauthorized | Self::NoSuchPath | Self::Garbled(_) => true,
@@ -161,7 +161,7 @@ impl From<Error> for CallError {
 
 impl From<reqwest::Error> for CallError {
     fn from(error: reqwest::Error) -> Self {
-        // The address may carry credentials.
+        // The address may contain credentials.
         let error = error.without_url();
         let is_connect = error.is_connect();
         let error = Arc::new(error);

@@ -15,10 +15,10 @@ const PAGE: usize = 100;
 /// OpenCode.
 const MAX_MESSAGES: usize = 50 * PAGE;
 
-/// How the reading of a message list ended.
+/// Why the reading of a message list ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Paged {
-    /// The callback has seen enough messages.
+    /// The callback returned true.
     Enough,
     /// There are no more messages.
     All,

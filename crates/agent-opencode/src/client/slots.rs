@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
-/// The maximum wait for a slot, for a request that the gateway has not accepted yet. After that, the client had better retry.
+/// The longest wait for a slot by a request that the gateway has not accepted yet. After that the client should retry.
 pub(crate) const SHORT_WAIT: Duration = Duration::from_secs(1);
 
 /// How long a call waits for its slot.
@@ -15,28 +15,28 @@ pub(crate) const SHORT_WAIT: Duration = Duration::from_secs(1);
 pub(super) enum SlotWait {
     Briefly,
     UpTo(Duration),
-    /// For calls of a running turn, which must not fail for lack of a slot.
+    /// The call waits without a limit. Used for calls of a running turn, which must not fail for lack of a slot.
     Forever,
-    /// Calls that take no slot, because they end the calls that hold the slots, or because their caller already holds one.
+    /// The call takes no slot, because it ends the calls that hold the slots, or because its caller already holds one.
     NoSlot,
 }
 
 /// The slots for one kind of call.
 #[derive(Debug)]
 pub(super) struct CallSlots {
-    /// `None`: there is no limit.
+    /// The free slots. `None`: there is no limit.
     free: Option<Semaphore>,
     count: usize,
 }
 
-/// Permits one call, until it is dropped.
+/// A slot. Permits one call, and is free again when this is dropped.
 #[derive(Debug)]
 pub(crate) struct CallSlot<'a>(
     #[expect(dead_code, reason = "holding the permit is enough")] Option<SemaphorePermit<'a>>,
 );
 
 impl CallSlots {
-    /// 0 means no limit.
+    /// Creates the slots. 0 means no limit.
     pub(super) fn new(count: usize) -> Self {
         let count = count.min(Semaphore::MAX_PERMITS);
         Self { free: (count > 0).then(|| Semaphore::new(count)), count }
@@ -46,7 +46,7 @@ impl CallSlots {
         self.count
     }
 
-    /// `None`: all slots are taken.
+    /// Takes a slot if one is free now. `None`: none is free.
     pub(super) fn try_acquire(&self) -> Option<CallSlot<'_>> {
         match &self.free {
             Some(free) => free.try_acquire().ok().map(|permit| CallSlot(Some(permit))),
@@ -54,7 +54,7 @@ impl CallSlots {
         }
     }
 
-    /// `None`: all slots stayed taken for too long.
+    /// Waits for a slot. `None`: no slot became free in time.
     pub(super) async fn acquire(&self, waits: SlotWait) -> Option<CallSlot<'_>> {
         let Some(free) = self.free.as_ref().filter(|_| waits != SlotWait::NoSlot) else {
             return Some(CallSlot(None));
@@ -68,7 +68,7 @@ impl CallSlots {
             Some(limit) => timeout(limit, free.acquire()).await.ok()?,
             None => free.acquire().await,
         };
-        // The semaphore is never closed.
+        // An error is impossible, because the semaphore is never closed.
         taken.ok().map(|permit| CallSlot(Some(permit)))
     }
 }

@@ -1,9 +1,8 @@
 //! Queries which sessions are busy. OpenCode responds with all busy sessions of a directory, so concurrent callers of
 //! [`StatusQueries::query`] share a response.
 //!
-//! A caller gets only a response whose request was sent after the caller arrived. The response to an earlier request may show an
-//! older state, which would mislead the caller: if the caller reads "idle" and then reads the messages of the session, it treats
-//! these messages as final.
+//! A caller only gets a response whose request was sent after the caller arrived. An earlier response may show an older state and
+//! mislead the caller. A caller that reads "idle" then reads the messages of the session and treats them as final.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,11 +14,11 @@ use tokio::time::timeout;
 use super::{CallError, Result};
 use crate::api::Statuses;
 
-/// When this many directories are known, all are forgotten. Callers that already wait keep waiting.
+/// The most directories that are tracked. At this number all are forgotten. Callers that already wait are not affected.
 const MAX_DIRECTORIES: usize = 100;
 
-/// How long a caller waits for the response to another caller's request. Then it sends its own, because an OpenCode that is
-/// starting may never answer one request but answer the next.
+/// How long a caller waits for the response to another caller's request. Then it sends its own request, because an OpenCode that is
+/// starting may never respond to one request but respond to the next.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 type Response = Result<Arc<Statuses>>;
@@ -57,7 +56,7 @@ impl StatusQueries {
         }
         let number = queries.sent.fetch_add(1, Ordering::AcqRel) + 1;
         let response = send().await.map(Arc::new);
-        // A lack of slots is not shared: other callers may be allowed to wait longer for a slot.
+        // An error about a missing slot is not shared, because other callers may be allowed to wait longer.
         if !matches!(response, Err(CallError::NoFreeSlot { .. })) {
             *last = Some((number, response.clone()));
         }
@@ -65,7 +64,7 @@ impl StatusQueries {
     }
 
     fn of_directory(&self, directory: &str) -> Arc<DirectoryQueries> {
-        // Nothing that holds the lock can panic half-way through a change.
+        // The lock can be used after a panic, because no code that holds it panics in the middle of a change.
         let mut directories = self.by_directory.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(queries) = directories.get(directory) {
             return Arc::clone(queries);
@@ -86,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// An OpenCode that responds only when it is allowed to, with the number of the request as the one busy session.
+    /// An OpenCode that responds only when the test allows it. The one busy session in its response is the number of the request.
     struct Slow {
         asked: Cell<u32>,
         may_answer: Semaphore,

@@ -60,7 +60,7 @@ async fn only_texts_of_opencode_itself_are_taken_from_a_refusal() {
     }
 }
 
-/// A complete 404 of OpenCode means that the session or the ask is gone; any other 404 means that the address is wrong.
+/// A complete 404 from OpenCode means that the session or the ask does not exist. Any other 404 means that the address is wrong.
 #[tokio::test]
 async fn a_not_found_that_breaks_off_counts_as_a_broken_connection() {
     for (status, expected) in [(404, true), (400, false)] {
@@ -73,7 +73,7 @@ async fn a_not_found_that_breaks_off_counts_as_a_broken_connection() {
     }
 }
 
-/// Only two of seven messages fit into a response; later not even one does.
+/// At first only two of seven messages fit into a response, and later not even one.
 #[tokio::test]
 async fn a_page_that_is_too_long_is_requested_in_smaller_ones() {
     let fake = FakeOpenCode::start();

@@ -23,7 +23,7 @@ const SEARCHED_SESSIONS: u32 = 100;
 /// How many sessions with the title of a fork are compared with the original.
 const MAX_CANDIDATES: usize = 10;
 
-/// A fork may have been created this many milliseconds before its request by OpenCode's clock, because the clocks differ.
+/// By OpenCode's clock, a fork may be this many milliseconds older than its request, because the clocks differ.
 const CLOCKS_DIFFER: i64 = 1000;
 
 impl OpenCode {
@@ -61,7 +61,7 @@ impl OpenCode {
         }
     }
 
-    /// Looks the message up first, because OpenCode copies the whole session if it does not have the message.
+    /// Forks a session. Looks the message up first, because OpenCode would copy the whole session if it does not have the message.
     async fn fork(&self, session: &Session, before: Option<&AgentMessageId>) -> Result<ControlResult> {
         if let Some(before) = before {
             self.named_message(session, before).await?;
@@ -71,10 +71,10 @@ impl OpenCode {
         changed_session("fork the session", session, made).map(ControlResult::Session)
     }
 
-    /// Finds the forks of a session, or of its messages before `before`, that were made since `since`. OpenCode does not
-    /// record which session a fork came from. The title selects the candidates, but any session may have the same title.
-    /// Messages keep their creation times in a fork, so a candidate counts as a fork only when it has all messages of the
-    /// original, with the same times, and no others.
+    /// Finds the forks of a session, or of its messages before `before`, that were made since `since`. OpenCode does not record the
+    /// origin of a fork. The title selects the candidates, but any session may have the same title. Messages keep their creation
+    /// times in a fork. So a candidate counts as a fork only if it has all messages of the original with the same times, and no
+    /// other messages.
     pub(super) async fn find_forks(
         &self,
         session: &Session,
@@ -146,7 +146,8 @@ impl OpenCode {
         Ok(ControlResult::Session(shared))
     }
 
-    /// Checks the model first: OpenCode requires one here, and leaves a message behind if it does not have that model.
+    /// Summarizes a session. Checks the model first: OpenCode requires one, and if it does not have that model, it leaves a message
+    /// behind in the session.
     async fn summarize(
         &self,
         session: &Session,
@@ -191,7 +192,7 @@ impl OpenCode {
         })
     }
 
-    /// Looks the names up first: for names that it does not have, OpenCode does nothing and reports success.
+    /// Reverts changes. Looks the names up first, because OpenCode does nothing and reports success if it does not have them.
     async fn revert(
         &self,
         session: &Session,
@@ -233,7 +234,7 @@ impl OpenCode {
         Ok(ControlResult::Message(ran.for_purpose(purpose)?))
     }
 
-    /// The message that a command names.
+    /// Looks up the message that a command names.
     async fn named_message(&self, session: &Session, message: &AgentMessageId) -> Result<api::Message> {
         self.find_message(session, message).await.map_err(|cause| match cause {
             CallError::NoMessage => no_message(MESSAGE),
@@ -243,8 +244,8 @@ impl OpenCode {
 }
 
 /// Whether a session that was created at `made` is a complete copy of the original. A session without messages does not count,
-/// because nothing proves that it is a copy, or a complete one. Messages of the original that are newer than the copy may be
-/// missing from the copy.
+/// because nothing would prove that it is a complete copy, or a copy at all. The copy may lack messages of the original that are
+/// newer than the copy.
 fn is_complete_fork(
     copy: &[MessageStamp<'_>],
     original: &[MessageStamp<'_>],
@@ -302,10 +303,10 @@ mod tests {
             is_complete_fork(&stamps(copy), &stamps(original), Some(Timestamp(10)))
         };
         assert!(is_fork(&[1, 2, 3], &[1, 2, 3]));
-        // The original got more messages since.
+        // The original got further messages after the copy was made.
         assert!(is_fork(&[1, 2, 3], &[1, 2, 3, 10, 11]));
         assert!(is_fork(&[1, 2, 3, 10], &[1, 2, 3, 10, 11]));
-        // Empty, incomplete, with messages of its own, or a copy of another session.
+        // Copies that are empty, incomplete, or have other messages, and a copy of another session.
         for copy in [&[][..], &[1], &[1, 2], &[1, 2, 3, 12], &[1, 2, 4], &[5, 6, 7], &[2, 3]] {
             assert!(!is_fork(copy, &[1, 2, 3]), "{copy:?}");
         }

@@ -7,7 +7,7 @@ use longshore_model::{Error, ErrorKind, Result, SessionId};
 
 use crate::client::CallError;
 
-/// A caller whom OpenCode refused for the moment may retry after this time.
+/// The retry hint for a caller whom OpenCode refused only temporarily.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Appended to the text of an error after which OpenCode may have made the change.
@@ -16,7 +16,7 @@ const MAYBE_DONE: &str = " The change may have been done all the same: check bef
 /// The purpose of a call, for its error text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Purpose<'a> {
-    /// Completes "could not ...".
+    /// The action. Completes "could not ...".
     what: &'a str,
     session: Option<&'a SessionId>,
     changes: bool,
@@ -27,12 +27,12 @@ impl<'a> Purpose<'a> {
         Self { what, session: None, changes: false }
     }
 
-    /// A change, which must not be made twice.
+    /// The purpose of a call that makes a change, which must not be made twice.
     pub(crate) const fn change(what: &'a str) -> Self {
         Self { what, session: None, changes: true }
     }
 
-    /// The call concerns this session.
+    /// Adds the session that the call concerns.
     pub(crate) const fn in_session(self, session: &'a SessionId) -> Self {
         Self { session: Some(session), ..self }
     }
@@ -54,7 +54,7 @@ impl CallError {
     fn is_maybe_applied(&self) -> bool {
         match self {
             Self::Cut(_) | Self::Ended | Self::NoAnswer | Self::Garbled(_) | Self::TooLong => true,
-            // A proxy in front of OpenCode gave up, but OpenCode itself may have continued.
+            // A proxy in front of OpenCode gave up waiting, but OpenCode itself may have continued.
             Self::Refused { status, .. } => (502..=504).contains(status),
             Self::Unreachable(_)
             | Self::Down(_)
@@ -119,7 +119,7 @@ impl CallError {
     }
 }
 
-/// The error for a response which shows that OpenCode did something else than requested.
+/// The error for a response which shows that OpenCode did something other than requested.
 pub(crate) fn unexpected(text: &str) -> Error {
     Error::new(ErrorKind::UpstreamPayloadError, text)
 }
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    /// The kind of error, the upstream status, whether a retry may help, and whether the change may have been made.
+    /// The columns: the kind of error, the upstream status, whether a retry may help, and whether the change may have been made.
     fn row(cause: CallError, purpose: Purpose<'_>) -> (&'static str, Option<String>, bool, bool) {
         let error = cause.into_control_error(purpose);
         let status = error.find_detail(UPSTREAM_STATUS).map(str::to_owned);

@@ -1,4 +1,4 @@
-//! Checks the names in native prompts, and sends the native prompts that expect no response (notes).
+//! Checks the names in native prompts, and sends notes: native prompts that expect no response.
 
 use longshore_engine::port::{Input, Session};
 use longshore_engine::to_control_error;
@@ -71,8 +71,8 @@ impl OpenCode {
         }
     }
 
-    /// The arguments that OpenCode gets for a command with files, which may contain descriptions of files. `None`: the arguments
-    /// that the caller wrote.
+    /// The arguments that OpenCode gets for a command with files, to which descriptions of files may have been added. `None`: the
+    /// arguments as the caller wrote them.
     async fn sent_arguments(
         &self,
         session: &Session,
@@ -103,8 +103,8 @@ impl OpenCode {
         self.access.catalog.check(at, &named, &none, fields, Unverified::Refuse).await
     }
 
-    /// Sends a prompt that expects no response. OpenCode keeps its options, such as the model, for the session's next prompts, so
-    /// they are checked first.
+    /// Sends a note. OpenCode keeps the options of the note, such as the model, for the session's next prompts, so they are checked
+    /// first.
     pub(super) async fn send_note(
         &self,
         session: &Session,

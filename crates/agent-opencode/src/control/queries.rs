@@ -43,7 +43,7 @@ impl OpenCode {
         })
     }
 
-    /// Sends the request. A session is queried in its own directory. The project is always that of the workspace root.
+    /// Sends the request of a query. A session is queried in its own directory. Project queries use the workspace root.
     async fn fetch_result(
         &self,
         at: &str,
@@ -120,8 +120,8 @@ impl OpenCode {
         })
     }
 
-    /// Reads a message. OpenCode does not check the session when it looks a message up. So if the message is missing, this function
-    /// checks whether the session is missing too.
+    /// Reads a message. OpenCode does not check the session when it looks up a message. So if the message does not exist, this
+    /// function checks whether the session exists.
     pub(super) async fn find_message(
         &self,
         session: &Session,
@@ -135,9 +135,9 @@ impl OpenCode {
         found
     }
 
-    /// OpenCode's list of worktrees also contains clones, and every other directory of the project that OpenCode has ever
-    /// seen. Keeps only the worktrees of the workspace's own repository, which the disk shows. If OpenCode runs on another
-    /// machine, the disk cannot show that, and the list stays as it is.
+    /// Filters OpenCode's list of worktrees, which also contains clones and every other directory of the project that OpenCode has
+    /// ever seen. Keeps only the worktrees of the workspace's own repository, as the disk shows them. If OpenCode runs on another
+    /// machine, the disk cannot show that, and the list is returned unchanged.
     async fn usable_worktrees(&self, listed: Vec<String>) -> Vec<String> {
         if !self.is_root_here {
             return listed;
@@ -159,8 +159,7 @@ impl OpenCode {
     ) -> Result<Vec<FileDiff>, CallError> {
         let (at, id) = (session.directory.as_str(), session.id.as_str());
         if let Some(message) = message {
-            // For a session that it does not have, OpenCode would answer the next request with an internal error instead of "not
-            // found".
+            // If the session does not exist, OpenCode would answer the next request with an internal error instead of "not found".
             self.for_callers.session(at, id).await?;
             return Ok(results::diffs(None, self.for_callers.diff(at, id, message.as_str()).await?));
         }

@@ -1,7 +1,7 @@
-//! Waits until a worktree that OpenCode creates can be used.
+//! Waits until a worktree that OpenCode creates is ready for use.
 //!
 //! OpenCode responds at once and writes the files afterwards. Only its global event stream reports when the files are complete, and
-//! a stream that was just opened misses events for a moment. So the driver opens the stream before it sends the request.
+//! for a moment after it was opened, a stream loses events. So the driver opens the stream before it sends the request.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub(super) enum Readiness {
     Ready,
     /// The reason, which may be shown to a caller.
     Failed(String),
-    /// No event came in time.
+    /// No event came within the time limit.
     Unknown,
 }
 
@@ -42,15 +42,15 @@ pub(super) struct ReadinessEvents {
     stream: Response,
     decoder: Decoder,
     pending: std::vec::IntoIter<Item>,
-    /// An event may have been missed.
+    /// Whether an event may have been missed.
     has_gap: bool,
     is_over: bool,
-    /// Set when the wait for a worktree begins.
+    /// The time limit of the wait. Set when the wait for a worktree begins.
     deadline: Option<Instant>,
 }
 
 impl ReadinessEvents {
-    /// Returns when the stream no longer loses events.
+    /// Opens the stream. Returns when the stream no longer loses events.
     pub(super) async fn open(client: &Client) -> Result<Self, CallError> {
         let stream = client.global_events(PATIENCE).await?;
         let mut events = Self::reading(client.clone(), stream);
@@ -87,8 +87,8 @@ impl ReadinessEvents {
         }
     }
 
-    /// Waits for an event about the worktree in this directory. `None`: no such event yet, but one may have been missed, so the
-    /// caller should check the disk.
+    /// Waits for an event about the worktree in this directory. `None`: no event came, but one may have been missed, so the caller
+    /// should check the disk.
     pub(super) async fn next_outcome(&mut self, directory: &str) -> Option<Readiness> {
         let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + LIMIT);
         if self.is_over {
@@ -136,7 +136,7 @@ impl ReadinessEvents {
     }
 }
 
-/// The outcome that an event reports for the worktree in this directory.
+/// The outcome that an event reports for the worktree in this directory, if it is about that worktree.
 fn readiness(event: GlobalEvent, directory: &str) -> Option<Readiness> {
     if event.directory.as_deref() != Some(directory) {
         return None;
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn only_events_about_the_worktree_report_readiness() {
-        // From the recordings, with the directory shortened.
+        // From recordings, with a shortened directory.
         let ready = r#"{"directory": "/data/feature-one", "project": "7bb4", "payload": {"type": "worktree.ready",
             "properties": {"name": "feature-one", "branch": "opencode/feature-one"}, "id": "evt_1"}}"#;
         let failed = r#"{"directory": "/data/feature-one", "payload": {"type": "worktree.failed",

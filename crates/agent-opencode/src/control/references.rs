@@ -1,8 +1,8 @@
 //! Checks the files that a text names as `@path`.
 //!
 //! In the arguments of a command and in the prompt of a subtask, OpenCode reads such files anywhere on the machine without asking
-//! for permission. So the gateway accepts only names of files that a message could also attach. The parser here finds the same
-//! names as OpenCode's.
+//! for permission. So the gateway accepts only names of files that a message could also attach. The parser in this module finds
+//! exactly the names that OpenCode finds.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -14,7 +14,7 @@ use longshore_model::{Error, NativePromptPart, Result};
 use crate::api::template::{self, Expanded, Template, is_blank};
 use crate::disk;
 
-/// How many files one text may name. More are refused.
+/// How many files one text may name. A text with more is refused.
 const MAX_REFERENCES: usize = 100;
 
 /// The field with the arguments of a command.
@@ -43,13 +43,13 @@ pub(crate) struct Bounds<'a> {
     pub(crate) directory: &'a str,
     /// The gateway's own files, which a text must not name.
     pub(crate) protected: &'a Arc<ProtectedPaths>,
-    /// Agents that callers may not name. OpenCode treats a name as an agent if it finds no such file.
+    /// The agents that callers may not name. OpenCode treats a name as an agent if there is no such file.
     pub(crate) barred_agents: &'a [String],
 }
 
 impl Bounds<'_> {
-    /// Refuses a command whose arguments name a file outside the bounds or would run in a shell. The template, the model and a link
-    /// can change while the command waits, so the check is repeated when the turn begins.
+    /// Refuses a command whose arguments name a file outside the bounds, or would run in a shell. The check is repeated when the
+    /// turn begins, because the template, the model and links may change while the command waits.
     pub(crate) async fn check_command(self, command: SentCommand<'_>) -> Result<()> {
         self.check_arguments(command, command.written, ARGUMENTS).await?;
         if command.sent == command.written {
@@ -58,8 +58,8 @@ impl Bounds<'_> {
         self.check_arguments(command, command.sent, FILES).await
     }
 
-    /// Refuses a prompt with a subtask that names a file outside the bounds. A link can change while the prompt waits, so the check
-    /// is repeated when the turn begins.
+    /// Refuses a prompt with a subtask that names a file outside the bounds. The check is repeated when the turn begins, because
+    /// links may change while the prompt waits.
     pub(crate) async fn check_subtasks(self, parts: &[NativePromptPart]) -> Result<()> {
         for (position, part) in parts.iter().enumerate() {
             if let NativePromptPart::Subtask(subtask) = part {
@@ -74,7 +74,7 @@ impl Bounds<'_> {
             return Ok(());
         }
         let SentCommand { template, may_run, .. } = command;
-        // The template itself may run commands and name files. The check is that the arguments add none.
+        // The template itself may run commands and name files. The check ensures that the arguments add none.
         let (text, own) = match (template.expand(arguments), template.expand("")) {
             (Expanded::Text(text), Expanded::Text(own)) => (text, own),
             (Expanded::TooLong, _) | (_, Expanded::TooLong) => {
@@ -136,8 +136,8 @@ impl Bounds<'_> {
         if path.is_absolute() && !is_below(path) {
             return false;
         }
-        // OpenCode looks for the file at the top of the repository, which can be any directory above the session's, even the root
-        // of the file system.
+        // OpenCode looks for the file at the top of the repository, which can be any directory above the session's directory, even
+        // the root of the file system.
         let mut candidates: Vec<PathBuf> = directory.ancestors().map(|above| above.join(path)).collect();
         candidates.dedup();
         for candidate in &candidates {
@@ -165,7 +165,7 @@ fn would_run(field: &str) -> Error {
     Error::invalid(field, text)
 }
 
-/// The text after each `@` that begins a word, as far as OpenCode reads it.
+/// The text after each `@` at the start of a word, as far as OpenCode takes it for a file name.
 fn references(text: &str) -> BTreeSet<&str> {
     let begins = text.match_indices('@').filter(|(at, _)| {
         let before = text[..*at].chars().next_back();
@@ -174,7 +174,7 @@ fn references(text: &str) -> BTreeSet<&str> {
     begins.map(|(at, _)| reference(&text[at + 1..])).filter(|name| !name.is_empty()).collect()
 }
 
-/// A reference ends at a blank, a backtick, a comma, or a dot that is followed by nothing or another dot, except a leading dot.
+/// The end of a reference: a blank, a backtick, a comma, or a dot before the end or another dot. A leading dot does not end it.
 fn reference(rest: &str) -> &str {
     let end = rest.find(|end: char| is_blank(end) || matches!(end, '`' | ','));
     let word = &rest[..end.unwrap_or(rest.len())];
@@ -298,7 +298,7 @@ mod tests {
         };
         let outside = ["/etc/passwd", "x \"/etc/passwd\"", "../x", "~/x", "@/etc/passwd"];
         for (template, inside, outside) in [
-            // No directory above the workspace, such as /tmp, has files of these names.
+            // No directory above the workspace, such as /tmp, contains files with these names.
             (Template::default(), &["'no-such-1 no-such-2' no-such-3", ""][..], &outside[..]),
             (
                 "Read @$1".into(),

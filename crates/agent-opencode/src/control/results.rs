@@ -13,7 +13,7 @@ use crate::api::{Agent, Fault, Statuses};
 use crate::client::CallError;
 use crate::redact;
 
-/// The longest name that is offered. A longer one is not a name that a person would write.
+/// The longest name that is offered. No person would write a longer one.
 const MAX_NAME: usize = 128;
 
 pub(super) fn statuses(found: &Statuses) -> Vec<SessionStatus> {
@@ -55,7 +55,7 @@ pub(super) fn session(found: api::Session) -> Result<SessionInfo, CallError> {
     })
 }
 
-/// Leaves out sessions without a valid id.
+/// Converts a list of sessions. Leaves out those without a valid id.
 pub(super) fn sessions(found: Vec<api::Session>) -> Vec<SessionInfo> {
     found.into_iter().filter_map(|found| session(found).ok()).collect()
 }
@@ -99,7 +99,7 @@ pub(super) fn message(of: &SessionId, found: &api::Message) -> Result<StoredMess
     stored(of, &found.info, text)
 }
 
-/// The output of a shell command. OpenCode stores it as the result of a tool.
+/// The output of a shell command, which OpenCode stores as the result of a tool.
 pub(super) fn printed(of: &SessionId, found: &api::Message) -> Result<StoredMessage, CallError> {
     let states = found.parts.iter().filter_map(|part| part.state.as_ref());
     let text = states.filter_map(|state| state.output.as_deref().or(state.error.as_deref())).collect();
@@ -118,7 +118,7 @@ fn stored(of: &SessionId, info: &api::MessageInfo, text: String) -> Result<Store
     })
 }
 
-/// A provider's settings are never read, so no key can be returned.
+/// Converts the list of providers. The settings of a provider are never parsed, so no API key can be returned.
 pub(super) fn providers(found: api::Providers) -> Catalog<ProviderInfo> {
     let api::Providers { all, default, connected } = found;
     let convert = |provider: api::Provider| ProviderInfo {
@@ -133,7 +133,7 @@ pub(super) fn providers(found: api::Providers) -> Catalog<ProviderInfo> {
     Catalog { items, default_by_provider: default, connected }
 }
 
-/// `of`: only the models of this provider.
+/// Converts the list of models. `of`: only the models of this provider.
 pub(super) fn models(found: api::Providers, of: Option<&str>) -> Catalog<ModelInfo> {
     let api::Providers { all, default, connected } = found;
     let mut items = Vec::new();
@@ -157,7 +157,7 @@ pub(super) fn models(found: api::Providers, of: Option<&str>) -> Catalog<ModelIn
     Catalog { items, default_by_provider: default, connected }
 }
 
-/// Only the project that holds the root is returned with its directories.
+/// Converts the list of projects. Only the project that contains the root is returned with its directories.
 pub(super) fn projects(found: Vec<api::Project>, root: &str) -> Vec<Project> {
     let reach = |project: &api::Project| {
         let directories = project.worktree.iter().chain(&project.sandboxes);
@@ -201,7 +201,7 @@ pub(super) fn worktree(made: api::Worktree) -> Worktree {
     Worktree { name: made.name, branch: made.branch, directory: made.directory }
 }
 
-/// Leaves out the agents that OpenCode keeps for itself, and names that a person could not write.
+/// Converts the offers. Leaves out the agents that OpenCode uses only itself, and names that no person would write.
 pub(super) fn offers(agents: &[Agent], commands: &[api::Command]) -> Offers {
     let can_be_named =
         |name: &str| !name.trim().is_empty() && name.len() <= MAX_NAME && !name.chars().any(char::is_control);

@@ -1,7 +1,7 @@
 //! Removes the patches of the gateway's own files from results for callers.
 //!
-//! OpenCode's snapshots hold every file of the workspace that git does not ignore, so a patch may show a token or a password, even
-//! one of an earlier version of the file.
+//! OpenCode's snapshots contain every file of the workspace that git does not ignore. So a patch may show a token or a password,
+//! even from an earlier version of the file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::OpenCode;
 const WITHHELD: &str = "withheld";
 
 impl OpenCode {
-    /// Removes the patches of protected files from a result. `session`: the session whose changes the result shows.
+    /// Removes the patches of protected files from a result. `session`: the session whose changes are in the result.
     pub(super) async fn withhold(
         &self,
         session: Option<&Session>,
@@ -33,7 +33,7 @@ impl OpenCode {
         }
         let root = session.map_or(&self.access.root, |session| &session.directory).clone();
         let protected = Arc::clone(&self.access.protected);
-        // On a thread for blocking work, because the check of each path reads the disk.
+        // Runs on a blocking thread, because the check of each path reads the disk.
         let withheld = tokio::task::spawn_blocking(move || withhold(&protected, &root, result));
         withheld.await.map_err(Error::internal)
     }
@@ -72,13 +72,13 @@ fn withhold_revert(protected: &ProtectedPaths, root: &str, session: &mut Session
 }
 
 /// Whether the file may be protected. OpenCode's file names are relative to the top of the repository, which is the directory of
-/// the session or a directory above it. So all of these are checked.
+/// the session or any directory above it. So the file is checked relative to each of these.
 fn is_protected(protected: &ProtectedPaths, directory: &str, file: &str) -> bool {
     Path::new(directory).ancestors().any(|above| protected.deny(&above.join(file)))
 }
 
 /// The file names in the header lines of a patch (`diff --git a/x b/x`). If a name contains a blank, a line can be split in several
-/// ways. Then the names of all possible splits are returned.
+/// ways, and the names of all possible splits are returned.
 fn changed_names(patch: &str) -> impl Iterator<Item = &str> {
     let headings = patch.lines().filter_map(|line| line.strip_prefix("diff --git "));
     headings.flat_map(|heading| {

@@ -14,7 +14,7 @@ use crate::OpenCode;
 use crate::api;
 use crate::client::CallError;
 
-/// The kind of an OpenCode workspace that is a worktree. OpenCode reports when a workspace of this kind is ready.
+/// The kind of an OpenCode workspace that is a worktree. OpenCode reports when such a workspace is ready.
 const WORKTREE: &str = "worktree";
 
 impl OpenCode {
@@ -58,7 +58,7 @@ impl OpenCode {
         Ok(ControlResult::Workspace(removed.for_purpose(Purpose::change("remove the workspace"))?))
     }
 
-    /// See [`longshore_engine::port::Control::removes`].
+    /// Implements [`longshore_engine::port::Control::removes`].
     pub(super) async fn removed_by(&self, command: &ControlCommand) -> Result<Removes> {
         Ok(match command {
             ControlCommand::RemoveWorktree(worktree) | ControlCommand::ResetWorktree(worktree) => {
@@ -73,14 +73,14 @@ impl OpenCode {
         })
     }
 
-    /// The sessions that removing a workspace would delete: OpenCode deletes the sessions of the workspace and their descendants.
+    /// The sessions that are deleted with a workspace: OpenCode deletes the sessions of the workspace and their descendants.
     async fn removable_workspace(&self, id: &WorkspaceId) -> Result<Option<RemovedPlace>> {
         let Some(found) = self.own_workspace(id).await? else { return Ok(None) };
         let directory = match found.directory {
             Some(directory) => Some(resolved(&directory).await),
             None => None,
         };
-        // A session can belong to a workspace and work elsewhere, so the sessions of all directories are searched.
+        // A session that belongs to a workspace may work in another directory, so the sessions of all directories are read.
         let purpose = Purpose::query("read which sessions are in the workspace");
         let all = self.for_callers.project_sessions(&self.access.root).await;
         let all = all.for_purpose(purpose)?;
@@ -88,9 +88,9 @@ impl OpenCode {
         Ok(Some(RemovedPlace { directory, sessions }))
     }
 
-    /// Finds an OpenCode workspace that the caller may remove. Only those of this project are searched, because OpenCode
-    /// itself would remove one of any project. `None`: this project has no OpenCode workspace with this id. Refuses the one
-    /// that the gateway itself works in.
+    /// Finds an OpenCode workspace that the caller may remove. Looks only at the workspaces of this project, because OpenCode
+    /// itself would remove one of any project. `None`: this project has no OpenCode workspace with this id. Fails for the workspace
+    /// in which the gateway itself works.
     async fn own_workspace(&self, id: &WorkspaceId) -> Result<Option<api::control::Workspace>> {
         let listed = self.for_callers.whole_workspaces(&self.access.root).await;
         let listed = listed.for_purpose(Purpose::query("list the workspaces"))?;
@@ -150,7 +150,7 @@ impl OpenCode {
         listed.for_purpose(Purpose::query("list the worktrees"))
     }
 
-    /// Opens the stream of readiness events. When this fails, nothing has been changed yet.
+    /// Opens the stream of readiness events. If this fails, nothing has been changed yet.
     async fn subscribe(&self) -> Result<ReadinessEvents> {
         let events = ReadinessEvents::open(&self.for_callers).await;
         events.for_purpose(Purpose::query("subscribe to OpenCode's events"))
@@ -181,7 +181,7 @@ impl OpenCode {
         }
     }
 
-    /// Whether a worktree exists with its files, as far as the disk and OpenCode's list show.
+    /// Whether a worktree exists with its files, according to the disk and to OpenCode's list.
     async fn is_checked_out(&self, directory: &str) -> bool {
         let is_on_disk = !self.is_root_here || self.access.is_checked_out(directory).await;
         is_on_disk
@@ -189,7 +189,7 @@ impl OpenCode {
     }
 }
 
-/// Resolves a directory as the directories of sessions are. A directory that is not on this machine stays as it is.
+/// Resolves a directory in the same way as the directories of sessions. Returns a directory on another machine unchanged.
 async fn resolved(directory: &str) -> String {
     let resolved = tokio::fs::canonicalize(directory).await.ok();
     let resolved = resolved.and_then(|path| path.into_os_string().into_string().ok());
@@ -207,7 +207,7 @@ fn inhabitants(all: &[api::Session], workspace: &str) -> Result<Vec<RemovedSessi
     let is_inside = |session: &&api::Session| session.workspace.as_deref() == Some(workspace);
     let mut going: Vec<&api::Session> = all.iter().filter(is_inside).collect();
     let mut found = Vec::new();
-    // Each session's children leave the map once they are visited, so a cycle of parents ends.
+    // Each session's children are removed from the map when they are visited, so a cycle of parents terminates.
     while let Some(session) = going.pop() {
         found.push(inhabitant(session)?);
         let children = below.remove(session.id.as_str()).unwrap_or_default();

@@ -12,13 +12,15 @@ use super::USERNAME;
 /// The timeout of one try. OpenCode responds in milliseconds, or, when its one thread is busy, within a second or two.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// The number of tries, each on its own connection: OpenCode never responds to a request that came just before it was ready.
+/// The number of tries, each on its own connection, because OpenCode never responds to a request that came just before it was
+/// ready.
 const TRIES: u32 = 3;
 
-/// How long the tries go on if the process is alive but does not respond: it may be busy, and terminating it would end its turns.
+/// How long the tries continue if the process is alive but does not respond. It may be busy, and terminating it would end its
+/// turns.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// OpenCode's response is never longer than this.
+/// The largest body that is read. OpenCode's response is never longer.
 const MAX_BODY: usize = 64 * 1024;
 
 #[derive(Deserialize)]
@@ -51,7 +53,7 @@ pub(super) async fn responds(port: u16, password: &str, timeout: Duration) -> bo
     }
 }
 
-/// Whether the connection was refused or reset: nothing listens on the port, or the listener is gone.
+/// Whether the connection was refused or reset, which means that nothing listens on the port or that the listener has ended.
 fn is_refusal(cause: &reqwest::Error) -> bool {
     let causes = std::iter::successors(Some(cause as &dyn std::error::Error), |cause| cause.source());
     causes.filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|cause| {

@@ -20,7 +20,7 @@ use super::health::{self, HealthError};
 use super::record::Record;
 use super::{ManagedConfig, random_password, unavailable};
 
-/// OpenCode prints this when it starts to answer requests. It never answers a request that came earlier.
+/// OpenCode prints this line when it starts to answer requests. It never answers a request that came before that.
 const READY: &str = "opencode server listening on ";
 
 /// The detail of the error for a program that cannot be executed.
@@ -32,10 +32,10 @@ const MAX_PORTS: usize = 3;
 /// How often the output is read.
 const CHECK_EVERY: Duration = Duration::from_millis(25);
 
-/// The line with the port is near the beginning of the output; no more than this is searched.
+/// How many bytes of the output are searched for the line with the port, which is near the beginning.
 const MAX_OUTPUT: u64 = 256 * 1024;
 
-/// At most this many bytes of the output are logged if OpenCode does not start.
+/// How many bytes of the output are logged if OpenCode does not start.
 const TAIL: usize = 2_000;
 
 /// Starts an OpenCode on a free port, with a new password.
@@ -43,7 +43,7 @@ pub(super) async fn start_new(config: &ManagedConfig) -> Result<(Record, Child)>
     let mut tries = 0;
     loop {
         tries += 1;
-        // Given port 0, OpenCode would take port 4096, which anybody could guess.
+        // With port 0, OpenCode would take port 4096, which anybody could guess.
         let port = free_port()?;
         let record = Record::new(port, random_password(), &config.workspace);
         match launch(config, record).await {
@@ -53,8 +53,8 @@ pub(super) async fn start_new(config: &ManagedConfig) -> Result<(Record, Child)>
     }
 }
 
-/// Starts OpenCode again after it has ended: on the same port with the same password, unless another program has the port now.
-/// That program may have received the password from clients that looked for OpenCode there, so the password changes too.
+/// Starts OpenCode again after it has ended, on the same port and with the same password, unless another program has the port now.
+/// That program may have received the password from clients that looked for OpenCode, so the password changes too.
 pub(super) async fn restart(config: &ManagedConfig, mut record: Record) -> Result<(Record, Child)> {
     if is_taken(record.port) {
         let taken = record.port;
@@ -79,7 +79,7 @@ enum Failure {
     Record(Error),
 }
 
-/// Kills a process when dropped, unless the process became ready.
+/// Kills a process on drop, unless the process became ready.
 struct KillUnlessReady(Option<Pid>);
 
 async fn launch(config: &ManagedConfig, mut record: Record) -> std::result::Result<(Record, Child), Failure> {
@@ -108,7 +108,7 @@ async fn launch(config: &ManagedConfig, mut record: Record) -> std::result::Resu
     }
 
     let port = tokio::select! {
-        // The end of the process is checked first, so that the start does not wait for a process that has ended.
+        // `biased`, so that the end of the process is noticed first and the start does not wait for an ended process.
         biased;
         status = child.wait() => {
             guard.0 = None;
@@ -135,13 +135,13 @@ fn command(config: &ManagedConfig, record: &Record, output: File) -> io::Result<
         .stdin(Stdio::null())
         .stderr(output.try_clone()?)
         .stdout(output)
-        // Neither Ctrl-C on the gateway's terminal nor the gateway's end may reach OpenCode.
+        // Neither Ctrl-C on the gateway's terminal nor the end of the gateway may reach OpenCode.
         .process_group(0)
         .kill_on_drop(false);
     if config.env_clear {
         command.env_clear();
     } else {
-        // OpenCode runs commands of a model, so it must not see the gateway's own credentials.
+        // OpenCode runs the commands of a model, so it must not see the gateway's own credentials.
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_gateway_variable(&name.to_string_lossy()))
         {
             command.env_remove(name);
@@ -156,7 +156,7 @@ fn command(config: &ManagedConfig, record: &Record, output: File) -> io::Result<
     Ok(command)
 }
 
-/// Ignores case, as the configuration does.
+/// Whether this is a variable of the gateway. Ignores case, as the gateway's configuration does.
 fn is_gateway_variable(variable: &str) -> bool {
     let capitals = variable.to_ascii_uppercase();
     capitals.starts_with("A2A_")
@@ -200,7 +200,7 @@ async fn tail(log: &Path) -> String {
     output[start..].trim().to_owned()
 }
 
-/// Creates an empty file for the output, readable by the owner only. The output of the previous start is kept once.
+/// Creates an empty file for the output, readable only by the owner. The output of the previous start is kept in another file.
 fn new_log_file(log: &Path) -> io::Result<File> {
     match std::fs::rename(log, log.with_extension("log.1")) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -237,10 +237,10 @@ impl Failure {
     fn into_error(self, config: &ManagedConfig) -> Error {
         match self {
             Self::NoProgram(source) => {
-                // The name comes from the user's configuration; the directory of the program is not shown.
+                // The name comes from the user's configuration. The directory of the program is not shown.
                 let name = config.program.file_name().unwrap_or(config.program.as_os_str());
                 let name = name.to_string_lossy().into_owned();
-                // How to install the program is advice of the caller, which knows the tested version.
+                // The caller of this function adds how to install the program, because it knows the tested version.
                 unavailable(format!("OpenCode cannot be started: there is no executable program `{name}`."))
                     .detail(MISSING_PROGRAM, name)
                     .caused_by(source)
@@ -274,7 +274,7 @@ mod tests {
         let log = log_file(dir.path());
         let check = async |text: &str, expected: Option<u16>| {
             std::fs::write(&log, text).unwrap();
-            // A port is found at once; only a timeout can show that there is none.
+            // A port is found at once. That there is no port is shown only by a timeout.
             let patience = if expected.is_some() { Duration::from_secs(30) } else { CHECK_EVERY * 4 };
             let port = tokio::time::timeout(patience, wait_for_port(&log)).await.ok();
             assert_eq!(port, expected, "{text:?}");

@@ -1,4 +1,4 @@
-//! Detects an OpenCode whose process lives but no longer responds.
+//! Detects an OpenCode whose process is alive but no longer responds.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use tokio::time::{Instant, sleep};
 
 use super::health;
 
-/// Fewer failed checks than this prove nothing, however long they took: the gateway itself may have been suspended.
+/// How many failed checks are needed. Fewer prove nothing, even over a long time, because the gateway itself may have been
+/// suspended.
 const MIN_FAILURES: u32 = 4;
 
 /// How a running OpenCode is checked.
@@ -15,7 +16,7 @@ pub(super) struct LivenessCheck {
     pub(super) every: Duration,
     /// How long one response may take.
     pub(super) timeout: Duration,
-    /// How long OpenCode may be silent. Terminating it ends its turns, and its one thread may be busy for a while.
+    /// How long OpenCode may be silent. The limit is generous: terminating OpenCode ends its turns, and its one thread may be busy.
     pub(super) silence: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! A lock, so that only one process at a time starts, adopts, restarts or terminates the OpenCode of a data directory.
+//! A lock that lets only one process at a time start, adopt, restart or terminate the OpenCode of a data directory.
 
 use std::fs::{File, TryLockError};
 use std::os::unix::fs::OpenOptionsExt;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// How often the lock is tried.
 const TRY_EVERY: Duration = Duration::from_millis(50);
 
-/// Held until it is dropped, or the process ends.
+/// The lock. It is held until this is dropped or the process ends.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: File,

@@ -1,4 +1,4 @@
-//! The record of a running OpenCode: a file from which the next start of the gateway learns how to reach it.
+//! The record of a running OpenCode: a file that tells the next start of the gateway how to reach OpenCode.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -16,16 +16,16 @@ use super::health;
 pub(super) struct Record {
     pub(super) port: u16,
     pub(super) password: String,
-    /// A value in the environment of OpenCode and its tools, so that they can be found.
+    /// The value in the environment of OpenCode and its tools by which these processes are found.
     pub(super) marker: String,
-    /// The directory that OpenCode was started in. Its sessions belong there.
+    /// The directory in which OpenCode was started. Its sessions belong to this directory.
     pub(super) workspace: PathBuf,
-    /// `None` until OpenCode has been started.
+    /// The identity of the process. `None`: OpenCode has not been started yet.
     #[serde(flatten)]
     process: Option<Identity>,
-    /// `None` until OpenCode responds.
+    /// OpenCode's version. `None`: OpenCode has not responded yet.
     pub(super) version: Option<String>,
-    /// What OpenCode was started with: see [`super::ManagedConfig::configured`].
+    /// The settings with which OpenCode was started: see [`super::ManagedConfig::configured`].
     #[serde(default)]
     pub(super) configured: Option<String>,
 }
@@ -43,7 +43,7 @@ impl Record {
         }
     }
 
-    /// The record of a data directory, if there is a readable one.
+    /// The record in a data directory. `None`: there is none, or it cannot be read.
     pub(super) fn read(data_dir: &Path) -> Option<Self> {
         Self::load(data_dir).unwrap_or_else(|error| {
             tracing::warn!(cause = ?error.cause(), "{error}");
@@ -51,7 +51,7 @@ impl Record {
         })
     }
 
-    /// The record of a data directory. Fails when there is one that cannot be read.
+    /// The record in a data directory. Fails if there is one that cannot be read.
     pub(super) fn load(data_dir: &Path) -> Result<Option<Self>> {
         let unreadable = || {
             super::unavailable(
@@ -68,12 +68,12 @@ impl Record {
         }
     }
 
-    /// Writes the file atomically, readable by the owner only.
+    /// Writes the file atomically, readable only by the owner.
     pub(super) fn write(&self, data_dir: &Path) -> Result<()> {
         let text = serde_json::to_vec_pretty(self).map_err(Error::internal)?;
         let draft = data_dir.join("managed.json.draft");
         let written = (|| {
-            // A draft that was left by a crash may have other permissions.
+            // A draft that a crash left behind may have other permissions.
             ignore_absent(std::fs::remove_file(&draft))?;
             let mut output =
                 std::fs::File::options().write(true).create_new(true).mode(0o600).open(&draft)?;
@@ -130,7 +130,7 @@ impl Record {
     }
 }
 
-/// Without the password: records are logged, secrets are not.
+/// Omits the password, because records are logged.
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Record")

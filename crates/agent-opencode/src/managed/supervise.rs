@@ -1,14 +1,14 @@
 //! Keeps a managed OpenCode running.
 //!
-//! When OpenCode ends, the supervisor terminates all processes that OpenCode left running, and starts OpenCode again with the
-//! same port and password, so that its users notice no more than broken calls and a wait. The [`crate::Address`] of OpenCode
-//! reports when the process has ended and when the next one responds. If another program has taken the port, OpenCode gets
-//! another port and another password, and the address passes both to all users. An OpenCode that no longer responds is
-//! terminated and then started in the same way.
+//! When OpenCode ends, the supervisor terminates all processes that OpenCode left running, and starts OpenCode again with the same
+//! port and password. So its users only notice broken calls and a wait. The [`crate::Address`] of OpenCode reports when the process
+//! has ended and when the next one responds. If another program has taken the port, OpenCode gets another port and another
+//! password, and the address passes both to all users. An OpenCode that no longer responds is terminated and restarted in the same
+//! way.
 //!
-//! The first restart waits 250 ms, each further one twice as long, up to 15 s; after OpenCode has run for 20 s the waits start
-//! again at 250 ms. Each wait is shortened by up to a half at random, so that several servers that ended together do not all
-//! start together. OpenCode is not restarted when its record is gone: then it was stopped on purpose.
+//! The first restart waits 250 ms, and each further one twice as long, up to 15 s. After OpenCode has run for 20 s, the waits start
+//! again at 250 ms. Each wait is shortened at random by up to a half, so that several servers that ended together do not start
+//! together. OpenCode is not restarted if its record is missing, because then it was stopped on purpose.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use crate::reader::jittered;
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
-/// An OpenCode that ran this long did not end because of its start: such an error shows within seconds.
+/// How long OpenCode must have run so that its end is not blamed on the start. A failing start shows within seconds.
 const STEADY: Duration = Duration::from_secs(20);
 
 /// How often the supervisor checks whether an adopted OpenCode, which is not its child, still runs.
@@ -39,7 +39,7 @@ pub enum State {
         pid: u32,
         version: String,
     },
-    /// OpenCode ended, or does not respond, and is restarted after a wait. `reason` may be shown to anybody.
+    /// OpenCode ended or does not respond, and is restarted after a wait. `reason` may be shown to anybody.
     Down {
         restarts: u32,
         reason: String,
@@ -49,7 +49,7 @@ pub enum State {
 }
 
 impl Managed {
-    /// Restarts OpenCode whenever it ends, until it is stopped or the gateway ends, which leaves it running.
+    /// Restarts OpenCode whenever it ends, until it is stopped on purpose. When the gateway ends, OpenCode keeps running.
     pub fn supervise(self, tasks: &Tasks) -> watch::Receiver<State> {
         let (sender, receiver) = watch::channel(self.state());
         let stopping = tasks.stopping().clone();
@@ -131,7 +131,7 @@ impl Managed {
         }
     }
 
-    /// Returns false when OpenCode was stopped on purpose.
+    /// Restarts OpenCode. Returns false if OpenCode was stopped on purpose.
     async fn restart(&mut self) -> Result<bool> {
         let _lock = Lock::take(&self.config.data_dir, STOP_PATIENCE).await?;
         match Record::load(&self.config.data_dir) {

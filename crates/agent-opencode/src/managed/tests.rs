@@ -1,4 +1,4 @@
-//! The life cycle of a managed OpenCode, with a small program in place of OpenCode.
+//! Tests of the life cycle of a managed OpenCode, with a small program in place of OpenCode.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::liveness::LivenessCheck;
 use super::*;
 
-/// Nothing here takes this long.
+/// The longest wait of a test. Nothing here takes this long.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A data directory and a workspace. Dropping it kills the processes of the test.
@@ -32,7 +32,7 @@ impl Fixture {
         self.dir.path().join("data")
     }
 
-    /// A configuration whose program behaves as the words in `FAKE_OPENCODE` say.
+    /// A configuration. The words in `FAKE_OPENCODE` control the behaviour of the program.
     fn config(&self, words: &str) -> ManagedConfig {
         ManagedConfig {
             program: concat!(env!("CARGO_MANIFEST_DIR"), "/src/managed/fake_opencode.py").into(),
@@ -70,7 +70,7 @@ impl Fixture {
     }
 }
 
-/// A failing test must not leave processes running.
+/// Kills the processes, so that a failing test leaves none running.
 impl Drop for Fixture {
     fn drop(&mut self) {
         if let Some(record) = Record::read(&self.data_dir()) {
@@ -278,7 +278,7 @@ async fn stop_terminates_the_tools_of_an_opencode_that_has_already_ended() {
 #[tokio::test]
 async fn a_killed_opencode_is_restarted_with_the_same_address() {
     let fixture = Fixture::new();
-    // As a child, and as an adopted process.
+    // First as a child process, then as an adopted process.
     for is_adopted in [false, true] {
         let managed = fixture.start("tool").await;
         assert_eq!(managed.is_adopted(), is_adopted);
@@ -356,7 +356,7 @@ async fn an_opencode_that_does_not_respond_is_terminated_and_restarted() {
     tasks.stop().await;
 }
 
-/// The program that has the port now keeps it, and gets no requests of the gateway.
+/// The other program keeps the port and gets no requests from the gateway.
 #[tokio::test]
 async fn an_opencode_whose_port_was_taken_moves_to_another_port() {
     let fixture = Fixture::new();
@@ -415,7 +415,7 @@ async fn a_failed_start_reports_what_to_do_and_leaves_nothing_running() {
             .await
             .expect("a process was left running");
         }
-        // The next start works.
+        // The next start succeeds.
         assert!(!fixture.start("").await.is_adopted());
     }
 }

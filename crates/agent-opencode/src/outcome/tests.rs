@@ -62,7 +62,7 @@ fn finish_reasons() {
         (ending(None), "canceled: The turn was stopped at OpenCode itself."),
         (aborted(None), "canceled: The turn was stopped."),
         (aborted(Some("tool-calls")), "canceled: The turn was stopped."),
-        // The reply was whole before the abort came.
+        // The reply was complete before the abort came.
         (aborted(Some("stop")), "completed"),
     ];
     for (ending, expected) in cases {
@@ -137,7 +137,7 @@ fn other_errors() {
     }
 }
 
-/// Only a refusal of the model's provider makes a task wait for credentials: a client cannot change the gateway's password.
+/// A task waits for credentials only if the model's provider refused them. A client cannot change the gateway's password.
 #[test]
 fn opencodes_own_401_and_the_watchdogs_are_failures() {
     let cases = [
@@ -191,7 +191,7 @@ fn lost_text_is_mentioned_in_every_outcome() {
         (completed("Cut."), format!("lacking, completed: Cut. {lost}")),
         (failed("No."), format!("lacking, failed: No. {lost}")),
         (stopped(true), format!("lacking, canceled: The turn was stopped. {lost}")),
-        // The task goes on.
+        // The task continues.
         (Outcome::AuthRequired(Failure::new("No key.")), "auth required: No key.".to_owned()),
     ];
     for (outcome, expected) in cases {

@@ -1,4 +1,4 @@
-//! Adds to the outcome of a turn that OpenCode did not read one of the turn's messages.
+//! Adds a remark to the outcome of a turn if OpenCode did not read one of the turn's messages.
 
 use longshore_model::{Failure, Outcome};
 
@@ -13,7 +13,7 @@ pub(crate) enum Unread {
 }
 
 /// Adds the remark that one of the turn's messages has no answer. `refusal`: the error with which OpenCode refused the message, if
-/// known.
+/// it is known.
 pub(crate) fn with_unread(outcome: Outcome, which: Unread, refusal: Option<&Fault>) -> Outcome {
     let why = refusal.map(|fault| {
         let why = fault.data.message.as_deref().map(redact::public);

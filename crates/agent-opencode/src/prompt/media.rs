@@ -1,19 +1,19 @@
 //! Decides which files are sent to a model unchanged.
 //!
-//! OpenCode stores a prompt before the provider's package sees it. If the package does not know a file's type, that prompt and all
-//! later prompts of the session fail. A picture that cannot be decoded makes OpenCode drop the whole prompt. So a file is sent only
-//! if every package knows its type and its first bytes match the type.
+//! OpenCode stores a prompt before the provider's package sees the prompt. If the package does not support a file's type, that
+//! prompt and all later prompts of the session fail. An image that cannot be decoded makes OpenCode drop the whole prompt. So a
+//! file is sent only if every package supports its type and its first bytes match the type.
 
 use longshore_engine::port::{FileSource, InputFile};
 
 use crate::api::FileKinds;
 
-/// The number of bytes that identify a file's type.
+/// How many bytes at the start of a file identify its type.
 pub(super) const HEAD: usize = 16;
 
 #[derive(Debug)]
 pub(super) struct Medium {
-    /// The media types of this kind of file: first the one that OpenCode uses, then the others that senders use.
+    /// The media types of this kind of file: first OpenCode's name for it, then other names that senders use.
     names: &'static [&'static str],
     is_accepted: fn(FileKinds) -> bool,
     begins: fn(&[u8]) -> bool,

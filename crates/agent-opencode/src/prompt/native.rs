@@ -1,12 +1,12 @@
-//! Builds the bodies of native prompts: prompts that name agents and subtasks besides their content, and commands.
+//! Builds the bodies of native prompts: prompts that name agents and subtasks in addition to their content, and commands.
 
 use longshore_model::{NativePromptPart, PromptOptions};
 use serde::Serialize;
 
 use super::{Model, PromptBody, PromptPart};
 
-/// Puts the content at its positions among the parts of a native prompt. Content without a position comes last, so that none is
-/// dropped.
+/// Puts the content at its positions among the parts of a native prompt. Content without a position is put at the end, so that none
+/// is lost.
 pub(super) fn arrange<'a>(
     native: &'a [NativePromptPart],
     content: Vec<PromptPart<'a>>,
@@ -38,7 +38,7 @@ struct Body<'a> {
     arguments: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     agent: Option<&'a str>,
-    /// `provider/model` as one text. In the body of a prompt these are two fields.
+    /// The model as one text `provider/model`. In the body of a prompt these are two fields.
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -64,7 +64,7 @@ pub(super) fn command(
                 if !arguments.is_empty() {
                     arguments.push('\n');
                 }
-                // Without these characters OpenCode can neither run the file name in a shell nor read it as `@path`. The whole
+                // Without these characters, OpenCode can neither run the file name in a shell nor read it as `@path`. The whole
                 // arguments are checked later.
                 arguments.push_str(&text.replace(['`', '@'], "_"));
             }

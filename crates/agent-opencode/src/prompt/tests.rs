@@ -62,7 +62,7 @@ async fn text_is_sent_unchanged_and_in_order() {
     assert_eq!(parts(&input, NOTHING).await, expected);
 }
 
-/// OpenCode shows only `text/plain` to a model, and accepted the type from the part.
+/// OpenCode shows only `text/plain` to a model, and does not check the type in the part.
 #[tokio::test]
 async fn every_text_file_is_sent_as_plain_text() {
     let mut csv = inline("text/csv");
@@ -94,7 +94,7 @@ async fn media_is_attached_only_when_the_model_accepts_its_kind() {
     let image = FileKinds { image: true, ..NOTHING };
     let audio = FileKinds { audio: true, ..NOTHING };
     let pdf = FileKinds { pdf: true, ..NOTHING };
-    // Declared type, content, kinds that the model accepts; the type in the prompt.
+    // The columns: declared type, content, kinds that the model accepts, and the type in the prompt.
     let cases: &[(&str, &[u8], FileKinds, Option<&str>)] = &[
         ("image/png", PNG, image, Some("image/png")),
         ("IMAGE/PNG; q=1", PNG, image, Some("image/png")),
@@ -112,13 +112,13 @@ async fn media_is_attached_only_when_the_model_accepts_its_kind() {
         ("audio/mp3", b"\xff\xfb\x90", audio, Some("audio/mpeg")),
         ("application/pdf", PDF, pdf, Some("application/pdf")),
         ("application/pdf", PDF, FileKinds { pdf: false, ..ALL }, None),
-        // OpenCode would store these, and then every prompt of the session would fail.
+        // OpenCode would store these, and then every later prompt of the session would fail.
         ("audio/ogg", b"OggS", ALL, None),
         ("audio/flac", b"fLaC", ALL, None),
         ("video/mp4", b"\0\0\0\x18ftypisom", ALL, None),
         ("application/octet-stream", PNG, ALL, None),
         ("application/json", b"{}", ALL, None),
-        // OpenCode would drop the prompt with these.
+        // OpenCode would drop a prompt with one of these.
         ("image/svg+xml", b"<svg/>", ALL, None),
         ("image/tiff", b"II*\0", ALL, None),
         ("image/bmp", b"BM", ALL, None),
@@ -162,7 +162,7 @@ async fn media_is_attached_only_when_the_model_accepts_its_kind() {
     }
 }
 
-/// OpenCode accepted these files for binary by name or bytes, and would send a picture or nothing at all.
+/// OpenCode takes these files for binary by their name or bytes, and would send an image or nothing at all.
 #[tokio::test]
 async fn the_content_of_a_text_file_that_opencode_would_not_read_is_sent_inline() {
     let temp = tempfile::tempdir().unwrap();

@@ -4,21 +4,21 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Pauses between attempts to connect: doubled from the first to the last, and each shortened at random by up to a half,
-/// so that many gateways do not reconnect at once.
+/// The first and the longest pause between attempts to connect. The pause doubles with each attempt, and each is shortened at
+/// random by up to a half, so that many gateways do not reconnect at once.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LAST_PAUSE: Duration = Duration::from_secs(5);
 
-/// If a connection lasted this long, the pauses start from the first again. After shorter connections they keep growing: then
-/// OpenCode probably crashes after each start, and each reconnection makes all its turns read their state again.
+/// How long a connection must have lasted for the pauses to start again. After shorter connections they keep growing: OpenCode
+/// probably crashes after each start, and each reconnection makes all its turns read their state again.
 const STEADY: Duration = Duration::from_secs(3);
 
-/// How long OpenCode may take to open a stream. OpenCode never answers a request that arrives while it starts, so the first
-/// attempts are short. Each timeout doubles the next one, for an OpenCode that is only slow.
+/// The first time limit for opening a stream. It is short, because OpenCode never answers a request that arrives while it starts.
+/// Each timeout doubles the limit, for an OpenCode that is only slow.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The same for an OpenCode that Longshore supervises, which is up only when it has said that it answers requests. The first
-/// stream of a directory makes OpenCode load the directory, and a second attempt would begin behind the first.
+/// The same limit for an OpenCode that Longshore supervises, which counts as up only when it has said that it answers requests. The
+/// first stream of a directory makes OpenCode load the directory, and a second attempt would have to wait behind the first.
 const SUPERVISED_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The pause before the next attempt to connect, and the timeout for its response.
@@ -39,7 +39,7 @@ impl Backoff {
         if is_supervised { SUPERVISED_TIMEOUT.max(self.response_timeout) } else { self.response_timeout }
     }
 
-    /// Called when no response came in time. Doubles the next timeout.
+    /// Called when no response came in time. Doubles the next time limit.
     pub(super) fn timed_out(&mut self) {
         self.response_timeout = self.response_timeout.saturating_mul(2);
     }

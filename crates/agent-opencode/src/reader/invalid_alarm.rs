@@ -1,5 +1,5 @@
-//! Tells a turn that its event stream has had only invalid responses for some time: another program responds instead of OpenCode,
-//! or OpenCode rejects the gateway's password.
+//! Tells a turn that its event stream has had only invalid responses for some time. Either another program responds instead of
+//! OpenCode, or OpenCode rejects the gateway's password.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ impl InvalidResponseAlarm {
         Self { link, last_ring: None }
     }
 
-    /// Waits until all responses have been invalid for the interval. Each further call waits until they were invalid for one more
-    /// interval.
+    /// Returns when all responses have been invalid for the interval. Each further call returns after one more interval of invalid
+    /// responses.
     pub(crate) async fn ring_every(&mut self, interval: Duration) {
         loop {
             let failing = self.link.wait_for(|link| link.invalid_since.is_some()).await;
             let Ok(since) = failing.map(|link| link.invalid_since) else { break };
             let due = since.max(self.last_ring).unwrap_or_else(Instant::now) + interval;
-            // In a box, because every turn waits here but few ever need this future.
+            // Boxed, because every turn waits here but few ever need this future.
             let gone = Box::pin(timeout_at(due, self.link.wait_for(|link| link.invalid_since.is_none())));
             match gone.await {
                 Ok(Ok(_)) => {}
@@ -37,7 +37,7 @@ impl InvalidResponseAlarm {
                 }
             }
         }
-        // The reader is gone, so nothing can ring any more.
+        // The reader has stopped, so the alarm can never ring.
         std::future::pending::<()>().await;
     }
 }

@@ -1,13 +1,13 @@
-//! Decides which turn gets which event of a directory's stream.
+//! Decides which turn receives which event of a directory's stream.
 //!
-//! A session has one route, and the turn that holds the route keeps it to its end. A turn that is about to be prompted does not
-//! start while another turn holds the route. A turn that is resumed after a restart of the gateway waits for the route. Until it
-//! has the route, it reads OpenCode's message list instead.
+//! A session has one route, and a turn that holds the route keeps it until the turn ends. A turn that is about to be prompted does
+//! not start while another turn holds the route. A turn that is resumed after a restart of the gateway waits for the route, and
+//! meanwhile reads OpenCode's message list.
 //!
-//! A turn has a queue with two bounds: a number of events and a number of bytes. At either bound the reader does not wait: it drops
+//! A turn has a queue with two limits: a number of events and a number of bytes. At either limit the reader does not wait. It drops
 //! the event and puts a mark into the queue. The turn is then lagging, and the reader drops its further events until the turn has
 //! taken the mark out of the queue. At the mark, the turn reads the message list again. Events are queued under the lock of the
-//! routes, so that there is always a slot left for the mark.
+//! routes, so that a slot for the mark is always left.
 
 mod lease;
 
@@ -30,19 +30,19 @@ use crate::skim::Event;
 /// Maximum number of events that wait for one turn: a few seconds of the fastest stream that OpenCode makes.
 const MAX_QUEUED: usize = 4096;
 
-/// Maximum number of bytes that wait for one turn. OpenCode sends a running command's whole output again with every line.
+/// Maximum number of bytes that wait for one turn. OpenCode repeats the whole output of a running command with every line.
 const MAX_QUEUED_BYTES: usize = 8 * 1024 * 1024;
 
-/// Maximum number of sub-agent sessions per turn. Further sub-agents are not reported, except for their asks, which are found
-/// when the turn reads the lists of open asks.
+/// Maximum number of sub-agent sessions per turn. Further sub-agents are not reported, except for their asks, which the turn finds
+/// when it reads the lists of open asks.
 pub(crate) const MAX_CHILDREN: usize = 1024;
 
 #[derive(Debug)]
 pub(super) struct Routes {
     pub(super) by_session: HashMap<String, Route>,
-    /// Sub-agents' sessions, each with the root session whose turn receives its events.
+    /// The sessions of sub-agents, each with the root session whose turn receives its events.
     descendants: HashMap<String, Descendant>,
-    /// How many callers wait for the connection without a route.
+    /// How many callers without a route wait for the connection.
     keep_alives: usize,
     /// The watched sessions of the directory. While there are any, the reader keeps running.
     pub(super) watched: Option<WatchedSessions>,
@@ -60,13 +60,13 @@ struct Descendant {
 #[derive(Debug)]
 pub(crate) struct ChildSession {
     pub(crate) session: SessionId,
-    /// The session that this one was created for.
+    /// The session for which this one was created.
     pub(crate) parent: String,
     aborted: AtomicBool,
 }
 
 impl ChildSession {
-    /// Called when the sub-agent is called, perhaps again. Resets an earlier abort.
+    /// Called when the sub-agent is called, possibly again. Resets an earlier abort.
     pub(crate) fn called(&self) {
         self.aborted.store(false, Ordering::Release);
     }
@@ -87,14 +87,15 @@ pub(super) struct Route {
 #[derive(Debug)]
 pub(crate) enum Routed {
     Event {
-        /// The sub-agent whose session the event belongs to. `None`: the turn's own session. So most events need no reference
+        /// The sub-agent to whose session the event belongs. `None`: the turn's own session. So most events need no reference
+        /// count.
         /// count.
         child: Option<Arc<ChildSession>>,
         event: Event,
     },
-    /// An event could not be parsed. It may have been an event of this turn.
+    /// An event could not be parsed. It may have belonged to this turn.
     Missed,
-    /// The stream was cut and is back: events may be missing before this point.
+    /// The stream was interrupted and is back. Events may be missing before this point.
     Reconnected,
     /// Events after this point were dropped. Only the queue holds this mark: the turn receives [`Self::Reconnected`] instead.
     Lagged,
@@ -111,11 +112,11 @@ pub(super) struct Target<'a> {
 #[derive(Debug, Default)]
 struct RouteState {
     lagging: AtomicBool,
-    /// The last entry of the queue is [`Routed::Missed`]. A second one directly after it would add nothing.
+    /// Whether the last entry of the queue is [`Routed::Missed`]. A second one directly after it would add nothing.
     is_missed_last: AtomicBool,
     queued_bytes: AtomicUsize,
     aborted: AtomicBool,
-    /// The session is idle, and no event since then shows a new turn.
+    /// Whether the session is idle and no event since then shows a new turn.
     is_idle: AtomicBool,
 }
 
@@ -201,8 +202,8 @@ impl Routes {
             && self.watched.as_ref().is_none_or(WatchedSessions::is_drained)
     }
 
-    /// Watches one more session. Unless the session is new or a turn of the gateway holds it, it may be busy already, so a check is
-    /// requested.
+    /// Watches one more session. The session may already be busy, so a check is requested, unless it is new or a turn of the
+    /// gateway holds it.
     pub(super) fn watch_session(&mut self, session: &str, is_new: bool) {
         let Some(watched) = &mut self.watched else { return };
         if watched.add(session) && !is_new && !self.by_session.contains_key(session) {
@@ -210,7 +211,7 @@ impl Routes {
         }
     }
 
-    /// The watched session that this session belongs to, and whether this one is its descendant.
+    /// The watched session to which this session belongs, and whether this session is a descendant of it.
     pub(super) fn watched_for(&self, session: &str) -> Option<(String, bool)> {
         let (session, is_descendant) = self.watched.as_ref()?.find(session)?;
         Some((session.to_owned(), is_descendant))
@@ -235,7 +236,7 @@ impl Routes {
         }
     }
 
-    /// Called when an event could not be parsed. It may have belonged to any session, so all turns are told.
+    /// Tells all turns that an event could not be parsed, because it may have belonged to any session.
     pub(super) fn missed(&self) {
         self.gap();
         for route in self.by_session.values() {
@@ -275,7 +276,7 @@ impl Routes {
         self.descendants.keys().filter(is_descendant).cloned().collect()
     }
 
-    /// The time since which the reader has no route, no waiting caller and no watched sessions. `None`: it is in use.
+    /// Since when the reader has had no route, no waiting caller and no watched sessions. `None`: it is in use.
     pub(super) fn unused_since(&self) -> Option<Since> {
         self.unused_since
     }
@@ -304,7 +305,7 @@ impl Target<'_> {
         }
         let size = event.len();
         let queued = shared.queued_bytes.fetch_add(size, Ordering::Relaxed) + size;
-        // A single event that is larger than the bound is still queued if the queue is empty.
+        // A single event larger than the limit is still queued if the queue is empty.
         let full = queued > MAX_QUEUED_BYTES && queued != size;
         // Incremented first, because the receiver decrements it.
         self.metrics.opencode_event_queue_depth.add(1);
@@ -324,7 +325,7 @@ impl Route {
         self.queue.capacity() > 1 && self.queue.try_send(routed).is_ok()
     }
 
-    /// Makes the turn read its state from OpenCode again, because it may have missed events.
+    /// Makes the turn read its state from OpenCode again, because the turn may have missed events.
     fn request_reread(&self) {
         if !self.shared.lagging.load(Ordering::Acquire) && !self.push(Routed::Reconnected) {
             self.lag();
@@ -333,7 +334,7 @@ impl Route {
 
     fn lag(&self) {
         if !self.shared.lagging.swap(true, Ordering::AcqRel) {
-            // This fails only if the queue already holds a mark, or its receiver is gone.
+            // This fails only if the queue already holds a mark or its receiver was dropped.
             let _ = self.queue.try_send(Routed::Lagged);
         }
     }

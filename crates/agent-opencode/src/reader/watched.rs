@@ -1,8 +1,8 @@
-//! Queues the events of watched sessions while no turn of the gateway holds these sessions. The module `watch` finds external turns
-//! in them.
+//! Queues the events of watched sessions while no turn of the gateway holds these sessions. The module `watch` finds the external
+//! turns in them.
 //!
-//! A directory has one queue with two bounds: a number of events and a number of bytes. At either bound the reader does not wait:
-//! it puts a mark into the queue and drops all events until the mark is taken out. The receiver of the mark then asks OpenCode
+//! A directory has one queue with two limits: a number of events and a number of bytes. At either limit the reader does not wait.
+//! It puts a mark into the queue and drops all events until the mark is taken out. The receiver of the mark then queries OpenCode
 //! about all sessions of the directory.
 
 use std::collections::HashMap;
@@ -25,39 +25,39 @@ const MAX_QUEUED_BYTES: usize = 4 * 1024 * 1024;
 /// Maximum number of watched sessions in one directory. Beyond it, the sessions that were named longest ago are forgotten.
 const MAX_WATCHED: usize = 10_000;
 
-/// Maximum number of sub-agents' sessions below the watched sessions. At the bound all are forgotten, and OpenCode is asked about
+/// Maximum number of sub-agents' sessions below the watched sessions. At the limit all are forgotten, and OpenCode is queried about
 /// all busy sessions.
 const MAX_DESCENDANTS: usize = 4096;
 
-/// An entry of the queue: an event in a session that no turn of the gateway holds, or a reason to ask OpenCode.
+/// An entry of the queue: an event in a session that no turn of the gateway holds, or a reason to query OpenCode.
 #[derive(Debug)]
 pub(crate) enum WatchEvent {
     Event {
         /// The watched session.
         session: String,
-        /// The event belongs to a sub-agent below the watched session.
+        /// Whether the event belongs to a sub-agent below the watched session.
         is_descendant: bool,
         event: Event,
     },
-    /// A turn of the gateway in this session is over. All state that is known about the session is from before the turn and must be
-    /// forgotten.
+    /// A turn of the gateway in this session is over. The receiver must forget everything that it knew about the session before
+    /// that turn.
     TurnEnded {
         session: String,
-        /// True if the session has been idle since the turn. Otherwise another prompt may have followed the turn.
+        /// Whether the session has been idle since the turn. If not, another prompt may have followed the turn.
         is_idle: bool,
     },
     /// Events were missed.
     Gap,
-    /// A session was added that may be busy already.
+    /// A session was added that may already be busy.
     Check,
 }
 
 #[derive(Debug)]
 pub(super) struct WatchedSessions {
-    /// The watched sessions. The number grows with each call that names a session, so the lowest number was named longest ago.
+    /// The watched sessions. Each call that names a session gives it a higher number, so the lowest number was named longest ago.
     sessions: HashMap<String, u64>,
     named: u64,
-    /// Sub-agents' sessions, each with its watched session.
+    /// The sessions of sub-agents, each with its watched session.
     descendants: HashMap<String, String>,
     queue: queue::Sender<WatchEvent>,
     shared: Arc<QueueState>,
@@ -65,9 +65,9 @@ pub(super) struct WatchedSessions {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    /// All events are dropped until [`WatchEvent::Gap`] is taken from the queue.
+    /// Whether all events are dropped until [`WatchEvent::Gap`] is taken from the queue.
     is_lagging: AtomicBool,
-    /// The queue already holds a `Gap`. A second one would add nothing.
+    /// Whether the queue already holds a `Gap`. A second one would add nothing.
     has_gap: AtomicBool,
     has_check: AtomicBool,
     queued_bytes: AtomicUsize,
@@ -81,7 +81,7 @@ pub(crate) struct WatchQueue {
     reader: Arc<Reader>,
     queue: queue::Receiver<WatchEvent>,
     shared: Arc<QueueState>,
-    /// An entry was taken. It counts as pending until the next one is requested.
+    /// Whether an entry was taken. It counts as pending until the next one is requested.
     has_taken: bool,
 }
 
@@ -111,7 +111,7 @@ impl WatchedSessions {
         self.shared.pending.load(Ordering::Acquire) == 0
     }
 
-    /// Adds a session, or marks it as just named. Returns whether it was not watched before.
+    /// Adds a session, or records that it was named again. Returns whether it was not watched before.
     pub(super) fn add(&mut self, session: &str) -> bool {
         self.named += 1;
         let is_new = self.sessions.insert(session.to_owned(), self.named).is_none();
@@ -121,7 +121,7 @@ impl WatchedSessions {
         is_new
     }
 
-    /// Forgets an eighth of the sessions at once, so that not every new session causes a scan.
+    /// Forgets an eighth of the sessions at once, so that not every new session needs a scan.
     fn forget_oldest(&mut self) {
         let mut named: Vec<_> = self.sessions.values().copied().collect();
         let (_, first_kept, _) = named.select_nth_unstable(MAX_WATCHED / 8);
@@ -133,7 +133,7 @@ impl WatchedSessions {
         self.sessions.contains_key(session)
     }
 
-    /// Records that a session was created for another one, which makes it a descendant of a watched session.
+    /// Records that a session was created for another one. If that one is watched, the new session becomes its descendant.
     pub(super) fn add_child(&mut self, child: &str, parent: &str) {
         let root = self.descendants.get(parent).map_or(parent, String::as_str);
         if !self.sessions.contains_key(root) || self.descendants.contains_key(child) {
@@ -147,7 +147,7 @@ impl WatchedSessions {
         self.descendants.insert(child.to_owned(), root);
     }
 
-    /// The watched session that this session belongs to, and whether this one is its descendant.
+    /// The watched session to which this session belongs, and whether this session is a descendant of it.
     pub(super) fn find(&self, session: &str) -> Option<(&str, bool)> {
         if let Some((session, _)) = self.sessions.get_key_value(session) {
             return Some((session, false));
@@ -189,21 +189,21 @@ impl WatchedSessions {
         Fate::Routed
     }
 
-    /// Called when a turn of the gateway in this session is over.
+    /// Queues the fact that a turn of the gateway in this session is over.
     pub(super) fn turn_ended(&self, session: &str, is_idle: bool) {
         if self.contains(session) {
             self.push_or_lag(WatchEvent::TurnEnded { session: session.to_owned(), is_idle });
         }
     }
 
-    /// Called when events were missed.
+    /// Queues the fact that events were missed.
     pub(super) fn gap(&self) {
         if !self.shared.has_gap.swap(true, Ordering::AcqRel) {
             self.push_or_lag(WatchEvent::Gap);
         }
     }
 
-    /// Requests a check of all sessions, because a session that was not watched before may be busy.
+    /// Requests a check of all sessions, because a newly watched session may already be busy.
     pub(super) fn request_check(&self) {
         if !self.shared.has_check.swap(true, Ordering::AcqRel) {
             self.push_or_lag(WatchEvent::Check);
@@ -216,8 +216,7 @@ impl WatchedSessions {
         }
     }
 
-    /// Queues an entry. Returns false if the queue has no free slot for it. The last slot is reserved for the entry that reports lost
-    /// entries.
+    /// Queues an entry. Returns false if there is no free slot. The last slot is reserved for the entry that reports lost entries.
     fn push(&self, entry: WatchEvent) -> bool {
         self.queue.capacity() > 1 && self.send(entry)
     }
@@ -234,15 +233,15 @@ impl WatchedSessions {
 
     fn lag(&self) {
         if !self.shared.is_lagging.swap(true, Ordering::AcqRel) {
-            // This fails only if the receiver is gone.
+            // This fails only if the receiver was dropped.
             self.send(WatchEvent::Gap);
         }
     }
 }
 
 impl WatchQueue {
-    /// The next entry. The previous entry counts as handled from now on. `None`: the directory is not watched any more.
-    /// Cancel safe.
+    /// Waits for the next entry. The previous entry then counts as handled. `None`: the directory is no longer watched. Cancel
+    /// safe.
     pub(crate) async fn next(&mut self) -> Option<WatchEvent> {
         if std::mem::take(&mut self.has_taken) {
             self.shared.pending.fetch_sub(1, Ordering::Release);
@@ -253,7 +252,7 @@ impl WatchQueue {
             WatchEvent::Event { event, .. } => {
                 self.shared.queued_bytes.fetch_sub(event.len(), Ordering::Relaxed);
             }
-            // The check that this entry causes covers all events up to now, so later events are queued again.
+            // The check that follows this entry covers all events up to now, so later events are queued again.
             WatchEvent::Gap => {
                 for mark in [&self.shared.is_lagging, &self.shared.has_gap, &self.shared.has_check] {
                     mark.store(false, Ordering::Release);
@@ -357,7 +356,7 @@ mod tests {
         let ends: [(&[EventKind], bool); 5] = [
             (&[MessageUpdated], false),
             (&[Idle], true),
-            // OpenCode updates session and messages after a turn.
+            // OpenCode still updates the session and messages after a turn.
             (&[Idle, SessionUpdated, MessageUpdated], true),
             // Another client prompts.
             (&[Idle, MessageUpdated, PartUpdated], false),
@@ -373,7 +372,7 @@ mod tests {
             }
             drop(lease);
             assert!(queue.is_watched_without_turn("ses_1") && !queue.is_watched_without_turn("ses_2"));
-            // A reader stays while its directory is watched.
+            // A reader stays in use while its directory is watched.
             assert!(reader.routes().unused_since().is_none());
             let left = queue.next().await.unwrap();
             let WatchEvent::TurnEnded { session, is_idle: was_at_rest } = left else { panic!("{left:?}") };

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::Head;
 
-/// What the parser reads from an event: its kind, its session, and the fields of a delta.
+/// The facts that the parser reads from an event: its kind, its session, and the fields of a delta.
 type Facts = (EventKind, String, Option<[String; 4]>);
 
 fn by_parser(body: &[u8]) -> Option<Facts> {
@@ -49,7 +49,7 @@ fn recorded_events_are_skimmed_as_they_are_parsed_in_any_order_of_their_fields()
             let text = event.to_string();
             let expected = by_parser(text.as_bytes());
             let found = by_skimming(text.as_bytes());
-            // The most frequent events are never left to the parser.
+            // The most frequent events never need the parser.
             let is_frequent = |facts: &Facts| match facts.0 {
                 EventKind::PartDelta => facts.2.as_ref().is_some_and(|[_, _, field, _]| field == "text"),
                 EventKind::PartUpdated | EventKind::MessageUpdated | EventKind::Status => true,
@@ -145,7 +145,7 @@ proptest! {
         prop_assert_eq!(by_skimming(body.as_bytes()).and_then(|facts| facts.2).map(|[_, _, _, delta]| delta), Some(text));
     }
 
-    /// One byte is changed: either the event is left to the parser, or both read the same.
+    /// Changes one byte. Then either the event is left to the parser, or both read the same facts.
     #[test]
     fn a_changed_byte_is_read_alike_by_skimming_and_by_the_parser(
         text in "[a-z \n\"\\\\é]{0,20}", at in any::<prop::sample::Index>(), byte in any::<u8>(),

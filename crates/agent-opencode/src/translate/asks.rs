@@ -1,4 +1,4 @@
-//! The asks of a turn and of its sub-agents. Each ask is reported once, and so is its end.
+//! The asks of a turn and of its sub-agents. Each ask is reported once, and its end is reported once.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use longshore_model::{AgentEvent, Ask, RequestId, Resolution};
 
 #[derive(Debug, Default)]
 pub(super) struct Asks {
-    /// All asks that were reported, also before a restart of the gateway.
+    /// All asks that were reported, including those before a restart of the gateway.
     reported: HashSet<String>,
     /// The asks that wait for an answer, in the order in which they were reported.
     open: Vec<Open>,
@@ -17,13 +17,13 @@ pub(super) struct Asks {
 #[derive(Debug)]
 struct Open {
     id: RequestId,
-    /// The session that asks. `None`: the ask was reported before the gateway was restarted.
+    /// The session that asks. `None`: the ask was reported before a restart of the gateway.
     session: Option<String>,
 }
 
 /// The open asks, as OpenCode lists them.
 pub(super) struct ListedAsks<'a> {
-    /// The listed asks, each with its session. Asks of aborted turns stay in the lists for good.
+    /// The listed asks, each with its session. The asks of aborted turns stay in the lists for ever.
     pub(super) asks: Vec<(&'a str, &'a str)>,
     /// The busy sessions among the turn's session and its sub-agents. An idle session waits for no answer.
     pub(super) busy: &'a HashSet<String>,
@@ -63,8 +63,8 @@ impl Asks {
         })
     }
 
-    /// Closes an ask that some client answered. The answer may have come through the gateway: the engine knows which answers it
-    /// sent itself.
+    /// Closes an ask that some client answered. The answer may have come through the gateway; the engine knows which answers it has
+    /// sent.
     pub(super) fn close_answered(&mut self, id: &str, rejected: bool) -> Option<AgentEvent> {
         let at = self.open.iter().position(|open| open.id.as_str() == id)?;
         let id = self.open.remove(at).id;
@@ -82,8 +82,8 @@ impl Asks {
                     None
                 }
                 None if listed.finished || !listed.busy.is_empty() => Some(Resolution::Elsewhere),
-                // The ask is still listed, but its session is idle: an abort left it there. Or OpenCode was stopped and lost the
-                // ask.
+                // The ask is still listed although its session is idle, so an abort left it there. Or OpenCode was stopped and lost
+                // the ask.
                 _ => Some(Resolution::Dropped),
             }
         })

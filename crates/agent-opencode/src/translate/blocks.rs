@@ -1,4 +1,4 @@
-//! The blocks of a turn: the parts of its messages that a client sees, by part id.
+//! The blocks of a turn, which are the parts of its messages that a client sees, by part id.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,11 @@ use super::tool::{self, CallState, ToolBlock};
 use crate::api::{Part, PartDelta};
 use crate::outcome::FailedTool;
 
-/// Bytes of text that may wait for their part. OpenCode sends a part before its text. Text over the bound is dropped and
-/// comes with the part's final snapshot.
+/// How many bytes of text may wait for their part, which OpenCode normally sends first. Text beyond the limit is dropped, and comes
+/// with the part's final snapshot.
 const MAX_HELD_BYTES: usize = 256 * 1024;
 
-/// The origin of a part's snapshot: the event stream or the message list. The message list does not contain text that is still
-/// being written.
+/// The origin of a part's snapshot: the event stream or the message list. The message list does not contain unfinished text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Source {
     Stream,
@@ -28,7 +27,7 @@ pub(super) struct Blocks {
     /// The blocks in order of arrival, each with its part id.
     all: Vec<(Box<str>, Block)>,
     by_part: HashMap<Box<str>, usize>,
-    /// Index of the block that the last delta was for. The next delta is mostly for the same block.
+    /// The index of the block of the last delta. The next delta is usually for the same block.
     last: usize,
     held_text: HashMap<String, Held>,
     held_bytes: usize,
@@ -53,8 +52,8 @@ impl Blocks {
     /// Restores the blocks that the log holds.
     pub(super) fn resume(artifacts: &[Artifact], children: &[ResumedChild]) -> Self {
         let mut this = Self::default();
-        // OpenCode ends a block before it starts the next one. So only the newest block may lack its end in the log. Only a killed
-        // OpenCode leaves a block without an end, and then continues with the answer to the next prompt.
+        // OpenCode ends a block before it starts the next one, so only the newest block may lack its end in the log. If OpenCode
+        // is killed, it leaves a block without an end, and later continues with the answer to the next prompt.
         let mut last_in: HashMap<Option<&MessageId>, usize> = HashMap::new();
         for (at, artifact) in artifacts.iter().enumerate() {
             last_in.insert(artifact.source_message.as_ref(), at);
@@ -100,7 +99,7 @@ impl Blocks {
     }
 
     fn add(&mut self, part: &str, block: Block) {
-        // The log holds each part once. Should a part repeat, the later one counts.
+        // The log should hold each part once. If a part is repeated, the later one counts.
         if let Some(at) = self.by_part.get(part) {
             self.all[*at].1 = block;
         } else {
@@ -137,7 +136,7 @@ impl Blocks {
         })
     }
 
-    /// Called when events were lost.
+    /// Marks the unfinished texts as incomplete and drops held text, because events were lost.
     pub(super) fn gap(&mut self) {
         self.held_text.clear();
         self.held_bytes = 0;
@@ -159,7 +158,7 @@ impl Blocks {
         }
     }
 
-    /// Appends text to a known part. Returns whether the part is known.
+    /// Keeps text whose part may still arrive.
     pub(super) fn delta(&mut self, delta: &PartDelta<'_>) -> bool {
         if self.all.get(self.last).is_none_or(|(part, _)| **part != *delta.part) {
             let Some(at) = self.by_part.get(&*delta.part) else { return false };
@@ -220,7 +219,7 @@ impl Blocks {
         })
     }
 
-    /// Ends the texts that OpenCode left open. After an abort or a kill they keep the text that they have.
+    /// Ends the texts that OpenCode left open. After an abort or a kill, they keep the text that they have.
     pub(super) fn close(&mut self) {
         let (texts, out) = self.texts();
         texts.for_each(|block| block.end(out));
@@ -258,8 +257,8 @@ impl Blocks {
             block.ended(text, out);
         } else if source == Source::Stream {
             block.open(text, out);
-            // Text that came before its part is used only if the part's snapshot is empty. Otherwise the snapshot contains that
-            // text already.
+            // Text that came before its part is used only if the part's snapshot is empty. Otherwise the snapshot already contains
+            // that text.
             if let Some(held) = held.filter(|_| text.is_empty()) {
                 block.append(&held, out);
             }
@@ -281,7 +280,7 @@ impl Blocks {
     }
 }
 
-/// `None` when the part's id is not a valid identifier.
+/// The reference to the block of a part. `None`: the part's id is not a valid identifier.
 fn block_ref(part: &Part, kind: BlockKind) -> Option<BlockRef> {
     let id = ArtifactId::parse(&part.id).ok()?;
     Some(BlockRef { id, kind, message: MessageId::parse(&part.message).ok() })

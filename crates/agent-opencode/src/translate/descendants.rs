@@ -10,9 +10,8 @@ use crate::api::{AskedBy, Message, PermissionAsk, QuestionAsk};
 use crate::{ask, id, outcome};
 
 impl Translator {
-    /// Merges OpenCode's lists of asks. `busy` holds the busy sessions among the turn's session and its sub-agents: an idle
-    /// session asks nothing, and an ask that the lists still hold for it was left by an abort. Call it after
-    /// [`Self::merge_messages`].
+    /// Merges OpenCode's lists of asks. `busy`: the busy sessions among the turn's session and its sub-agents. An idle session asks
+    /// nothing, so an ask that the lists still contain for it was left by an abort. Must be called after [`Self::merge_messages`].
     pub(crate) fn merge_asks(
         &mut self,
         permissions: &[PermissionAsk],
@@ -37,7 +36,7 @@ impl Translator {
         }
     }
 
-    /// Called when OpenCode cannot list the session's messages and a retry will not help.
+    /// Called when OpenCode cannot list the session's messages and a retry cannot help.
     pub(crate) fn messages_unavailable(&mut self) {
         if self.completeness != Completeness::Complete {
             self.completeness = Completeness::Unavailable;
@@ -49,8 +48,8 @@ impl Translator {
         self.asks.any_open()
     }
 
-    /// Whether OpenCode's lists of asks must be read, because the stream does not show whether an ask is still open.
-    /// Returns true once.
+    /// Whether OpenCode's lists of asks must be read, because the stream does not show whether an ask is still open. Resets this,
+    /// so a second call returns false.
     pub(crate) fn take_must_read_asks(&mut self) -> bool {
         self.asks.take_must_read_lists()
     }
@@ -60,7 +59,7 @@ impl Translator {
         self.blocks.call(call)
     }
 
-    /// Merges messages of a sub-agent, as read from its message list.
+    /// Merges a sub-agent's messages from its message list.
     pub(crate) fn merge_child_messages<'a>(&mut self, messages: impl Iterator<Item = &'a Message>) {
         for info in messages {
             self.merge_child_message(info);
@@ -95,13 +94,13 @@ impl Translator {
     fn belongs_to_turn(&self, session: &str, by: Option<&AskedBy>) -> bool {
         let Some(message) = by.and_then(|by| by.message.as_deref()) else { return true };
         if session != self.session {
-            // A sub-agent that is called again may have an open ask from an earlier turn. That ask is older than this turn.
+            // A sub-agent that is called again may have an open ask from an earlier turn. Such an ask is older than this turn.
             return !self.prompt_created().is_some_and(|began| id::is_older(message, began));
         }
         match self.messages.get(message) {
             Some(role) => matches!(role, Role::Step(_)),
-            // The list would show the message. Without a list, reporting an ask that an abort left over is better than losing an
-            // ask.
+            // The list would show the message. Without a list, it is better to report an ask that an abort left over than to lose
+            // an ask.
             None => self.is_list_unavailable,
         }
     }

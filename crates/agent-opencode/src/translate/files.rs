@@ -1,4 +1,4 @@
-//! Collects the files of a turn: those that its tools return, and the paths of the files that it wrote.
+//! Collects the files of a turn: the files that its tools return, and the paths of the files that it wrote.
 
 use std::collections::{HashMap, HashSet};
 
@@ -25,7 +25,7 @@ const MAX_URL_BYTES: usize = 4096;
 /// The longest path that an operating system accepts. A longer text is no path.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// How many texts in the arguments of a tool call are checked. The files of a call with more are withheld.
+/// How many texts in the arguments of a tool call are checked. If a call has more, its files are withheld.
 const MAX_PATHS: usize = 1000;
 
 /// The media type of a file whose type is unknown.
@@ -33,15 +33,15 @@ pub(crate) const ANY_TYPE: &str = "application/octet-stream";
 
 #[derive(Debug, Default)]
 pub(super) struct Files {
-    /// The ids of the files that were reported, also before a restart of the gateway.
+    /// The ids of the files that were reported, including those before a restart of the gateway.
     reported: HashSet<String>,
-    /// Absolute paths, in the order in which they were first written.
+    /// The absolute paths of written files, in the order in which they were first written.
     written: Vec<String>,
-    /// The paths that a tool call names whose files are to be reported, by the ids of those files.
+    /// For each file that will be reported, the paths that its tool call names, by the id of the file.
     sources: HashMap<String, Vec<String>>,
 }
 
-/// What a tool returns as a file.
+/// The content of a tool's attachment.
 enum Attached {
     File(AgentFile),
     Remote(RemoteFile),
@@ -114,8 +114,8 @@ impl Translator {
         std::mem::take(&mut self.blocks.files().written)
     }
 
-    /// The paths that were named in the tool call that returned a file. They may be relative to the session's directory.
-    /// `None`: the file is not known here.
+    /// The paths that were named in the tool call that returned a file. They may be relative to the session's directory. `None`:
+    /// the file is unknown.
     pub(crate) fn take_file_sources(&mut self, id: &str) -> Option<Vec<String>> {
         self.blocks.files().sources.remove(id)
     }
@@ -147,7 +147,8 @@ fn attached(attachment: &Attachment) -> Result<Attached, &'static str> {
     Ok(Attached::File(AgentFile { name: name_of(attachment), media_type, bytes: bytes.into() }))
 }
 
-/// The gateway neither reads a file by its path nor fetches a URL. The client decides whether it fetches the URL.
+/// Converts an attachment that is only a URL. The gateway neither reads a file by its path nor fetches a URL; the client decides
+/// whether to fetch the URL.
 fn remote(attachment: &Attachment) -> Result<RemoteFile, &'static str> {
     if attachment.url.len() > MAX_URL_BYTES {
         return Err("its URL is too long");
@@ -174,16 +175,16 @@ fn media_type(declared: &[&str]) -> String {
     declared.iter().find(|media_type| !media_type.is_empty()).copied().unwrap_or(ANY_TYPE).to_owned()
 }
 
-/// The texts in the arguments of a tool call that may be paths, however deep they are. `None`: there are too many.
+/// The texts in the arguments of a tool call that may be paths, at any depth. `None`: there are too many.
 fn named_paths(input: Option<&RawValue>) -> Option<Vec<String>> {
     let Some(input) = input else { return Some(Vec::new()) };
     let mut found = Vec::new();
-    // Parsing fails if the arguments are nested too deep.
+    // Parsing fails if the arguments are nested too deeply.
     let is_complete = collect_paths(serde_json::from_str(input.get()).ok()?, &mut found);
     is_complete.then_some(found)
 }
 
-/// Returns false if there are too many texts.
+/// Collects the texts in a value. Returns false if there are too many.
 fn collect_paths(value: Value, found: &mut Vec<String>) -> bool {
     match value {
         Value::String(text) => {
@@ -201,7 +202,7 @@ fn collect_paths(value: Value, found: &mut Vec<String>) -> bool {
     }
 }
 
-/// The path of a `file:` URL, whatever host it names.
+/// The path of a `file:` URL. The host in the URL is ignored.
 fn path_of_url(text: &str) -> Option<String> {
     let scheme = text.trim_start().get(..5)?;
     let url = scheme.eq_ignore_ascii_case("file:").then(|| Url::parse(text).ok())??;

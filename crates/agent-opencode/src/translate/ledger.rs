@@ -1,4 +1,4 @@
-//! Sums up the tokens that a turn used: its own steps and those of its sub-agents.
+//! Adds up the tokens that a turn used: those of its own steps and of its sub-agents.
 
 use std::collections::HashMap;
 
@@ -8,19 +8,19 @@ use crate::api::{Message, Part};
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// The entries are boxed, because a map allocates room for three entries at first, and most turns have one.
+    /// The usage by message. The entries are boxed, because a map first allocates room for three entries, and most turns have one.
     by_message: HashMap<String, Box<Entry>>,
     reported: Usage,
-    /// Entries changed since the last report.
+    /// Whether entries have changed since the last report.
     is_stale: bool,
-    /// The `since` of the last report: sub-agents' messages counted from this time on.
+    /// The `since` of the last report. Messages of sub-agents counted from this time on.
     since: Option<f64>,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// Set for a message of a sub-agent: its creation time. Older messages do not count, because a sub-agent may have worked for an
-    /// earlier turn.
+    /// The creation time of a sub-agent's message. Messages older than the turn do not count, because a sub-agent may have worked
+    /// for an earlier turn. `None`: a message of the turn itself.
     child_created: Option<f64>,
     /// The usage in the message itself. If the message has several steps, this covers only the last one.
     message: Usage,
@@ -50,9 +50,9 @@ impl Ledger {
         }
     }
 
-    /// The total, if it changed since the last report. Sub-agents' messages count from `since` on.
+    /// The total, if it has changed since the last report. Messages of sub-agents count from `since` on.
     pub(super) fn changed_total(&mut self, since: Option<f64>) -> Option<Usage> {
-        // Most events are text and change no usage, and a turn can have many messages.
+        // Checked first, because most events are text and change no usage, and a turn can have many messages.
         if !std::mem::take(&mut self.is_stale) && self.since == since {
             return None;
         }
@@ -72,7 +72,7 @@ impl Ledger {
         self.is_stale = true;
         let entry = self.by_message.entry(info.id.clone()).or_default();
         let usage = info.tokens.as_ref().map(|tokens| tokens.usage(info.cost)).unwrap_or_default();
-        // A message has no usage at first, and an older snapshot of it may arrive late. So the usage never shrinks.
+        // A message has no usage at first, and an older snapshot of it may arrive late. So the usage must never shrink.
         if usage.total >= entry.message.total {
             entry.message = usage;
         }

@@ -16,7 +16,7 @@ impl Translator {
         }
         let role = if info.role == "user" {
             if self.prompts.note_stored(&info.id, info.time.created) {
-                // If every prompt is shown now, the error was not a refusal.
+                // If OpenCode now shows every prompt, the error was not a refusal.
                 self.refusal = self.refusal.take().filter(|_| self.prompts.any_not_shown());
                 Role::Prompt(info.time.created)
             } else if self.follows_a_summary(info) {
@@ -43,7 +43,7 @@ impl Translator {
             });
             Role::Step(self.steps.len() - 1)
         } else {
-            // Only a newer answer to another prompt shows that OpenCode has moved on. An older one belongs to the previous turn,
+            // Only a newer answer to another prompt shows that OpenCode has moved on. An older answer belongs to the previous turn,
             // whose last changes may arrive late.
             let newest = self.newest().map(|step| step.created).or(self.prompt_created());
             self.superseded |= newest.is_some_and(|created| info.time.created > created);
@@ -60,12 +60,12 @@ impl Translator {
         }
     }
 
-    /// If the message answers a prompt of this turn, the creation time of that prompt.
+    /// The creation time of the prompt that the message answers, if it is a prompt of this turn.
     fn answered_by(&self, info: &Message) -> Option<f64> {
         let parent = info.parent.as_ref()?;
         match self.messages.get(parent) {
             Some(&Role::Prompt(created)) => Some(created),
-            // The event about the prompt itself was missed, so its creation time is unknown. That of the answer is used.
+            // The event about the prompt was missed, so its creation time is unknown. The time of the answer is used instead.
             None if self.prompts.contains(parent) => Some(info.time.created),
             _ => None,
         }
@@ -91,7 +91,7 @@ impl Translator {
         }
     }
 
-    /// Whether the text of a message is output of the turn, or may turn out to be: the role of an unknown message is not known yet.
+    /// Whether the text of a message is output of the turn, or may become output because the role of the message is not known yet.
     pub(super) fn may_be_output(&self, message: &str) -> bool {
         match self.messages.get(message) {
             None => true,
@@ -116,12 +116,12 @@ impl Translator {
                     self.messages.insert(part.message, Role::Prompt(created));
                     return;
                 }
-                // Only a compaction that OpenCode started by itself belongs to this turn. One that a user requested does not, nor
-                // does one of a later turn.
+                // Only a compaction that OpenCode itself started belongs to this turn. A compaction that a user requested, or that
+                // belongs to a later turn, does not.
                 let needed = part.kind == "compaction" && part.auto;
                 if needed && self.prompt_created().is_some() && !self.superseded {
                     self.messages.insert(part.message, Role::Prompt(created));
-                    // A compaction from the list is over, or was reported before the gateway was restarted.
+                    // A compaction in the list is already over, or was reported before a restart of the gateway.
                     self.emit((source == Source::Stream).then(progress::compaction));
                 }
             }
@@ -148,9 +148,9 @@ impl Translator {
         }
     }
 
-    /// Whether OpenCode wrote this user message to continue the turn after it had summarized the conversation. Such a message is
-    /// "continue" or a copy of the prompt, and a copy has no mark of its own. So the creation time decides: OpenCode writes the
-    /// message after the summary is complete. A prompt that another client sent during the summary is older.
+    /// Whether OpenCode wrote this user message to continue the turn after it had summarized the conversation. Such a message says
+    /// "continue", or is a copy of the prompt, which cannot be recognized as a copy. So the creation time decides: OpenCode writes
+    /// the message after the summary is complete. A prompt that another client sent during the summary is older than that.
     fn follows_a_summary(&self, info: &Message) -> bool {
         let summaries = self.steps.iter().filter(|step| step.summary).count();
         let waits = self.continued < summaries && !self.superseded;
@@ -158,8 +158,8 @@ impl Translator {
         newest.and_then(|step| step.completed).is_some_and(|completed| info.time.created >= completed)
     }
 
-    /// Whether OpenCode wrote this user message to continue after a sub-agent that was called for a command. OpenCode writes one
-    /// synthetic message then, and answers it.
+    /// Whether OpenCode wrote this user message to continue after a sub-agent that a command called. OpenCode writes one synthetic
+    /// message in this case, and answers it.
     fn follows_a_subtask(&self, created: f64) -> bool {
         let waits = self.continued_subtasks < self.subtasks.len() && !self.superseded;
         let is_called = |step: &&Step| step.finish.as_deref() == Some("tool-calls") && step.error.is_none();
@@ -168,7 +168,7 @@ impl Translator {
     }
 
     pub(super) fn newest(&self) -> Option<&Step> {
-        // Not simply the last element: after a gap, older steps may be added from the message list.
+        // The last element may not be the newest: after a gap, older steps may be added from the message list.
         self.steps.iter().max_by(|a, b| a.created.total_cmp(&b.created))
     }
 }

@@ -1,4 +1,4 @@
-//! The progress of a turn: its session's title, its steps, retries, compactions and todos. Only changes are reported.
+//! The progress of a turn: the title of its session, its steps, retries, compactions and todos. Only changes are reported.
 
 use std::collections::HashSet;
 
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::api::{Part, Status, Todo};
 use crate::redact;
 
-/// The title that OpenCode gives a session at first; a timestamp follows.
+/// The beginning of OpenCode's placeholder for a session title. A timestamp follows.
 const NAMELESS: &str = "New session - ";
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl ReportedProgress {
         Some(AgentEvent::Session(SessionNote { id, title: self.title.clone() }))
     }
 
-    /// The start or the end of a step. `None` when the part is neither.
+    /// The event for the start or the end of a step. `None`: the part is neither.
     pub(super) fn step(&mut self, part: &Part) -> Option<AgentEvent> {
         let kind = match part.kind.as_str() {
             "step-start" => ProgressKind::StepStarted,

@@ -1,17 +1,17 @@
 //! Tracks the user messages that a turn answers: its prompt, and the prompts that joined it.
 //!
-//! When a prompt arrives during a turn, OpenCode finishes the running step, gives up the rest of its work on the earlier prompt,
+//! When a prompt arrives during a turn, OpenCode finishes the running step, abandons the rest of its work on the earlier prompt,
 //! and answers the new one. Of several prompts that arrive together, only the newest gets an answer. So a turn is over when its
 //! newest prompt is answered.
 
 use crate::id::is_prompt;
 
-/// Whether a prompt that joins a turn reached OpenCode.
+/// Whether a joining prompt has reached OpenCode.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Delivery {
     /// The prompt may still be sent. The turn must not end before its delivery is decided.
     Undecided,
-    /// OpenCode confirmed that it took the prompt.
+    /// OpenCode confirmed that it received the prompt.
     Accepted,
     /// OpenCode may or may not have the prompt.
     Unknown,
@@ -23,33 +23,33 @@ pub(crate) enum Delivery {
 pub(super) struct Prompts {
     /// The turn's own prompt, then the prompts that joined. Empty while a sub-agent's prompt is not known.
     all: Vec<Prompt>,
-    /// Set for a sub-agent's turn: the time in which its messages are created.
+    /// For the turn of a sub-agent: the time in which its messages are created. `None`: a root turn.
     window: Option<Window>,
 }
 
 #[derive(Debug)]
 struct Prompt {
-    /// The engine's id, or the id of the message.
+    /// The engine's id of the prompt, or the id of its message.
     id: String,
-    /// The time at which OpenCode stored the prompt, if it did.
+    /// When OpenCode stored the prompt. `None`: as far as is known, it did not.
     created: Option<f64>,
-    /// A message answers the prompt, so OpenCode has the prompt.
+    /// Whether a message answers the prompt, which proves that OpenCode has it.
     is_answered: bool,
     /// The delivery of a prompt that joined the turn. `None`: the turn's own prompt.
     joined: Option<Delivery>,
 }
 
-/// The time in which the user messages of a sub-agent's turn are created: from its call up to the next call of the same sub-agent.
+/// The time in which the user messages of a sub-agent's turn are created: from its call to the next call of the same sub-agent.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     since: f64,
     until: Option<f64>,
 }
 
-/// A prompt without an answer in an idle session.
+/// A prompt without an answer, in an idle session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unanswered {
-    /// The turn's own prompt. OpenCode does not show it, but answered a prompt that joined the turn.
+    /// The turn's own prompt. OpenCode does not show it, but has answered a prompt that joined the turn.
     First,
     /// OpenCode shows the prompt.
     Stored,
@@ -75,7 +75,7 @@ impl Prompts {
         Self { all: Vec::new(), window: Some(Window { since: called_at, until: None }) }
     }
 
-    /// Sets the first prompt, if its id is known already.
+    /// Sets the first prompt, whose id is already known.
     pub(super) fn starting_with(mut self, prompt: &str) -> Self {
         self.all = Self::new(prompt).all;
         self
@@ -103,7 +103,7 @@ impl Prompts {
         self.all.first().and_then(|prompt| prompt.created)
     }
 
-    /// The time at which OpenCode stored the turn's own prompt or, if it did not, the earliest prompt that joined.
+    /// When OpenCode stored the turn's own prompt. If it did not, when it stored the earliest prompt that joined.
     pub(super) fn started_at(&self) -> Option<f64> {
         let joined = || self.all.iter().filter_map(|prompt| prompt.created).min_by(f64::total_cmp);
         self.first_created().or_else(joined)
@@ -133,8 +133,8 @@ impl Prompts {
         }
     }
 
-    /// Notes when OpenCode stored a user message. Returns whether the message belongs to the turn. A sub-agent's first
-    /// message is its prompt.
+    /// Records that OpenCode stored a user message. Returns whether the message belongs to the turn. The first message of a
+    /// sub-agent is its prompt.
     pub(super) fn note_stored(&mut self, id: &str, created: f64) -> bool {
         if let Some(prompt) = self.all.iter_mut().find(|prompt| is_prompt(id, &prompt.id)) {
             prompt.created = Some(created);
@@ -147,8 +147,8 @@ impl Prompts {
         is_first
     }
 
-    /// Records a message that a user wrote to a running sub-agent, which continues with it. Returns whether the message belongs to
-    /// this turn.
+    /// Records a message that a user wrote to a running sub-agent, which then continues with it. Returns whether the message
+    /// belongs to this turn.
     pub(super) fn join_written(&mut self, id: &str, created: f64) -> bool {
         let joins =
             self.window_contains(created) && self.first_created().is_some_and(|first| first < created);
@@ -163,7 +163,7 @@ impl Prompts {
         self.all.iter().any(|prompt| prompt.created.is_none() && prompt.joined == Some(Delivery::Undecided))
     }
 
-    /// Notes that there is an answer to a prompt.
+    /// Records that a prompt has an answer.
     pub(super) fn note_answered(&mut self, id: &str) {
         for prompt in self.all.iter_mut().filter(|prompt| is_prompt(id, &prompt.id)) {
             prompt.is_answered = true;
@@ -180,7 +180,7 @@ impl Prompts {
         self.lost().count() == 1
     }
 
-    /// The unanswered prompt, if there is one. `answered`: creation time of the message that the newest step answers.
+    /// The unanswered prompt. `None`: all are answered. `answered`: the creation time of the message that the newest step answers.
     pub(super) fn unanswered(&self, answered: Option<f64>) -> Option<Unanswered> {
         let is_first = |prompt: &Prompt| prompt.joined.is_none();
         if answered.is_some() && self.lost().any(is_first) {
@@ -206,7 +206,7 @@ impl Prompts {
 
     /// The prompts that OpenCode does not show and did not answer.
     fn not_shown(&self) -> impl Iterator<Item = &Prompt> {
-        // The prompts of a sub-agent are known only from OpenCode, so all of them are shown.
+        // The prompts of a sub-agent are known only from OpenCode, so OpenCode shows all of them.
         let prompts = if self.window.is_some() { &[] } else { self.all.as_slice() };
         prompts.iter().filter(|prompt| prompt.created.is_none() && !prompt.is_answered)
     }

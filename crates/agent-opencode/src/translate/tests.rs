@@ -1,4 +1,4 @@
-//! Tests the translator on recordings of the real OpenCode.
+//! Tests the translator with recordings of a real OpenCode.
 
 mod asks;
 mod commands;

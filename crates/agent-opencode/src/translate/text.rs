@@ -12,19 +12,19 @@ pub(super) struct TextBlock {
     /// The text that was reported so far.
     sent: SentText,
     phase: Phase,
-    /// The log already contains the end of this text. Reset if the text changes after all.
+    /// Whether the log already contains the end of this text. Reset if the text changes nevertheless.
     end_is_known: bool,
-    /// The log contains a later block of the same message, so this text is complete.
+    /// Whether the log contains a later block of the same message, which means that this text is complete.
     is_followed: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
-    /// Every delta since the start of the part was seen, so the next one continues `sent`.
+    /// Every delta since the start of the part has arrived, so the next one continues `sent`.
     Live,
-    /// Some deltas were missed, so the next ones are ignored. The final snapshot brings the whole text.
+    /// Some deltas were missed, so further deltas are ignored. The final snapshot contains the whole text.
     Incomplete,
-    /// The final snapshot was seen.
+    /// The final snapshot has arrived.
     Ended,
     /// The attempt that wrote the text failed, or a user deleted it.
     Withdrawn,
@@ -57,7 +57,7 @@ impl TextBlock {
         self.block.message.as_ref().is_some_and(|mine| mine.as_str() == message)
     }
 
-    /// Whether OpenCode may have written more than was received.
+    /// Whether OpenCode may have written more text than the gateway received.
     pub(super) fn is_incomplete(&self) -> bool {
         self.phase == Phase::Incomplete && !self.is_followed
     }
@@ -73,16 +73,16 @@ impl TextBlock {
         if self.phase == Phase::Live && !delta.is_empty() {
             self.sent.push(delta);
             match out.last_mut() {
-                // The delta extends an event that still waits to be reported.
+                // The delta is appended to an event that was not taken yet.
                 Some(AgentEvent::Text { block, text }) if *block == self.block => text.push_str(delta),
                 _ => out.push(AgentEvent::Text { block: self.block.clone(), text: delta.to_owned() }),
             }
         }
     }
 
-    /// Merges a snapshot from the stream that is not final: the start of the part, or its text so far.
+    /// Merges a snapshot from the stream that is not final, but shows the start of the part or its text so far.
     pub(super) fn open(&mut self, text: &str, out: &mut Vec<AgentEvent>) {
-        // A snapshot shorter than the sent text is older, and the deltas after it may be older too.
+        // A snapshot shorter than the sent text is outdated, and the deltas after it may be outdated too.
         let older = self.sent.begins_with(text);
         if self.is_open() && !older {
             self.merge_text(text, out);

@@ -11,7 +11,7 @@ use crate::outcome::FailedTool;
 #[derive(Debug)]
 pub(super) struct ToolBlock {
     block: BlockRef,
-    /// The call as it was last reported, with all its output while it runs. See `kept_state`.
+    /// The call as it was last reported, with all its output while it runs. For a finished call see `kept_state`.
     call: ToolCall,
     /// The time at which the call started.
     started: Option<f64>,
@@ -36,8 +36,8 @@ impl ToolBlock {
         Self { block, call: kept, started: None, model: None }
     }
 
-    /// Restores a block from the log: the last whole state, and the output that was appended to it. `None` when the
-    /// artifact holds no tool call.
+    /// Restores a block from the log: the last complete state, and the output that was appended to it. `None`: the artifact
+    /// contains no tool call.
     pub(super) fn resumed(block: BlockRef, artifact: &Artifact) -> Option<Self> {
         let mut calls = artifact.parts.iter().filter_map(|part| match &part.content {
             PartContent::Data(data) => serde_json::from_str::<LoggedCall>(data.get()).ok()?.call(),
@@ -76,8 +76,8 @@ impl ToolBlock {
         })
     }
 
-    /// The message of a call that is not over. A call of a sub-agent does not count, because the sub-agent's own calls are
-    /// considered instead.
+    /// The message of an unfinished call. A call of a sub-agent does not count, because the sub-agent's own calls are checked
+    /// instead.
     pub(super) fn unfinished_message(&self) -> Option<&str> {
         let works = rank(self.call.status) < 2 && self.call.child.is_none();
         let message = self.block.message.as_ref().filter(|_| works);
@@ -85,7 +85,7 @@ impl ToolBlock {
     }
 
     pub(super) fn update(&mut self, call: ToolCall, out: &mut Vec<AgentEvent>) {
-        // A finished call stays as it is, and a repeated or older state changes nothing.
+        // A finished call never changes, and a repeated or older state changes nothing.
         if rank(self.call.status) == 2 || rank(call.status) < rank(self.call.status) || call == self.call {
             return;
         }
@@ -114,7 +114,7 @@ impl ToolBlock {
     }
 }
 
-/// The fields of a call that are kept, to compare them with its next state. A finished call has no next state, so its output, which
+/// The fields of a call that are kept for comparison with its next state. A finished call has no next state, so its output, which
 /// may be large, is dropped.
 fn kept_state(call: &ToolCall) -> ToolCall {
     if rank(call.status) < 2 {
@@ -145,7 +145,7 @@ impl LoggedCall {
     }
 }
 
-/// The call that a tool part shows. `None` when the part is incomplete.
+/// The call in a tool part. `None`: the part is incomplete.
 pub(super) fn call_from(part: &Part) -> Option<ToolCall> {
     let state = part.state.as_ref()?;
     let status = status_of(&state.status)?;
@@ -153,7 +153,7 @@ pub(super) fn call_from(part: &Part) -> Option<ToolCall> {
         ToolStatus::Running => state.metadata.as_ref().and_then(|metadata| metadata.output.clone()),
         _ => state.output.clone(),
     };
-    // While the model still writes the arguments, OpenCode shows an empty object.
+    // An empty object means that the model is still writing the arguments.
     let input = state.input.as_deref().map(Json::from_raw).filter(|input| input.get() != "{}");
     let input = input.map(|input| input.without(CALLER_ARGUMENT));
     let (id, tool) = (part.call.as_ref().unwrap_or(&part.id), part.tool.clone().unwrap_or_default());
@@ -176,7 +176,7 @@ fn child_of(part: &Part) -> Option<SessionId> {
     SessionId::parse(session).ok()
 }
 
-/// The output that a running call added. `None` if anything else changed.
+/// The text that was added to the output of a running call. `None`: anything else has changed.
 fn added_output<'a>(before: &ToolCall, after: &'a ToolCall) -> Option<&'a str> {
     let same = before.status == ToolStatus::Running
         && after.status == ToolStatus::Running

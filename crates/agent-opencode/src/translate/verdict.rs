@@ -6,8 +6,8 @@ use super::{Activity, Completeness, Process, Role, Step, Translator, Unanswered}
 use crate::api::Fault;
 use crate::outcome::{self, Ending, Newest, PromptTrace, Unread};
 
-/// After this many answers in a row without a finish reason, the turn is aborted and fails. OpenCode calls the model again after
-/// each such answer, without limit and without pause.
+/// The number of consecutive answers without a finish reason at which the turn is aborted and fails. OpenCode calls the model again
+/// after each such answer, without limit and without pause.
 pub(crate) const RUNAWAY_LIMIT: usize = 5;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -29,9 +29,8 @@ pub(crate) enum Evidence {
 }
 
 impl Translator {
-    /// Decides whether the turn is over. An idle session alone proves nothing. When a step fails, OpenCode reports the
-    /// session as idle twice, the first time before the message is final. An idle event may also belong to the previous
-    /// turn.
+    /// Decides whether the turn is over. An idle event alone proves nothing: when a step fails, OpenCode reports the session as
+    /// idle twice, the first time before the message is final, and an idle event may belong to the previous turn.
     pub(crate) fn verdict(&self, aborted_by_gateway: bool) -> Verdict {
         match self.verdict_on_steps(aborted_by_gateway) {
             Verdict::Over(_) | Verdict::Unsettled if self.prompts.any_undecided() => Verdict::Running,
@@ -48,14 +47,14 @@ impl Translator {
     pub(crate) fn unanswered(&self) -> Option<Unanswered> {
         let answered = self.newest().map(|step| step.answers);
         let unanswered = self.prompts.unanswered(answered);
-        // Once OpenCode answers another client's prompt, it does not come back to the prompts of this turn. And if OpenCode
-        // cannot list its messages, the first prompt may well be among them.
+        // Once OpenCode answers another client's prompt, it never returns to the prompts of this turn. And if OpenCode cannot list
+        // its messages, the first prompt may be among them although OpenCode does not show it.
         let is_hidden = |prompt: &Unanswered| self.is_list_unavailable && *prompt == Unanswered::First;
         unanswered.filter(|prompt| !self.superseded && !is_hidden(prompt))
     }
 
-    /// Whether OpenCode reported an error that can only be the refusal of one prompt, because exactly one prompt was sent and is
-    /// not shown.
+    /// Whether OpenCode reported an error that must be the refusal of a prompt, because exactly one prompt was sent and is not
+    /// shown.
     pub(crate) fn is_refused(&self) -> bool {
         self.refusal().is_some() && self.prompts.exactly_one_lost()
     }
@@ -67,13 +66,13 @@ impl Translator {
         self.refusal.as_ref().filter(is_other)
     }
 
-    /// The verdict if prompts that joined the turn are ignored.
+    /// The verdict that ignores the prompts that joined the turn.
     fn verdict_on_steps(&self, aborted_by_gateway: bool) -> Verdict {
         let over = || Verdict::Over(outcome::from_ending(&self.ending(aborted_by_gateway)));
         let Some(newest) = self.newest() else {
             return match &self.fault {
                 _ if self.superseded => over(),
-                // A busy session runs, even after an error: the error may concern a prompt that was to join.
+                // A busy session runs even after an error, because the error may concern a joining prompt.
                 _ if self.activity == Activity::Busy => Verdict::Running,
                 None if !self.is_idle() => Verdict::Running,
                 _ => Verdict::Unsettled,
@@ -84,12 +83,12 @@ impl Translator {
             || newest.finish.as_deref().is_some_and(|finish| !outcome::asks_for_another_step(finish));
         match self.activity {
             _ if completed && self.superseded => over(),
-            // If events were missed and the messages cannot be listed, a step whose finish reason asks for another step may have
-            // been followed by one.
+            // If events were missed and the messages cannot be listed, a step whose finish reason asks for another step may already
+            // have been followed by one.
             Activity::IdleConfirmed if completed && (is_final || !self.is_blind()) => over(),
             Activity::Idle if completed && is_final => over(),
             Activity::Idle | Activity::IdleConfirmed => Verdict::Unsettled,
-            // The turn also runs if the newest message is final: OpenCode may compact the conversation and continue.
+            // The turn runs even if the newest message is final, because OpenCode may compact the conversation and continue.
             Activity::Busy | Activity::Unknown => Verdict::Running,
         }
     }
@@ -111,8 +110,8 @@ impl Translator {
         outcome::unknown_outcome(&self.ending(aborted_by_gateway), trace)
     }
 
-    /// Whether text may be missing that OpenCode wrote, that never reached the gateway, and that OpenCode lost: it stores a text
-    /// only when the text ends. Call it before [`Self::close`].
+    /// Whether text may be missing: OpenCode wrote it, it never reached the gateway, and OpenCode lost it, because OpenCode stores
+    /// a text only at its end. Must be called before [`Self::close`].
     pub(crate) fn may_lack_text(&self) -> bool {
         let is_cut_off =
             |step: &&Step| step.completed.is_none() || step.error.as_ref().is_some_and(outcome::is_abort);
@@ -121,8 +120,8 @@ impl Translator {
             || cut_off.any(|step| self.blocks.any_incomplete_in(&step.id) || self.may_have_begun_a_text(step))
     }
 
-    /// Whether an OpenCode that was killed may have begun a text in this step although no event of it reached the gateway. While a
-    /// tool runs, OpenCode writes no text.
+    /// Whether a killed OpenCode may have begun a text in this step of which no event reached the gateway. While a tool runs,
+    /// OpenCode writes no text.
     fn may_have_begun_a_text(&self, step: &Step) -> bool {
         let mut at_tools = self.blocks.unfinished_calls();
         step.completed.is_none() && step.unseen_since_gap && !at_tools.any(|message| message == step.id)
@@ -141,10 +140,10 @@ impl Translator {
         }
     }
 
-    /// Whether the model answers without a finish reason again and again.
+    /// Whether the model repeatedly answers without a finish reason.
     pub(crate) fn is_runaway(&self) -> bool {
         let endless = |step: &&Step| step.error.is_none() && step.finish.as_deref() == Some("unknown");
-        // The newest step may have begun but not completed. It does not count.
+        // The newest step may be incomplete. Then it does not count.
         let complete = self.steps.iter().rev().skip_while(|step| step.completed.is_none());
         complete.take_while(endless).count() >= RUNAWAY_LIMIT
     }
@@ -159,7 +158,7 @@ impl Translator {
         matches!(self.activity, Activity::Idle | Activity::IdleConfirmed)
     }
 
-    /// Called when the OpenCode process that worked on the turn has ended, and the messages that the next process shows were
+    /// Called when the OpenCode process that worked on the turn has ended, after the messages that the next process shows were
     /// merged.
     pub(crate) fn note_opencode_ended(&mut self) {
         self.process = Process::Ended;
@@ -174,7 +173,7 @@ impl Translator {
         self.steps.len()
     }
 
-    /// Whether OpenCode has a reason to be silent: a tool runs, or OpenCode waits before a retry.
+    /// Whether silence is expected: a tool runs, or OpenCode waits before a retry.
     pub(crate) fn may_be_silent(&self) -> bool {
         let runs = |message: &str| match self.messages.get(message) {
             Some(&Role::Step(at)) => self.steps[at].completed.is_none(),

@@ -1,7 +1,7 @@
 //! Reports the sub-agents of a turn, from their call to their end.
 //!
-//! For each sub-agent the engine receives the start, then the prompt, then the reports, then one end. The start must come before
-//! the tool call that names the sub-agent, so the code that reports tool calls also reports the start.
+//! For each sub-agent the engine receives the start, the prompt, the reports, and one end, in this order. The start must come
+//! before the tool call that names the sub-agent, so the code that reports tool calls also reports the start.
 
 use longshore_model::{
     AgentEvent, ChildEvent, ChildStart, Outcome, PromptId, SessionId, ToolCall, ToolStatus,
@@ -24,7 +24,7 @@ struct CalledAs<'a> {
 }
 
 impl Driver {
-    /// Sends an event of a member to the engine. `None`: the root.
+    /// Sends an event of a member to the engine. `member`: `None` for the root.
     pub(super) async fn report(&mut self, member: Option<usize>, event: AgentEvent) -> Result<(), Closed> {
         let event = match event {
             AgentEvent::Tool { .. } | AgentEvent::ToolOutput { .. } => event,
@@ -34,12 +34,12 @@ impl Driver {
             }
             event => return self.send(member, event).await,
         };
-        // In a box, because this may report the end of a sub-agent, which has tool calls of its own: the future would contain
+        // Boxed, because this may report the end of a sub-agent with tool calls of its own, so that the future would contain
         // itself.
         Box::pin(self.report_call(member, event)).await
     }
 
-    /// Sends a text event of the root at once if the queue has room. Otherwise gives the event back.
+    /// Sends a text event of the root at once if the queue has room. Otherwise returns the event.
     pub(super) fn try_report_text(&self, event: AgentEvent) -> Result<Option<AgentEvent>, Closed> {
         if !matches!(event, AgentEvent::Text { .. }) {
             return Ok(Some(event));
@@ -51,7 +51,7 @@ impl Driver {
         }
     }
 
-    /// Reports the new events of a sub-agent. Waits until the sub-agent's prompt is known.
+    /// Reports the new events of a sub-agent, once the sub-agent's prompt is known.
     pub(super) async fn flush_child(&mut self, at: usize) -> Result<(), Closed> {
         let Some(live) = self.tree.children[at].live_mut() else { return Ok(()) };
         if !live.prompt_reported {
@@ -86,7 +86,7 @@ impl Driver {
             } else if live.given_up.is_none()
                 && let Some(outcome) = self.limits.reached(&live.member)
             {
-                // Only the sub-agent is aborted. The agent that called it decides whether it continues without it.
+                // Only the sub-agent is aborted. The agent that called it decides whether to continue without it.
                 live.given_up = Some(outcome);
                 self.abort(Some(at), Instant::now() + STOP_TIMEOUT).await;
             } else if let Some(returned) = live.returned.as_mut().filter(|returned| !returned.read_requested)
@@ -117,7 +117,7 @@ impl Driver {
             ChildState::Live(live) => {
                 live.must_read = true;
                 live.member.translator.title(found.title.as_deref());
-                // The log does not contain the caller of a resumed sub-agent, so it is set from OpenCode's session.
+                // The log does not contain the caller of a resumed sub-agent, so the caller is taken from OpenCode's session.
                 if let Some(parent) = parent.filter(|_| live.is_resumed) {
                     live.caller = parent;
                 }
@@ -125,7 +125,7 @@ impl Driver {
         }
     }
 
-    /// Starts the sub-agents that no tool call names, although all tool calls that OpenCode shows were read.
+    /// Starts the sub-agents that no tool call names, after all tool calls that OpenCode shows were read.
     pub(super) async fn start_unnamed(&mut self, is_last_chance: bool) -> Result<(), Closed> {
         for at in 0..self.tree.children.len() {
             let child = &mut self.tree.children[at];
@@ -187,8 +187,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Makes sure that the engine knows a sub-agent before it receives the tool call that names it. Returns whether the sub-agent
-    /// has a turn for that call.
+    /// Makes sure that the engine knows a sub-agent before it receives the tool call that names the sub-agent. Returns whether the
+    /// sub-agent has its own turn for that call.
     async fn ensure_child_started(
         &mut self,
         caller: Option<usize>,
@@ -209,7 +209,7 @@ impl Driver {
         if let Some(at) = self.tree.find(child.as_str()) {
             if let Some(live) = self.tree.children[at].live_mut() {
                 if live.returned.is_none() {
-                    // Two calls of one sub-agent run at once. It works for both, in the turn of the first call.
+                    // Two calls of one sub-agent run at the same time. The sub-agent works for both, in the turn of the first call.
                     self.tree.note_call(child, &call.call_id, false);
                     return Ok(false);
                 }
@@ -274,7 +274,7 @@ impl Driver {
         self.send_child(at, ChildEvent::Started(start)).await
     }
 
-    /// Ends a sub-agent. Its messages are read once more to find how it ended.
+    /// Ends a sub-agent. First reads its messages once more, to find out how it ended.
     async fn finish(&mut self, at: usize) -> Result<(), Closed> {
         let aborted_by_gateway = self.is_aborted(at);
         self.read_child(at).await;
@@ -292,7 +292,7 @@ impl Driver {
     }
 
     async fn end_child(&mut self, at: usize, outcome: Outcome) -> Result<(), Closed> {
-        // The sub-agent's own sub-agents end first.
+        // Its own sub-agents end before it.
         while let Some(leaf) = self.tree.live_leaf(Some(at)) {
             Box::pin(self.finish(leaf)).await?;
         }
@@ -311,7 +311,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Sets the call time of a resumed sub-agent whose prompt is not in the log: its prompt is the first message after the call.
+    /// Sets the call time of a resumed sub-agent whose prompt is not in the log. Its prompt is the first message after the call.
     pub(super) fn set_call_time(&mut self, at: usize) {
         let Some(live) = self.tree.children[at].live() else { return };
         if live.member.translator.prompt().is_some() || !live.is_resumed {
@@ -351,7 +351,7 @@ impl Driver {
     }
 }
 
-/// The final outcome of a sub-agent. An outcome of the watchdog has priority, and if the call failed before the sub-agent did
+/// The final outcome of a sub-agent. An outcome of the watchdog takes precedence. If the call failed before the sub-agent did
 /// anything, the outcome says so.
 fn child_outcome(live: &mut LiveChild, outcome: Outcome) -> Outcome {
     if let Some(given_up) = live.given_up.take() {

@@ -1,7 +1,7 @@
 //! Starts a turn with one of OpenCode's own commands.
 //!
-//! The HTTP request lasts as long as the turn, so it runs in a task of its own. Only its result within the first moments matters:
-//! it shows whether OpenCode refused the command.
+//! The HTTP request of a command lasts as long as the turn, so it runs in a separate task. Only its result in the first moments
+//! matters, because it shows whether OpenCode refused the command.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::client::CallError;
 use crate::id::is_prompt;
 use crate::reader::{Lease, Routed};
 
-/// OpenCode refuses a command within this time. If there is no response after it, the command has started a turn.
+/// How long OpenCode takes at most to refuse a command. Without a response in this time, the command has started a turn.
 const REFUSAL_WINDOW: Duration = Duration::from_secs(2);
 
 impl PromptCall<'_> {
-    /// Sends a command, and waits until OpenCode refused it or began the turn.
+    /// Sends a command, and waits until OpenCode has refused it or has begun the turn.
     pub(super) async fn send_command(self, body: String, lease: &mut Lease) -> Result<SendResult> {
         let answer = self.spawn_call(body, lease);
         let is_stored = |routed: &Routed| self.is_stored(routed);
@@ -41,8 +41,8 @@ impl PromptCall<'_> {
                 match (cause, known) {
                     (CallError::Refused { status, message }, Some(false)) => Ok(refused(status, &message)),
                     (CallError::Refused { .. }, _) | (_, Some(true)) => Ok(SendResult::Unknown),
-                    // The response is not OpenCode's: OpenCode responds only at the end of the turn, and would have the message by
-                    // then.
+                    // The response cannot be OpenCode's, because OpenCode responds only at the end of the turn and would have
+                    // stored the message by then.
                     (cause, Some(false)) => Err(cause.into_error("send the prompt")),
                     (cause, None) => self.classify_failure(cause),
                 }
@@ -51,7 +51,7 @@ impl PromptCall<'_> {
         }
     }
 
-    /// Sends the request in a task of its own, which lasts as long as the turn.
+    /// Sends the request in a separate task, which lasts as long as the turn.
     fn spawn_call(&self, body: String, lease: &Lease) -> oneshot::Receiver<Result<(), CallError>> {
         let (answer, answered) = oneshot::channel();
         let (client, session, trigger) = (self.client.clone(), self.session.clone(), lease.reread_trigger());
@@ -68,8 +68,8 @@ impl PromptCall<'_> {
                 () = over => return,
                 () = stop.cancelled() => return,
             };
-            // Nobody waits for the result any more: the turn runs, and its events come by the event stream. After a failure the
-            // turn reads its state, in case some did not come.
+            // Nobody waits for the result any more: the turn runs, and its events come on the event stream. After a failure the
+            // turn reads its state, because events may have been lost.
             if let Err(Err(cause)) = answer.send(result) {
                 tracing::warn!(session = %session.id, %cause, "the call of an OpenCode command failed while its turn ran");
                 if let Some(trigger) = &trigger {

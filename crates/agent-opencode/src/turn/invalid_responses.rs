@@ -1,7 +1,7 @@
-//! Measures for how long all responses of OpenCode were invalid.
+//! Measures for how long all responses of OpenCode have been invalid.
 //!
-//! Waiting does not help against them: another program has OpenCode's address and responds in its place, or OpenCode's password has
-//! changed. So a turn that gets only invalid responses fails after some time.
+//! Waiting does not help against invalid responses. Either another program has OpenCode's address and responds in its place, or
+//! OpenCode's password has changed. So a turn that gets only invalid responses fails after some time.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 use crate::client::CallError;
 
-/// When the event stream has had no valid response for this long, the turn sends requests itself, and again after each further
-/// interval. Requests other than the stream may still work.
+/// After this time without a valid response on the event stream, the turn itself sends requests, which may still work. It does so
+/// again after each further interval.
 pub(super) const CHECK_AFTER: Duration = Duration::from_secs(10);
 
-/// The time since which every response was invalid.
+/// Since when every response has been invalid.
 #[derive(Debug, Default)]
 pub(super) struct InvalidResponses {
     since: Option<Instant>,
@@ -54,7 +54,7 @@ mod tests {
         let refused = |status: u16| CallError::Refused { status, message: String::new() };
         assert!(!after(0, CallError::Unauthorized).await);
         assert!(!after(179, CallError::Garbled("a web page".to_owned())).await);
-        // OpenCode does not respond, or a proxy says so.
+        // OpenCode does not respond, or a proxy reports that.
         for away in [CallError::NoAnswer, refused(503)] {
             assert!(!after(1_000, away).await);
             assert!(!after(1_000, CallError::Unauthorized).await);

@@ -1,7 +1,7 @@
 //! Sends messages that join a running turn.
 //!
-//! A [`Joiner`] sends them in parallel to the driver, because the driver may be waiting for the engine or for OpenCode. Both share
-//! [`Joins`]. The driver closes it before the turn ends, and cannot close it while a message is being sent.
+//! A [`Joiner`] sends these messages concurrently with the driver, because the driver may be waiting for the engine or for
+//! OpenCode. Both share [`Joins`]. The driver closes it before the turn ends, and cannot close it while a message is being sent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,27 +18,27 @@ use crate::prompt::{PromptDraft, Prompts};
 use crate::reader::lock;
 use crate::translate::{Delivery, Translator};
 
-/// How long a message waits until OpenCode shows the prompt that began the turn. OpenCode accepts a prompt at once and
-/// stores it after it has loaded what it needs. Of two prompts that it gets meanwhile, either may be stored first.
+/// How long a message waits until OpenCode shows the prompt that began the turn. OpenCode accepts a prompt at once, but stores it
+/// only after it has loaded what it needs. Of two prompts that arrive in that time, either may be stored first.
 const FIRST_PROMPT_WAIT: Duration = Duration::from_secs(30);
 
 /// The prompts that joined a turn, shared by its driver and its [`Joiner`].
 #[derive(Debug)]
 pub(super) struct Joins {
     prompts: Mutex<Vec<(PromptId, Delivery)>>,
-    /// Counts the changes. The driver compares it on every event, and takes the lock only after a change.
+    /// Counts the changes. The driver compares this number on every event, and takes the lock only after a change.
     version: AtomicU64,
-    /// Notifies the tasks that wait for a change. One channel serves all conditions, because a channel is larger than everything
-    /// else here.
+    /// Notifies the tasks that wait for a change. One channel serves all conditions, because a channel is larger than all other
+    /// fields.
     state: watch::Sender<JoinState>,
 }
 
-/// The state of a turn, as far as messages that join it depend on it.
+/// The part of a turn's state that matters for joining messages.
 #[derive(Clone, Copy, Default, Debug)]
 struct JoinState {
     version: u64,
     is_closed: bool,
-    /// OpenCode shows the prompt that began the turn.
+    /// Whether OpenCode shows the prompt that began the turn.
     is_begun: bool,
 }
 
@@ -51,7 +51,7 @@ impl Joins {
         })
     }
 
-    /// Passes the prompts to the translator if they changed since version `seen`.
+    /// Passes the prompts to the translator if they have changed since version `seen`.
     pub(super) fn update_translator(&self, seen: &mut u64, translator: &mut Translator) {
         if self.version.load(Ordering::Acquire) == *seen {
             return;
@@ -74,7 +74,7 @@ impl Joins {
         JoinChanges { state, seen }
     }
 
-    /// Closes the turn to new messages. Returns false, and does not close it, if a message joined since version `seen`.
+    /// Closes the turn to new messages. Returns false, and does not close it, if a message has joined since version `seen`.
     pub(super) fn close_if_unchanged(&self, seen: u64) -> bool {
         let prompts = lock(&self.prompts);
         let is_news = self.version.load(Ordering::Acquire) != seen;
@@ -85,7 +85,7 @@ impl Joins {
         !is_news
     }
 
-    /// Closes the turn to new messages. Waits for a prompt that is being sent, so that nothing is sent after this.
+    /// Closes the turn to new messages. First waits for a prompt that is being sent, so that none is sent afterwards.
     pub(super) async fn close_and_wait(&self) {
         self.state.send_modify(|state| state.is_closed = true);
         let mut changes = self.changes();
@@ -94,7 +94,8 @@ impl Joins {
         }
     }
 
-    /// Promises that the turn does not end before this prompt is resolved. Returns false if the turn is already closed.
+    /// Reserves a place for a prompt: the turn does not end before the prompt is resolved. Returns false if the turn is already
+    /// closed.
     fn reserve(&self, prompt: &PromptId) -> bool {
         let mut prompts = lock(&self.prompts);
         if self.state.borrow().is_closed {
@@ -138,7 +139,7 @@ impl JoinChanges {
         let changed = self.state.wait_for(|state| state.version != self.seen).await;
         match changed.map(|state| state.version) {
             Ok(version) => self.seen = version,
-            // The sender is gone, so no change can come.
+            // The sender was dropped, so no change can come.
             Err(_) => std::future::pending().await,
         }
     }
@@ -155,10 +156,10 @@ pub(super) struct Joiner {
 }
 
 impl Joiner {
-    /// Runs for as long as the turn does.
+    /// Runs as long as the turn.
     pub(super) async fn run(mut self: Box<Self>) {
         while let Some(steering) = self.steering.recv().await {
-            // Boxed, because few messages join turns, and every turn would hold the space otherwise.
+            // Boxed, because few messages join turns, and otherwise every turn would hold the memory of this future.
             Box::pin(self.join(steering)).await;
         }
         // The engine will send no more messages, but the turn continues.
@@ -196,7 +197,7 @@ impl Joiner {
             let slot = client.slot().await.map_err(|cause| cause.into_error("send the message"))?;
             Ok((body, slot))
         };
-        // Until the message is sent, the turn may still be closed. The wait for a request slot can be long.
+        // Until the message is sent, the turn can still be closed. The wait for a call slot can be long.
         let ready = tokio::select! {
             biased;
             _ = closed.wait_for(|state| state.is_closed) => Err(too_late()),
@@ -207,7 +208,7 @@ impl Joiner {
             Err(refused) => Err(refused),
         };
         self.joins.resolve(&prompt, outcome.as_ref().ok().copied());
-        // This fails if the engine is gone. After its restart the engine finds the prompt in OpenCode's message list.
+        // This fails if the engine has stopped. After its restart, it finds the prompt in OpenCode's message list.
         let _ = sent.send(outcome.map(|_| ()));
     }
 

@@ -1,4 +1,4 @@
-//! One member of a turn's session tree: the agent, or a sub-agent. Holds its translator and decides when the member is done.
+//! One member of a turn's session tree: the agent or a sub-agent. It has its own translator, and decides when it is done.
 
 use std::time::Duration;
 
@@ -7,34 +7,34 @@ use tokio::time::Instant;
 
 use crate::translate::{Evidence, Translator, Unanswered, Verdict};
 
-/// Pauses between two reads of a session that is idle while its messages are not final: doubled from the first to the
-/// last.
+/// The first and the longest pause between two reads of a session that is idle while its messages are not final. The pause doubles
+/// each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LAST_PAUSE: Duration = Duration::from_secs(2);
 
 /// The maximum number of reads of a session that is idle while its messages are not final. OpenCode finishes a message 40 to 350 ms
-/// after it reports idle, and later in a large repository. These reads take 7 s. After that, OpenCode certainly does not work on
-/// the message any more.
+/// after it reports idle, and later in a large repository. These reads take 7 s in total, after which OpenCode certainly does not
+/// work on the message any more.
 const READS_OF_STOPPED_TURN: u32 = 8;
 
-/// The maximum number of such reads after an error that came before any answer: OpenCode refused the prompt. They take 2 s.
+/// The maximum number of such reads if OpenCode refused the prompt: an error came before any answer. They take 2 s in total.
 const READS_OF_REFUSED_PROMPT: u32 = 5;
 
-/// The maximum number of such reads if OpenCode accepted a prompt but shows no sign of it. They take 30 s, because in a new
-/// directory OpenCode first loads providers and plugins.
+/// The maximum number of such reads if OpenCode accepted a prompt but shows no sign of it. They take 30 s in total, because in a
+/// new directory OpenCode first loads providers and plugins.
 const READS_OF_ACCEPTED_PROMPT: u32 = 20;
 
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) translator: Translator,
-    /// OpenCode confirmed the prompt to this process of the gateway. False after a restart of the gateway.
+    /// Whether OpenCode confirmed the prompt to this gateway process. False after a restart of the gateway.
     pub(super) accepted: bool,
-    /// OpenCode no longer has the session.
+    /// Whether OpenCode no longer has the session.
     pub(super) is_gone: bool,
     settling: Option<Settling>,
 }
 
-/// The repeated reads of a session that is idle or failed while its messages do not show the end.
+/// The repeated reads of a session that is idle or failed although its messages do not show the end.
 #[derive(Debug)]
 struct Settling {
     reads: u32,
@@ -57,7 +57,7 @@ impl Member {
         self.settling.is_some() || self.translator.is_idle()
     }
 
-    /// Called when the messages are read because a read was due. Sets the time of the next read.
+    /// Called when the messages are read because a read was due. Schedules the next read.
     pub(super) fn was_read(&mut self) {
         if let Some(settling) = &mut self.settling {
             settling.reads += 1;
@@ -93,7 +93,7 @@ impl Member {
 
     fn max_reads(&self) -> u32 {
         if self.translator.has_opencode_ended() {
-            // OpenCode was restarted. The messages that the new process shows do not change any more.
+            // OpenCode was restarted, so the messages that the new process shows no longer change.
             return 0;
         }
         match (self.translator.unanswered(), self.translator.evidence()) {

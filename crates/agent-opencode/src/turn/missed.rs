@@ -1,7 +1,7 @@
 //! Limits how often a turn reads its state because of events that could not be parsed.
 //!
-//! Any such event may have been important, so the state is read from OpenCode: at once, and then at most once a second, however
-//! many such events arrive.
+//! Any such event may have been important, so the state is read from OpenCode at once. After that it is read at most once a second,
+//! however many such events arrive.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Default)]
 pub(super) struct MissedEvents {
-    /// The time at which the state must be read.
+    /// The time at which the state must be read. `None`: no read is needed.
     due: Option<Instant>,
     last: Option<Instant>,
 }
@@ -27,7 +27,7 @@ impl MissedEvents {
         self.due
     }
 
-    /// Whether the state must be read now. Returns true once.
+    /// Whether the state must be read now. Resets this, so a second call returns false.
     pub(super) fn take_due(&mut self) -> bool {
         let is_due = self.due.is_some_and(|due| due <= Instant::now());
         if is_due {
@@ -36,7 +36,7 @@ impl MissedEvents {
         is_due
     }
 
-    /// Called when the whole state is read, for whatever reason.
+    /// Called when the whole state is read, for any reason.
     pub(super) fn note_read(&mut self) {
         *self = Self { due: None, last: Some(Instant::now()) };
     }
@@ -58,7 +58,7 @@ mod tests {
             }
         }
         assert_eq!(asked, [100, 1_100, 2_100]);
-        // The last events are not forgotten.
+        // Events shortly after a read still cause another read.
         assert_eq!(missed.due(), Some(began + Duration::from_millis(3_100)));
     }
 }

@@ -1,8 +1,8 @@
 //! Reads a sub-agent's messages from OpenCode.
 //!
 //! While OpenCode is unreachable, the turn waits, as it does when it reads the messages of the agent itself. If OpenCode responds
-//! but does not show the messages of the sub-agent, the turn continues without them after a while. Otherwise the agent's own
-//! reports would be held back forever.
+//! but does not show the sub-agent's messages, the turn continues without them after a while. Otherwise the agent's own reports
+//! would be held back for ever.
 
 use longshore_model::SessionId;
 use tokio::time::{Instant, timeout_at};
@@ -23,8 +23,8 @@ impl Driver {
         }
     }
 
-    /// Fetches the state of a sub-agent. `None`: OpenCode does not show the state, or does not respond for too long. Then the
-    /// stream is the only source.
+    /// Reads the state of a sub-agent. `None`: OpenCode does not show the state, or has not responded for too long. Then only the
+    /// stream is left.
     pub(super) async fn fetch_child(&mut self, session: &SessionId) -> Option<ChildReading> {
         let since = self.tree.root.translator.prompt_created().unwrap_or(f64::MIN);
         let until = self.read_deadline();
@@ -34,7 +34,7 @@ impl Driver {
         loop {
             let (directory, back) = (&self.session.directory, self.client.address().until_back());
             let reading = reconcile::read_child(&self.client, directory, session.as_str(), since);
-            // Each sub-agent gets at least one attempt, however long the sub-agents before it took.
+            // Each sub-agent gets at least one attempt, however long the reads for the previous sub-agents took.
             let cut = until.unwrap_or_else(|| others_wait_until.max(Instant::now() + STOP_TIMEOUT));
             let reading = timeout_at(cut, reading).await.unwrap_or(Err(CallError::NoAnswer));
             let at = self.tree.find(session.as_str())?;
@@ -48,7 +48,7 @@ impl Driver {
                 Err(cause) => cause,
             };
             let next = Instant::now() + pause;
-            // While the stream is down, the turn may wait: no reports of the agent are held back, and everything is read once the
+            // While the stream is down, the turn may wait: no reports of the agent are held back, and everything is read when the
             // stream is back.
             child.is_hidden |= until.is_none() && next >= others_wait_until && self.lease.is_connected();
             let is_too_long = child.invalid_responses.exceed(&cause, self.limits.invalid_responses())
@@ -61,13 +61,13 @@ impl Driver {
                 live.member.translator.messages_unavailable();
                 return None;
             }
-            // Waits for the pause, or until OpenCode is back.
+            // Waits until the pause is over or OpenCode is back.
             let _ = timeout_at(next, back).await;
             pause = (pause * 2).min(LAST_RETRY);
         }
     }
 
-    /// The deadline for reading sub-agents' messages. `None`: there is none, because the turn continues.
+    /// The deadline for reading sub-agents' messages. `None`: there is no deadline, because the turn continues.
     fn read_deadline(&self) -> Option<Instant> {
         if self.end_deadline.is_some() {
             return self.end_deadline;
@@ -78,7 +78,7 @@ impl Driver {
         if self.lease.aborted_by_gateway() {
             return Some(Instant::now() + STOP_TIMEOUT);
         }
-        // If the end of the turn is known already, it must be reported soon.
+        // If the end of the turn is already known, it must be reported soon.
         let verdict = self.tree.root.translator.verdict(self.is_stopped());
         matches!(verdict, Verdict::Over(_)).then(|| Instant::now() + STREAM_TIMEOUT)
     }

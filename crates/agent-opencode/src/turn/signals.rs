@@ -1,4 +1,4 @@
-//! Signals to a turn besides its events. They are rare, so they are polled only when they are woken.
+//! Signals to a turn other than its events. They are rare, so they are polled only when woken.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::reader::InvalidResponseAlarm;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Signal {
-    /// The prompts that join have changed.
+    /// The list of joining prompts has changed.
     Joins,
     /// The event stream has had only invalid responses for some time.
     InvalidResponses,
-    /// OpenCode ended, and its next process responds.
+    /// OpenCode has ended, and its next process responds.
     NewProcess,
 }
 

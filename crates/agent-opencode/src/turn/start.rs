@@ -1,4 +1,4 @@
-//! Starts a turn: attaches to the stream, waits until the session is idle, prompts exactly once.
+//! Starts a turn: attaches to the event stream, waits until the session is idle, and sends the prompt exactly once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ use crate::rules::PromptRules;
 use crate::translate::Translator;
 use crate::watch::Watch;
 
-/// Maximum number of events that wait for the engine. At the bound the driver of this turn waits, and its own queue fills.
+/// Maximum number of events that wait for the engine. At the limit the driver of this turn waits, and its own queue fills.
 const MAX_WAITING: usize = 256;
 
 /// How long a turn or a new session waits for the event stream: long enough for a managed OpenCode to restart.
@@ -43,9 +43,9 @@ pub(crate) const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
 /// A busy session is checked at least this often, in case its idle event was missed.
 const BUSY_POLL: Duration = Duration::from_millis(500);
 
-/// How long a turn waits while another client works in its session, if the directory of the session is watched. After that,
-/// the turn gives the session up, because external turns are found only in sessions that no turn of the gateway holds. The
-/// engine starts the turn again when the work of the other client is over.
+/// How long a turn waits while another client works in its session, if the directory of the session is watched. After that the turn
+/// releases the session, because external turns are found only in sessions that no turn of the gateway holds. The engine starts the
+/// turn again when the other client's work is over.
 const WATCHED_BUSY_WAIT: Duration = Duration::from_secs(3);
 
 /// The parts of the driver that are needed to start a turn.
@@ -57,7 +57,7 @@ pub(crate) struct Starter {
     pub(crate) readers: Arc<Readers>,
     pub(crate) tasks: Tasks,
     pub(crate) prompts: Arc<Prompts>,
-    /// The workspace root; an absolute path without links.
+    /// The workspace root as an absolute path without links.
     pub(crate) root: String,
     pub(crate) protected: Arc<ProtectedPaths>,
     pub(crate) timeout: Duration,
@@ -68,16 +68,16 @@ pub(crate) struct Starter {
     pub(crate) watch: Arc<Watch>,
 }
 
-/// Whether OpenCode took the prompt.
+/// Whether OpenCode accepted the prompt.
 pub(super) enum SendResult {
     Accepted,
-    /// OpenCode may or may not have received the prompt. Its message list will show it.
+    /// OpenCode may or may not have received the prompt. Its message list will show that.
     Unknown,
-    /// OpenCode refused the prompt. Holds the outcome of the task, and the error for the sender of a native prompt.
+    /// OpenCode refused the prompt. Contains the outcome of the task, and the error for the sender of a native prompt.
     Refused(Outcome, Error),
 }
 
-/// `in_use`: the use of the session's directory, which lasts until the turn is over.
+/// Starts a turn. `in_use`: the use of the session's directory, which lasts until the turn is over.
 pub(crate) async fn start(
     with: &Starter,
     request: TurnRequest,
@@ -89,7 +89,7 @@ pub(crate) async fn start(
     let for_start = with.for_starts.with_trace(trace.clone());
     let client = with.client.with_trace(trace);
     let (id, name) = (session.id.as_str(), prompt.as_str());
-    // Removed from the list even if this turn fails, so that the next turn checks the session.
+    // The session is removed from the list even if this turn fails, so that the next turn checks whether it is idle.
     let idle_until = with.unprompted.take(&session.id);
     let patience = || {
         let is_watched = with.watch.watches(&session.directory);
@@ -110,8 +110,8 @@ pub(crate) async fn start(
         }
         (SendResult::Unknown, translator)
     } else {
-        // Building the body can take a while, so it is done before the check that the session is idle: another client could use the
-        // session meanwhile.
+        // Building the body can take a while, and another client could use the session in that time. So it is done before the check
+        // that the session is idle.
         let (order, is_note) = (order.as_ref(), false);
         let saying = PromptDraft { prompt: name, input: &input, options: &options, order, is_note };
         let body = with.prompts.body(&for_start, &session, saying).await?;
@@ -203,7 +203,7 @@ pub(crate) async fn start(
         protected: Arc::clone(&with.protected),
         is_catching_up: resume.is_some(),
     });
-    // In a box, because spawning moves the future more than once, and each move would need space for it on the stack.
+    // Boxed, because spawning moves the future more than once, and each move would need stack space for it.
     let running = Box::pin(driver.run(joiner, invalid_alarm, with.tasks.stopping().clone(), in_use));
     with.tasks.spawn("opencode-turn", running);
     Ok(Turn { steering: Some(steering), events, refusal: None })
@@ -265,8 +265,8 @@ fn resume_children(tree: &mut SessionTree, resume: &Resume, lease: &Lease) {
     }
 }
 
-/// Acquires a request slot for the prompt at a moment when the session is idle. If it had to wait for the slot, it checks the
-/// session again.
+/// Acquires a call slot for the prompt at a moment when the session is idle. If this function had to wait for the slot, it checks
+/// the session again.
 async fn slot_while_idle<'a>(
     client: &'a Client,
     patience: Duration,
@@ -285,7 +285,7 @@ async fn slot_while_idle<'a>(
         }
         let begun = Instant::now();
         let slot = client.slot().await.map_err(|cause| cause.into_error("send the prompt"))?;
-        // The time limit is for the busy session. Waiting for a request slot does not count.
+        // The deadline limits the wait for the busy session, so the wait for a call slot is added to it.
         deadline += begun.elapsed();
         if is_surely_idle() {
             return Ok(slot);
@@ -339,7 +339,7 @@ fn status_error(cause: CallError) -> Error {
     cause.into_error("see whether the session is idle")
 }
 
-/// The request that begins a turn.
+/// The request that starts a turn.
 pub(super) struct PromptCall<'a> {
     pub(super) client: &'a Client,
     pub(super) tasks: &'a Tasks,
@@ -349,8 +349,8 @@ pub(super) struct PromptCall<'a> {
 }
 
 impl PromptCall<'_> {
-    /// Sends the prompt. `is_native`: the sender of a native prompt waits to learn whether OpenCode accepts it, so an unclear error
-    /// is looked up.
+    /// Sends the prompt. `is_native`: after an unclear error, looks up whether OpenCode has the prompt, because the sender of a
+    /// native prompt waits for the answer.
     async fn send_prompt(self, slot: CallSlot<'_>, body: String, is_native: bool) -> Result<SendResult> {
         fail_point::hit("prompt.before");
         let (directory, session) = (&self.session.directory, self.session.id.as_str());
@@ -368,7 +368,7 @@ impl PromptCall<'_> {
         }
     }
 
-    /// Whether OpenCode has the prompt's message. `None`: OpenCode does not show its messages.
+    /// Whether OpenCode has stored the prompt's message. `None`: OpenCode does not show its messages.
     pub(super) async fn has_message(&self) -> Option<bool> {
         let (directory, session) = (self.session.directory.as_str(), self.session.id.as_str());
         let prompts = [self.prompt.to_owned()];

@@ -1,4 +1,4 @@
-//! The agent of a turn and its sub-agents, at any depth: knows their sessions and which agent called which, and passes each event
+//! The agent of a turn and its sub-agents at any depth. Tracks their sessions and which agent called which, and passes each event
 //! to its member.
 
 use std::collections::HashMap;
@@ -15,8 +15,8 @@ use crate::reconcile::ChildReading;
 use crate::skim::Event;
 use crate::translate::{CallState, Translator};
 
-/// Maximum number of events that wait for the tool call that names their session. Normally OpenCode sends that call first. Above
-/// the bound the events are dropped, and the messages are read instead.
+/// Maximum number of events that wait for the tool call that names their session, which OpenCode normally sends first. Beyond the
+/// limit the events are dropped, and the messages are read instead.
 const MAX_HELD: usize = 256;
 const MAX_HELD_BYTES: usize = 1024 * 1024;
 
@@ -26,10 +26,10 @@ pub(super) struct SessionTree {
     pub(super) root: Member,
     /// The sub-agents, in the order in which they became known.
     pub(super) children: Vec<Child>,
-    /// The tool calls that call a sub-agent, by the sub-agent's session and the call id. The value: whether the sub-agent has a
-    /// turn of its own for the call.
+    /// The tool calls of sub-agents, by the sub-agent's session and the call id. The value says whether the sub-agent has its own
+    /// turn for the call.
     calls: HashMap<(SessionId, String), bool>,
-    /// At least one sub-agent was stopped. The rest of the turn may have continued.
+    /// Whether at least one sub-agent was stopped. The rest of the turn may have continued.
     pub(super) has_stopped_child: bool,
 }
 
@@ -59,9 +59,9 @@ pub(super) enum ChildState {
 pub(super) struct HeldEvents {
     pub(super) events: Vec<Event>,
     bytes: usize,
-    /// No event of the session is missing.
+    /// Whether no event of the session is missing.
     pub(super) is_complete: bool,
-    /// The tool calls were read once since the session became known, but none of them named it.
+    /// Whether the tool calls were read since the session became known. None of them named it.
     pub(super) was_searched_for: bool,
 }
 
@@ -71,15 +71,15 @@ pub(super) struct LiveChild {
     pub(super) member: Member,
     pub(super) caller: SessionId,
     pub(super) call: Option<String>,
-    /// The prompt of the sub-agent was reported.
+    /// Whether the sub-agent's prompt was reported.
     pub(super) prompt_reported: bool,
-    /// The messages of the sub-agent must be read before its end can be judged.
+    /// Whether the sub-agent's messages must be read before its end can be judged.
     pub(super) must_read: bool,
-    /// Set when the tool call that the sub-agent works for is over.
+    /// How the tool call of the sub-agent ended. `None`: it is not over.
     pub(super) returned: Option<ReturnedCall>,
-    /// Set when a watchdog stopped the sub-agent: the outcome to report.
+    /// The outcome to report if the watchdog stopped the sub-agent.
     pub(super) given_up: Option<Outcome>,
-    /// The sub-agent was resumed after a restart of the gateway.
+    /// Whether the sub-agent was resumed after a restart of the gateway.
     pub(super) is_resumed: bool,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct LiveChild {
 #[derive(Debug)]
 pub(super) struct ReturnedCall {
     pub(super) error: Option<String>,
-    /// The sub-agent's messages were requested after the call had ended.
+    /// Whether the sub-agent's messages were requested after the call had ended.
     pub(super) read_requested: bool,
 }
 
@@ -126,7 +126,7 @@ impl HeldEvents {
         }
     }
 
-    /// Drops all events, because one is missing and the others are useless without it.
+    /// Drops all events, because they are useless if one is missing.
     fn discard(&mut self) {
         *self = Self { was_searched_for: self.was_searched_for, ..Self::new(false) };
     }
@@ -147,7 +147,7 @@ impl Child {
         }
     }
 
-    /// The session that called the sub-agent, or that its session was created for.
+    /// The session that called the sub-agent, or for which its session was created.
     fn parent_session(&self) -> Option<&str> {
         match &self.state {
             ChildState::Live(live) => Some(live.caller.as_str()),
@@ -181,7 +181,7 @@ impl SessionTree {
         live.map(|child| child.session.as_str().to_owned()).collect()
     }
 
-    /// The session of a member. `None`: the root.
+    /// The session of a member. `member`: `None` for the root.
     pub(super) fn session_of(&self, member: Option<usize>) -> &SessionId {
         member.map_or(&self.session, |at| &self.children[at].session)
     }
@@ -194,12 +194,12 @@ impl SessionTree {
     }
 
     /// Whether `session` is the member's own session or that of an ancestor. A sub-agent that calls such a session does not start a
-    /// sub-agent. It writes to a session that waits for it.
+    /// sub-agent, but writes to a session that is waiting for it.
     pub(super) fn is_self_or_ancestor(&self, member: Option<usize>, session: &SessionId) -> bool {
         *session == self.session || self.lineage(member).any(|at| self.children[at].session == *session)
     }
 
-    /// The member if it is a sub-agent, then its ancestors up to the root.
+    /// The member, if it is a sub-agent, and then its ancestors up to the root.
     fn lineage(&self, member: Option<usize>) -> impl Iterator<Item = usize> {
         let next = |at: &usize| self.find(self.children[*at].parent_session()?);
         std::iter::successors(member, next).take(MAX_CHILDREN)
@@ -236,7 +236,7 @@ impl SessionTree {
                 live.member.translator.handle(event)?;
                 live.must_read |= live.member.translator.must_reread();
             }
-            // These are the last events of a finished turn. If the sub-agent is called again, its messages are read.
+            // These are late events of a finished turn. If the sub-agent is called again, its messages are read.
             ChildState::Over => {}
         }
         Ok(())
@@ -257,7 +257,7 @@ impl SessionTree {
         });
     }
 
-    /// Called when events were lost.
+    /// Passes on to all members that events were lost.
     pub(super) fn gap(&mut self) {
         self.root.translator.gap();
         for child in &mut self.children {
@@ -293,7 +293,7 @@ impl SessionTree {
         }
     }
 
-    /// Records that the tool call that a sub-agent works for is over.
+    /// Records that the tool call for which a sub-agent works is over.
     pub(super) fn call_returned(&mut self, child: &SessionId, call: &str, error: Option<&str>) {
         let Some(at) = self.find(child.as_str()) else { return };
         if let Some(live) = self.children[at].live_mut()
@@ -303,7 +303,7 @@ impl SessionTree {
         }
     }
 
-    /// Called after a read: records which calls of sub-agents are over. When the stream reports the end of a call, `call_returned`
+    /// Called after a read: records which calls of sub-agents are over. If the stream reports the end of a call, `call_returned`
     /// records it.
     pub(super) fn note_returned_calls(&mut self) {
         for at in 0..self.children.len() {
@@ -322,7 +322,7 @@ impl SessionTree {
         std::iter::once(&self.root.translator).chain(children).find_map(|translator| translator.call(call))
     }
 
-    /// A live sub-agent that has no live sub-agents of its own. `ancestor`: only below this member.
+    /// A live sub-agent that has no live sub-agents itself. `ancestor`: only search below this member.
     pub(super) fn live_leaf(&self, ancestor: Option<usize>) -> Option<usize> {
         let called_by = |session: &SessionId| {
             let called = |child: &Child| child.live().is_some_and(|live| live.caller == *session);
@@ -370,7 +370,7 @@ impl SessionTree {
         }
     }
 
-    /// Whether some member has a reason to be silent: an open ask, a running tool, or a pending retry.
+    /// Whether silence is expected of some member: it has an open ask, a running tool, or a pending retry.
     pub(super) fn may_be_silent(&self) -> bool {
         self.root.translator.has_open_asks()
             || self.root.translator.may_be_silent()

@@ -1,6 +1,6 @@
-//! Remembers sessions that the gateway created but did not prompt yet.
+//! Remembers sessions that the gateway has created but not prompted yet.
 //!
-//! No turn runs in such a session, so the first turn need not ask OpenCode whether the session is idle. That saves a request whose
+//! No turn runs in such a session, so its first turn need not query whether the session is idle. That saves a request whose
 //! response lists all busy sessions of the directory.
 
 use std::collections::HashMap;
@@ -12,11 +12,11 @@ use tokio::time::Instant;
 
 use crate::reader::lock;
 
-/// How many sessions are remembered as not yet prompted. At this number all are forgotten: the first turn of a forgotten session
-/// asks OpenCode whether the session is idle.
+/// The most unprompted sessions that are remembered. At this number all are forgotten, and the first turn of a forgotten session
+/// queries whether the session is idle.
 const MAX_SESSIONS: usize = 4096;
 
-/// How long a new session is certainly idle. Later, another client may have found the session in OpenCode's list and prompted it.
+/// How long a new session is certainly idle. After that, another client may have found it in OpenCode's list and prompted it.
 const FRESH: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl UnpromptedSessions {
         since.insert(session.clone(), Instant::now());
     }
 
-    /// The time until which the session is certainly idle. `None`: unknown. Forgets the session, because it is about to be
+    /// The time until which the session is certainly idle. `None`: unknown. Also forgets the session, because it is about to be
     /// prompted.
     pub(super) fn take(&self, session: &SessionId) -> Option<Instant> {
         lock(&self.since).remove(session).map(|since| since + FRESH)

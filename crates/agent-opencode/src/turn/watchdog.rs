@@ -1,4 +1,4 @@
-//! Stops turns whose model is silent or does not finish.
+//! Stops turns whose model is silent or never finishes.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ pub struct Watchdog {
     pub silence: Option<Duration>,
     /// Maximum number of assistant messages in a turn.
     pub max_steps: Option<usize>,
-    /// How long a running turn may get only invalid responses: from another program at OpenCode's address, or because
-    /// OpenCode's password changed. Long enough for an operator to repair it.
+    /// How long a running turn may get only invalid responses: another program responds at OpenCode's address, or OpenCode's
+    /// password has changed. Long enough for an operator to repair that.
     pub invalid_responses: Duration,
 }
 
@@ -36,8 +36,8 @@ impl Watchdog {
     }
 }
 
-/// The watchdog's limits for one turn. An adopted turn has no limits on its model, because another client started it: the gateway
-/// follows it as long as it can.
+/// The watchdog's limits for one turn. An external turn has no limits on its model, because another client started it; the gateway
+/// follows it for as long as it can.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     watchdog: Watchdog,
@@ -53,7 +53,7 @@ impl Limits {
         self.watchdog.invalid_responses
     }
 
-    /// The outcome if the model of an unfinished turn answers without end. `None`: no limit is reached.
+    /// The outcome if the model of an unfinished turn exceeds a limit. `None`: no limit is exceeded.
     pub(super) fn reached(&self, member: &Member) -> Option<Outcome> {
         if self.is_adopted || member.is_idle_or_failed() {
             return None;
@@ -76,12 +76,12 @@ impl Silence {
         Self { limit, since: Instant::now() }
     }
 
-    /// Called when an event arrives, or when there is a reason for the silence.
+    /// Called when an event arrives, or when silence is expected.
     pub(super) fn reset(&mut self) {
         self.since = Instant::now();
     }
 
-    /// The time at which the silence has lasted too long.
+    /// The time at which the silence is too long. `None`: there is no limit.
     pub(super) fn due(&self) -> Option<Instant> {
         self.since.checked_add(self.limit?)
     }

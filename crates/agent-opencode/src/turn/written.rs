@@ -1,4 +1,4 @@
-//! Reports the files that a turn wrote, when it ends.
+//! Reports the files that a turn wrote, at the end of the turn.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::disk;
 use crate::translate::{ANY_TYPE, MAX_FILE_BYTES, Translator};
 
 impl Driver {
-    /// Reports the files that a member wrote, if the operator enabled that.
+    /// Reports the files that a member wrote, if the operator has enabled that.
     pub(super) async fn report_written_files(
         &mut self,
         member: Option<usize>,
@@ -52,8 +52,8 @@ impl Driver {
         Ok(())
     }
 
-    /// Withholds a file that a tool returned if the tool was to read a file of the gateway itself, or if nobody knows what the tool
-    /// was to read.
+    /// Withholds a file that a tool returned if the tool was asked to read one of the gateway's own files, or if nobody knows what
+    /// the tool was asked to read.
     pub(super) async fn unless_protected(
         &mut self,
         member: Option<usize>,
@@ -95,7 +95,7 @@ fn artifact_id(path: &str) -> ArtifactId {
     ArtifactId::parse(&id).expect("letters, digits and a dot")
 }
 
-/// The media type that the file's extension stands for.
+/// The media type for the extension of the file's name.
 fn media_type(name: &str) -> &'static str {
     let extension = Path::new(name).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     match extension.to_ascii_lowercase().as_str() {

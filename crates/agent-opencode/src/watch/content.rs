@@ -1,4 +1,4 @@
-//! Converts the content of a prompt that another client of OpenCode sent to the parts of a message.
+//! Converts the content of another client's prompt into the parts of a message.
 
 use longshore_model::{Json, Part};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::decide;
 use crate::api;
 
-/// Keeps texts, and replaces other parts by a description. The content of files stays in OpenCode.
+/// Keeps texts, and replaces other parts by a description. The content of files is not read from OpenCode.
 pub(super) fn shown_parts(parts: &[api::Part]) -> Vec<Part> {
     parts.iter().filter(|part| decide::is_from_user(part)).map(shown).collect()
 }

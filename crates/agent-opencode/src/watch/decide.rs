@@ -1,16 +1,16 @@
-//! Decides whether the activity in a session is an external turn that is to become a task. Pure: no IO, no clock.
+//! Decides whether the activity in a session is an external turn, which then becomes a task. Does no IO and uses no clock.
 //!
-//! A user's message that gets an answer is a turn. OpenCode also writes messages by itself, or for a client that wants no
-//! answer, and those are no turns. OpenCode sends these sequences of events (*busy*: the session becomes busy):
+//! A user's message that gets an answer is a turn. OpenCode also writes messages by itself, or for a client that wants no answer;
+//! these are no turns. OpenCode sends these sequences of events (*busy*: the session becomes busy):
 //!
-//! - a prompt: the user's message and its parts, busy, the answer; while the session is busy already: the same without busy;
-//! - a prompt that cannot be answered: the message and its parts, busy, an error; if no message is created: errors only;
-//! - a prompt without a requested answer: the message and its parts;
+//! - a prompt: the user's message and its parts, busy, the answer; if the session is already busy: the same without busy;
+//! - a prompt that cannot be answered: the message and its parts, busy, an error; if no message is created: only errors;
+//! - a prompt for which no answer was requested: the message and its parts;
 //! - a shell command: busy first, then a message that OpenCode wrote itself, and its answer;
-//! - a summary: a message that is only a marker, busy, the answer; perhaps a synthetic message, and its answer;
-//! - a fork: messages and answers that are complete already.
+//! - a summary: a message that is only a marker, busy, the answer; perhaps a synthetic message and its answer;
+//! - a fork: messages and answers that are already complete.
 //!
-//! A session with an open ask is checked in any case, so that every ask has a task.
+//! A session with an open ask is always checked, so that every ask belongs to a task.
 
 use crate::api::{Message, Part, StoredMessage};
 
@@ -31,23 +31,23 @@ pub(crate) enum Decision {
     Nothing,
     /// The message with this id began a turn.
     TurnStarted(String),
-    /// The events are not enough to decide: read the session from OpenCode.
+    /// The events are not enough for a decision: the session must be read from OpenCode.
     Check,
 }
 
-/// The state of one watched session, as far as its events show.
+/// The state of one watched session according to its events.
 #[derive(Debug, Default)]
 pub(crate) struct WatchedSession {
-    /// The newest message of a user.
+    /// The newest user message.
     newest: Option<UserMessage>,
     is_busy: bool,
-    /// An answer began since the session became busy.
+    /// Whether an answer has begun since the session became busy.
     is_answering: bool,
     /// The prompt for which a check was requested. One check per prompt is enough.
     checked_for: Option<String>,
     /// The prompt that was reported last.
     reported: Option<String>,
-    /// A turn was reported since the session became busy.
+    /// Whether a turn was reported since the session became busy.
     is_reported: bool,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct WatchedSession {
 struct UserMessage {
     id: String,
     created: f64,
-    /// The message has content that a user wrote, not only content of OpenCode.
+    /// Whether the message has content that a user wrote, and not only content of OpenCode.
     is_from_user: bool,
 }
 
@@ -112,12 +112,12 @@ impl WatchedSession {
         self.is_busy
     }
 
-    /// Whether a turn is running that was not yet reported to the engine. A reported turn does not count, because a driver follows it.
+    /// Whether a turn runs that was not reported to the engine. A reported turn does not count, because a driver follows it.
     pub(crate) fn is_unreported(&self) -> bool {
         self.is_busy && !self.is_reported
     }
 
-    /// Forgets everything except the prompt that was reported last, because events were missed.
+    /// Forgets everything except the last reported prompt, because events were missed.
     pub(crate) fn reset(&mut self) {
         *self = Self { reported: self.reported.take(), ..Self::default() };
     }
@@ -131,8 +131,8 @@ impl WatchedSession {
         }
         match &self.newest {
             Some(newest) if newest.id == *parent => self.decide_on_newest(),
-            // The answer is not for the newest user message: a newer one came meanwhile, or the event of the answered message was
-            // missed.
+            // The answer is not for the newest user message: a newer message has come since, or the event of the answered message
+            // was missed.
             _ if self.checked_for.as_ref() == Some(parent) => Decision::Nothing,
             _ => {
                 self.checked_for = Some(parent.clone());
@@ -155,11 +155,11 @@ impl WatchedSession {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Work<'a> {
     pub(crate) prompt: &'a str,
-    /// The prompt has content that a user wrote. Otherwise the work counts as a turn only if the session has an open ask.
+    /// Whether the prompt has content that a user wrote. If not, the work counts as a turn only if the session has an open ask.
     pub(crate) is_from_user: bool,
 }
 
-/// Finds the prompt that a busy session works on, from its newest messages (oldest first). `None`: it is unclear yet.
+/// Finds the prompt on which a busy session works, from its newest messages (oldest first). `None`: this is still unclear.
 pub(crate) fn current_work(messages: &[StoredMessage]) -> Option<Work<'_>> {
     let is_user = |message: &&StoredMessage| message.info.role == "user";
     let newest = messages.iter().rfind(is_user);
@@ -174,7 +174,7 @@ pub(crate) fn current_work(messages: &[StoredMessage]) -> Option<Work<'_>> {
                 && answer.info.parent != Some(message.info.id.clone())
         })
     };
-    // A running answer comes first. A prompt that came during it is answered next.
+    // A running answer takes precedence. A prompt that came during it is answered next.
     let unfinished =
         answer.filter(|answer| answer.info.time.completed.is_none() && answer.info.error.is_none());
     let prompt = match (unfinished, newest.filter(is_newer)) {
@@ -183,10 +183,10 @@ pub(crate) fn current_work(messages: &[StoredMessage]) -> Option<Work<'_>> {
         (None, None) => answer.filter(goes_on)?.info.parent.as_deref()?,
     };
     let Some(at) = messages.iter().position(|message| message.info.id == prompt) else {
-        // The prompt is older than all messages that were read. So the turn is long, and a user's message began it.
+        // The prompt is older than all messages that were read. So the turn is long, which means that a user's message began it.
         return Some(Work { prompt, is_from_user: true });
     };
-    // After a sub-agent that was called for a command, OpenCode continues with a synthetic message. Then the message before it
+    // After a sub-agent that a command called, OpenCode continues with a synthetic message. Then the message before that one
     // began the turn.
     let is_own = |message: &StoredMessage| {
         !message.parts.is_empty() && message.parts.iter().all(|part| part.synthetic)

@@ -1,9 +1,9 @@
 //! Chooses which directories are watched.
 //!
-//! Each watched directory costs OpenCode memory, so their number is bounded. When one more is needed, the least recently used
-//! directory is evicted: the one whose sessions no caller has used for the longest time. The workspace is never evicted, nor is
-//! a directory in which a turn runs. The sessions of an evicted directory are remembered. They are watched again when a caller
-//! uses a session of that directory.
+//! Each watched directory costs OpenCode memory, so their number is limited. When another one is needed, the least recently used
+//! directory is evicted: the one whose sessions no caller has used for the longest time. The workspace is never evicted, and
+//! neither is a directory in which a turn runs. The sessions of an evicted directory are remembered, and watched again when a
+//! caller uses one of them.
 
 use std::collections::{HashMap, VecDeque};
 use std::path::Path;
@@ -12,20 +12,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::reader::{Readers, WatchQueue};
 
-/// Maximum number of sessions that are remembered for all evicted directories together. With more, the directories that were
+/// Maximum number of sessions that are remembered for all evicted directories together. Beyond it, the directories that were
 /// evicted first are forgotten.
 const MAX_EVICTED_SESSIONS: usize = 10_000;
 
 #[derive(Debug)]
 pub(super) struct Directories {
-    /// The workspace.
+    /// The workspace root.
     root: String,
     max: usize,
     watched: HashMap<String, Slot>,
     /// Evicted directories with their sessions, in order of eviction.
     evicted: VecDeque<(String, Vec<String>)>,
     now: u64,
-    /// All slots are taken, and this was logged. So there is one log line each time the slots run out, not one per session.
+    /// Whether the lack of a slot was logged. So there is one log line each time the slots run out, and not one per session.
     is_full: bool,
 }
 
@@ -35,18 +35,18 @@ struct Slot {
     is_active: Arc<AtomicBool>,
 }
 
-/// The result of requesting a slot for a directory.
+/// The result of a request for a slot.
 #[derive(Debug)]
 pub(super) enum WatchSlot {
     /// Watching is disabled.
     Disabled,
     /// All slots are taken, and none can be freed.
     Full,
-    /// The directory was watched already.
+    /// The directory was already watched.
     Existing,
     New {
         queue: WatchQueue,
-        /// To be set while the directory must not be evicted.
+        /// The watcher sets this while the directory must not be evicted.
         is_active: Arc<AtomicBool>,
     },
 }
@@ -102,10 +102,10 @@ impl Directories {
         }
     }
 
-    /// Whether no turn runs there, as far as is known.
+    /// Whether no turn runs in the directory, as far as is known.
     pub(super) fn is_idle(&self, directory: &str, readers: &Readers) -> bool {
         let is_active = |slot: &Slot| slot.is_active.load(Ordering::Acquire);
-        // The order matters: once an entry is no longer pending, it was handled, and `is_active` shows the result.
+        // The order matters: an entry that is no longer pending was handled, and `is_active` shows the result.
         readers.is_idle(directory) && !self.watched.get(directory).is_some_and(is_active)
     }
 
@@ -120,7 +120,7 @@ impl Directories {
         directory == self.root || others + 1 < self.max
     }
 
-    /// Returns whether the directory is idle. Then it is not watched any more.
+    /// Stops watching the directory if it is idle. Returns whether it was idle.
     pub(super) fn release(&mut self, directory: &str, readers: &Readers) -> bool {
         if directory == self.root || !self.is_idle(directory, readers) {
             return false;
@@ -131,7 +131,7 @@ impl Directories {
         true
     }
 
-    /// Returns whether a directory could be evicted.
+    /// Evicts the least recently used directory. Returns whether one could be evicted.
     fn evict_oldest(&mut self, now: u64, readers: &Readers) -> bool {
         let is_evictable = |(directory, slot): &(&String, &Slot)| {
             **directory != self.root && slot.used < now && self.is_idle(directory, readers)
@@ -157,7 +157,7 @@ impl Directories {
     }
 
     fn warn_full(&mut self) {
-        // If there is a slot for the workspace only, the operator does not want other directories to be watched.
+        // With a single slot, which the workspace needs, the operator does not want other directories to be watched.
         if self.max > 1 && !std::mem::replace(&mut self.is_full, true) {
             tracing::warn!(
                 most = self.max,

@@ -1,7 +1,7 @@
-//! Remembers why prompts of other clients could not be answered.
+//! Remembers why OpenCode could not answer prompts of other clients.
 //!
 //! OpenCode reports such an error once, on its event stream, and does not store it in a message. The turn is over before a driver
-//! can follow it, so the error is kept for the driver.
+//! can follow it, so the error is kept here for the driver.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;

@@ -1,4 +1,4 @@
-//! Watched sessions on a fake OpenCode.
+//! Tests of watched sessions with a fake OpenCode.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ use crate::{Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, Wat
 /// A message that some gateway sent.
 const OWN: &str = "msg_1dd488432001_0199-ab";
 
-/// Long enough for a loaded machine; no test waits for it unless it fails.
+/// The longest wait of a test. It is long enough for a loaded machine; only a failing test takes this long.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 struct Stage {
@@ -63,7 +63,7 @@ impl Stage {
         self.session_in("", id)
     }
 
-    /// The same in a directory below the root.
+    /// A session in a directory below the root.
     fn session_in(&self, below: &str, id: &str) -> Session {
         let directory = std::path::Path::new(self.fake.directory()).join(below);
         std::fs::create_dir_all(&directory).unwrap();
@@ -84,7 +84,7 @@ impl Stage {
         session
     }
 
-    /// Another client prompts the session.
+    /// Prompts the session as another client.
     async fn prompt_elsewhere(&self, session: &Session, text: &str) -> u16 {
         let directory = crate::id::directory_value(&session.directory);
         let url = format!("{}/session/{}/prompt_async?directory={directory}", self.fake.url(), session.id);
@@ -220,7 +220,7 @@ async fn an_external_prompt_is_reported_once_and_can_be_followed() {
     gate.open();
     assert_eq!(end(events).await, ("one two".to_owned(), COMPLETED));
     assert_eq!(stage.fake.prompts().len(), 1, "adopting does not prompt again");
-    // The next prompt is another turn, and the first turn is not reported again.
+    // The next prompt starts another turn, and the first turn is not reported again.
     stage.fake.queue(Script::new().text("three", 1));
     stage.prompt_elsewhere(&session, "more").await;
     let next = stage.next().await;
@@ -238,7 +238,7 @@ async fn the_error_of_an_external_prompt_is_reported() {
     let body = json!({"parts": [{"type": "text", "text": "go"}], "model": model});
     stage.fake.other_client(session.id.as_str()).prompts(body).await;
     let external_turn = stage.next().await;
-    // The error event was handled by the time that the next turn is reported.
+    // When the next turn is reported, the error event has been handled.
     stage.prompt_elsewhere(&other, "something else").await;
     assert_eq!(stage.next().await.session, other);
     let (_, outcome) = end(stage.adopt(&external_turn).await).await;
@@ -253,7 +253,7 @@ async fn a_turn_that_began_without_events_is_found_by_a_check() {
     let (first, second) = (Gate::new(), Gate::new());
     stage.fake.queue(Script::new().text("one", 1).hold(&first));
     stage.fake.queue(Script::new().text("two", 1).hold(&second));
-    // The first begins before its session is watched, the second while no events arrive.
+    // The first turn begins before its session is watched, the second while no events arrive.
     let session = stage.session("ses_before");
     stage.prompt_elsewhere(&session, "early").await;
     first.reached().await;
@@ -304,7 +304,7 @@ async fn an_external_prompt_during_a_turn_of_the_gateway_is_reported_after_that_
     stage.stop().await;
 }
 
-/// A turn of the gateway that waits for its session holds the route, so it does not wait for long.
+/// A turn of the gateway that waits for its session holds the route, so it releases the session soon.
 #[tokio::test]
 async fn an_external_turn_that_blocks_a_turn_of_the_gateway_is_reported() {
     let mut stage = Stage::new();
@@ -330,7 +330,7 @@ async fn an_external_turn_that_blocks_a_turn_of_the_gateway_is_reported() {
     stage.stop().await;
 }
 
-/// Each case runs in its own session. The last is a prompt, which shows that all events before it were handled.
+/// Each case runs in its own session. The last case is a prompt, which shows that all events before it were handled.
 #[tokio::test]
 async fn shells_summaries_and_notes_are_no_turns_unless_they_ask() {
     let mut stage = Stage::new();
@@ -386,7 +386,7 @@ async fn the_number_of_watched_directories_is_bounded_and_always_includes_the_ro
         let directories = [root.clone(), format!("{root}/a"), format!("{root}/b")];
         let sessions = directories.iter().rev().map(|directory| {
             let directory = directory.clone();
-            // The root is named last and is watched even so.
+            // The root is named last and is watched nevertheless.
             Session { id: SessionId::parse("ses_1").unwrap(), directory }
         });
         let mut sessions: Vec<Session> = sessions.collect();
@@ -415,7 +415,7 @@ async fn the_least_recently_used_directory_is_evicted_for_another() {
     for directory in ["a", "c"] {
         stage.until_idle(directory).await;
     }
-    // When a session is named in an evicted directory, all its former sessions are watched again.
+    // When one session of an evicted directory is named, all former sessions of that directory are watched again.
     stage.watched_in("b", "ses_more").await;
     assert_eq!(stage.watches(["a", "b", "c"]), [false, true, true]);
     for directory in ["b", "c"] {
@@ -457,7 +457,7 @@ async fn a_directory_with_a_running_turn_is_not_evicted() {
     let external_turn = stage.next().await;
     let events = stage.adopt(&external_turn).await;
     assert_eq!(end(events).await.1, COMPLETED);
-    // The finished turn of the other session is not the reason that the directory stays.
+    // The directory does not stay because of the finished turn of the other session.
     stage.until_handled(&last).await;
     stage.watched_in("b", "ses_two").await;
     assert_eq!(stage.watches(["a", "b"]), [true, false]);
@@ -474,7 +474,7 @@ async fn a_directory_with_a_running_turn_is_not_evicted() {
     stage.stop().await;
 }
 
-/// The watcher received the start of the session's work, and only the turn received its end.
+/// The watcher received the start of the session's work, but only the turn received its end.
 #[tokio::test]
 async fn work_that_ended_during_a_turn_of_the_gateway_does_not_keep_its_directory() {
     let stage = Stage::with(2);
@@ -518,7 +518,7 @@ async fn a_session_is_not_lost_when_its_directory_is_evicted_while_it_is_named()
     const EACH: usize = 200;
     const BELOW: [&str; 4] = ["a", "b", "c", "d"];
     let stage = Stage::with(2);
-    // No other task may run.
+    // No task may still be running.
     timeout(PATIENCE, stage.tasks.stop()).await.unwrap();
     let runtime = tokio::runtime::Handle::current();
     let begin = std::sync::Barrier::new(BELOW.len());
@@ -561,7 +561,7 @@ async fn a_removed_directory_frees_its_slot() {
     stage.stop().await;
 }
 
-/// The directory's stream has no events of such a session, so its task would never end.
+/// The directory's stream has no events of such a session, so the task would never end.
 #[tokio::test]
 async fn an_external_prompt_in_a_workspace_is_not_reported() {
     let mut stage = Stage::new();
@@ -575,7 +575,7 @@ async fn an_external_prompt_in_a_workspace_is_not_reported() {
     stage.prompt_elsewhere(&inside, "in a workspace").await;
     gate.reached().await;
     stage.agent.watch.watch(vec![inside.clone()]);
-    // One check finds both, the session in the workspace first.
+    // One check finds both sessions, first the one in the workspace.
     let outside = stage.session("ses_zzz");
     stage.fake.queue(Script::new().text("two", 1).hold(&gate));
     stage.prompt_elsewhere(&outside, "beside it").await;

@@ -33,7 +33,7 @@ impl CertificateMatch {
         is_name.then(|| Self::Name(canonical_name(text)))
     }
 
-    /// The kind and the value, as the registry of credentials keeps them.
+    /// The kind and the value, in the form in which the registry of credentials stores them.
     pub fn parts(&self) -> (&'static str, &str) {
         match self {
             Self::Fingerprint(digits) => ("fingerprint", digits),
@@ -55,8 +55,8 @@ fn canonical_name(name: &str) -> String {
 }
 
 impl Credentials {
-    /// The caller whose credential names this certificate, which the listener has verified. `None` also if the names of the
-    /// certificate belong to several callers.
+    /// The caller whose credential matches this certificate, which the listener has verified. `None`: no credential matches, or
+    /// the names of the certificate belong to several callers.
     pub(crate) fn of_certificate(&self, certificate: &CertificateDer<'_>) -> Option<Arc<Caller>> {
         let fingerprint = CertificateMatch::Fingerprint(fingerprint_of(certificate));
         if let Some(caller) = self.matching(&fingerprint) {

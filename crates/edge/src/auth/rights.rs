@@ -1,17 +1,18 @@
-//! The rights of a credential beyond the plain use of the agent.
+//! The rights of a credential beyond ordinary use of the agent.
 
 use longshore_model::card::AuthScheme;
 use longshore_wire::extension::Exposure;
 
 pub use longshore_model::{Capabilities, Capability};
 
-/// What a credential grants besides its principal.
+/// The rights that a credential grants.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
     pub capabilities: Capabilities,
-    /// How much of the agent's reasoning is shown. `None`: as the gateway is configured.
+    /// How much of the agent's reasoning the caller sees. `None`: as the gateway is configured.
     pub exposure: Option<Exposure>,
-    /// Distinguishes several credentials of one principal, in the rate limit and the audit log.
+    /// Distinguishes several credentials of one principal in the rate limit and in the audit log. `None`: they are not
+    /// distinguished.
     pub credential_id: Option<String>,
 }
 

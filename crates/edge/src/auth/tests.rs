@@ -84,7 +84,7 @@ fn each_scheme_finds_its_principal() {
         // A header that occurs twice is malformed.
         (&[("authorization", "Bearer tok-ada"), ("authorization", "Bearer tok-bob")], None),
         (&[("x-api-key", "key-dora"), ("x-api-key", "key-dora")], None),
-        // Authorization is judged alone.
+        // If there is an `Authorization` header, only that header decides.
         (&[("authorization", "Bearer tok-ada"), ("x-api-key", "key-dora")], Some("ada")),
         (&[("authorization", "Bearer tok-ada"), ("x-api-key", "wrong")], Some("ada")),
         (&[("authorization", "Bearer wrong"), ("x-api-key", "key-dora")], None),

@@ -90,7 +90,7 @@ where
     Answer { status: parts.status.as_u16(), headers: parts.headers, body }
 }
 
-/// One request of each version and binding that needs no body to be refused.
+/// For each version and binding, a request that is refused before its body is read.
 fn in_all_formats() -> [(&'static str, Builder); 4] {
     [
         ("1.0 JSON-RPC", Request::post("/a2a/1.0")),
@@ -123,7 +123,7 @@ async fn a_scrape_is_exempt_from_the_rate_limit() {
     let dispatcher = dispatcher(Limits { rate: Some(in_a_minute(1)), ..Limits::default() });
     let ask =
         async |path: &str, key: &str| ask(&dispatcher, HERE, keyed(Request::get(path), key)).await.status;
-    // A scrape is neither counted nor limited.
+    // A request for the metrics is neither counted nor limited.
     for _ in 0..3 {
         assert_eq!(ask("/metrics", "key").await, 200);
     }
@@ -173,7 +173,7 @@ async fn a_rate_limited_request_is_refused_in_its_own_format_before_the_body_is_
         (Request::get("/.well-known/agent.json"), 200),
         (Request::options("/tasks/t"), 405),
         (Request::options("/"), 405),
-        // Counted by address, for all clients without a credential.
+        // Requests without a credential are counted by address, for all clients together.
         (Request::get("/openapi.json"), 200),
     ] {
         let request = if status == 405 { keyed(request, "key") } else { request };
@@ -204,13 +204,13 @@ async fn an_address_that_guesses_credentials_is_refused_even_with_a_right_one() 
     let other = IpAddr::from([192, 0, 2, 2]);
     let dispatcher = dispatcher(Limits { failed_logins: Some(in_a_minute(3)), ..Limits::default() });
     let get = |key: &'static str| keyed(Request::get("/tasks/t"), key);
-    // A request without a credential is no guess, and a right credential in between resets nothing.
+    // A request without a credential does not count as a guess, and a valid credential in between does not reset the count.
     for _ in 0..10 {
         assert_eq!(ask(&dispatcher, guesser, Request::get("/tasks/t")).await.status, 401);
     }
     assert_eq!(ask(&dispatcher, guesser, get("wrong")).await.status, 401);
     assert_eq!(ask(&dispatcher, guesser, get("key")).await.status, 404);
-    // Every verb and path counts.
+    // A wrong credential counts with every verb and path.
     assert_eq!(ask(&dispatcher, guesser, keyed(Request::options("/"), "wrong")).await.status, 401);
     assert_eq!(ask(&dispatcher, guesser, keyed(Request::get("/openapi.json"), "wrong")).await.status, 401);
     assert_eq!(dispatcher.metrics.failed_logins.get(), 3);
@@ -228,13 +228,13 @@ async fn an_address_that_guesses_credentials_is_refused_even_with_a_right_one() 
     }
     assert_eq!(dispatcher.metrics.refused.of(Limit::FailedLogins).get(), 8);
     assert_eq!(dispatcher.metrics.failed_logins.get(), 3);
-    // Public paths are served, and other addresses are not affected.
+    // Public paths are still served, and other addresses are not affected.
     assert_eq!(ask(&dispatcher, guesser, Request::get("/livez")).await.status, 200);
     assert_eq!(ask(&dispatcher, guesser, Request::get("/openapi.json")).await.status, 200);
     assert_eq!(ask(&dispatcher, other, get("key")).await.status, 404);
     tokio::time::advance(Duration::from_secs(20)).await;
     assert_eq!(ask(&dispatcher, guesser, get("key")).await.status, 404);
-    // A loopback address, where a proxy may run, is never locked.
+    // A loopback address is never locked, because a proxy may run there.
     for _ in 0..10 {
         assert_eq!(ask(&dispatcher, HERE, get("wrong")).await.status, 401);
     }
@@ -272,7 +272,7 @@ async fn the_guard_checks_every_path_and_verb() {
                 if let Some(origin) = origin {
                     request = request.header("origin", origin);
                 }
-                // Also with a right credential.
+                // The same holds with a valid credential.
                 let answer = ask(&dispatcher, HERE, keyed(request, "key")).await;
                 assert_eq!(answer.status, 403, "{verb} {path}");
                 assert!(answer.body.contains(text), "{}", answer.body);
@@ -365,7 +365,7 @@ async fn responses_are_counted_by_operation_version_binding_and_kind() {
         ask(&dispatcher, HERE, keyed(Request::get(path), key)).await;
     }
     ask(&dispatcher, HERE, Request::get("/livez")).await;
-    // A notification gets no error, but is counted.
+    // A notification gets no error response, but is counted.
     let notification = Full::new(Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"method\":\"Nonsense\"}"));
     ask_with(&dispatcher, HERE, keyed(Request::post("/"), "key"), notification).await;
     let mut page = String::new();
@@ -386,7 +386,7 @@ async fn responses_are_counted_by_operation_version_binding_and_kind() {
     assert_eq!(counted, expected);
 }
 
-/// The bytes of a body, whose drop is seen.
+/// The bytes of a body, which notices when it is dropped.
 struct Watched(Vec<u8>, #[expect(dead_code, reason = "cancels its token on drop")] DropGuard);
 
 impl AsRef<[u8]> for Watched {
@@ -406,7 +406,7 @@ async fn a_send_that_waits_for_its_turn_holds_no_body() {
     let rpc = |params: Value| json!({"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params});
     let mut blocking = message("m2", "content");
     blocking["configuration"] = json!({"blocking": true});
-    // `None`: a message of a WebSocket.
+    // `None` stands for a message on a WebSocket.
     let cases = [
         (Some("/"), rpc(message("m0", "parts"))),
         (Some("/message:send"), message("m1", "parts")),

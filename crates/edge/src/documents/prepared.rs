@@ -1,4 +1,4 @@
-//! A document that rarely changes, mostly never during the life of the process, with its validators.
+//! A document that rarely or never changes while the process runs, with its validators.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_ENCODING, ETAG, LAST_MODIFIED, VARY};
@@ -12,13 +12,13 @@ use crate::conditional;
 use crate::media::Media;
 use crate::reply::{self, Response};
 
-/// Which caches may keep a document. All may keep it for five minutes, because it rarely changes.
+/// Which caches may store a document. They may store it for five minutes, because it rarely changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CacheScope {
     Public,
-    /// Public, but a request with a credential gets another document at the same address.
+    /// Public, except that a request with a credential gets another document at the same address.
     PublicWithoutCredential,
-    /// No shared cache may keep the document.
+    /// Shared caches must not store the document.
     Private,
 }
 
@@ -46,7 +46,7 @@ impl CacheScope {
 pub(super) struct DocumentBuilder {
     /// The modification time of the documents.
     pub(super) started: Timestamp,
-    /// A shorter document is not compressed.
+    /// The size below which a document is not compressed.
     pub(super) gzip_minimum: usize,
 }
 
@@ -62,9 +62,9 @@ impl DocumentBuilder {
 #[derive(Debug)]
 pub(super) struct PreparedDocument {
     plain: Bytes,
-    /// `None`: the document is too short to gain from compression.
+    /// The compressed document. `None`: the document is too short to gain from compression.
     gzip: Option<Bytes>,
-    /// Weak, because it stands for both encodings.
+    /// The entity tag. It is weak, because the plain and the compressed document share it.
     tag: String,
     last_modified: String,
     scope: CacheScope,
@@ -77,8 +77,8 @@ impl PreparedDocument {
 
     /// Answers a GET or a HEAD.
     pub(super) fn answer(&self, parts: &Parts) -> Response {
-        // Only the tag is compared. All documents have the same date, so a date cannot show whether the client has the same form of
-        // the document.
+        // Only the tag is compared, and not the date. All documents have the same date, so the date cannot show whether the client
+        // has the same form of the document.
         let mut response = if conditional::matches_tag(&parts.headers, &self.tag) {
             reply::empty(StatusCode::NOT_MODIFIED)
         } else {

@@ -1,4 +1,4 @@
-//! The routing and the documents agree on what is served.
+//! Tests that the routing and the documents agree about the paths that are served.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ fn every_path_of_the_documents_is_served() {
     }
 }
 
-/// HEAD is accepted for documents, files, health and metrics only, and the table says so.
+/// Documents, files, health and metrics accept HEAD, no other path does, and the table says so.
 #[test]
 fn only_paths_that_are_not_operations_accept_head() {
     for (path, _, verbs, _) in every_path() {

@@ -1,4 +1,4 @@
-//! Answers a call: decodes its message into a command, and writes the reply.
+//! Answers a gRPC call: decodes its message into a command, and writes the reply.
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -39,7 +39,7 @@ where
 {
     let deadline = Deadline::from_headers(&incoming.parts.headers)?;
     let call = Call { bindings, protobuf, incoming, version, deadline };
-    // A task that the call has sent goes on after the deadline, as after a disconnect.
+    // After the deadline, a task that the call has created continues, as after a disconnect.
     deadline.limit(call.answer(caller, route, body)).await.unwrap_or_else(|Late| Ok(status::late_response()))
 }
 
@@ -69,7 +69,7 @@ impl Call<'_> {
         drop(body);
         payload::log_call(bindings.payload_log, route.logged_path(), params.as_bytes());
         let command = decode(operation, version, &params)?;
-        // A send may wait for the agent for hours.
+        // Freed now, because a send may wait for the agent for hours.
         drop(params);
         let options = incoming.options(format, command.streams())?;
         let json = match bindings.operations.perform(caller, command, &options).await? {
@@ -89,7 +89,7 @@ impl Call<'_> {
         Ok(response(stream::iter([Frame::data(message), Frame::trailers(status::complete())])))
     }
 
-    /// Writes a reader of events as messages. Nothing is read from the log while the client takes none.
+    /// Writes the events of a reader as messages. Nothing is read from the log while the client does not read.
     async fn events(&self, reader: EventReader, format: ResponseFormat) -> Result<Response> {
         let opened = reader.open(format).await?;
         let span = self.incoming.span.clone();
@@ -100,7 +100,7 @@ impl Call<'_> {
     }
 }
 
-/// What is left of the response to a streaming call.
+/// The remaining part of the response to a streaming call.
 enum Left {
     Events(Box<EventStream<Log>>),
     Complete,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 const TIMEOUT: &str = "grpc-timeout";
 
-/// The time at which the caller no longer waits. `None`: the caller waits as long as it takes.
+/// The time at which the caller stops waiting. `None`: the caller waits without a limit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline(Option<Instant>);
 
@@ -26,7 +26,7 @@ impl Deadline {
         Ok(Self(Instant::now().checked_add(timeout)))
     }
 
-    /// Waits for `work`, but not longer than the caller does.
+    /// Waits for `work`, but only until the deadline.
     pub(super) async fn limit<T>(self, work: impl Future<Output = T>) -> std::result::Result<T, Late> {
         match self.0 {
             None => Ok(work.await),

@@ -1,4 +1,4 @@
-//! Services of gRPC beside those of A2A, such as reflection. They pass the same gate, and their streams take slots, too.
+//! gRPC services other than those of A2A, such as reflection. Their calls pass the same gate, and their streams take slots too.
 
 use std::fmt;
 use std::future::pending;
@@ -31,24 +31,24 @@ pub type GrpcBody = UnsyncBoxBody<Bytes, BoxError>;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The longest body of a call without a credential, which asks only for the health of a service.
+/// The longest body of a call without a credential. Such a call can only ask for the health of a service.
 const MAX_QUESTION: usize = 4 * 1024;
 
-/// How long the caller of a conversation may pause before its next message, or the end of the body. Then the body fails, and the
-/// service ends the call.
+/// How long the caller of a streaming call may pause before its next message or the end of the body. After that, the body fails,
+/// and the service ends the call.
 const MAX_PAUSE: Duration = Duration::from_mins(5);
 
 const LATE: &str = "The body of the request did not arrive in time.";
 
 /// Services that another crate implements.
 pub trait GrpcServices: fmt::Debug + Send + Sync {
-    /// Who may call at a path. `None`: no service has the path.
+    /// The callers that may use this path. `None`: no service has the path.
     fn access(&self, path: &str) -> Option<Access>;
 
     fn call(&self, request: Request<GrpcBody>) -> BoxFuture<'static, http::Response<GrpcBody>>;
 }
 
-/// Answers a call of such a service. `caller`: `None` if the call needs no credential.
+/// Answers a call of such a service. `caller`: `None` if the call needs no credential and has none.
 pub(crate) async fn answer<B>(
     bindings: &Bindings,
     protobuf: &'static dyn Protobuf,
@@ -79,7 +79,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    // A call without a credential is a single question, which needs no slot.
+    // A call without a credential has a single request message, and needs no slot.
     let slot = caller
         .map(|caller| bindings.operations.slots.take(&caller.principal, OpenedFor::Subscription))
         .transpose()?;
@@ -126,7 +126,7 @@ async fn at(end: Option<Instant>) {
     }
 }
 
-/// The whole body of a call without a credential. Nothing waits for the rest of it later.
+/// Reads the whole body of a call without a credential, so that the service never waits for the rest.
 async fn question<B>(body: B, timeout: Duration) -> Result<GrpcBody>
 where
     B: http_body::Body<Data = Bytes>,
@@ -146,8 +146,8 @@ where
     Ok(Full::new(collected.to_bytes()).map_err(|never| match never {}).boxed_unsync())
 }
 
-/// The body of a call that may be a conversation. Each message must begin in time and be whole in time, and the body must end in
-/// time after the last one. `held` counts the bytes of a message that is not whole yet.
+/// The body of a call that may stream. Each message must begin and be complete in time, and the body must end in time after the
+/// last message. `held` counts the bytes of an incomplete message.
 fn limited<B>(body: B, limits: BodyLimits, held: HeldBody) -> GrpcBody
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -171,9 +171,9 @@ struct Conversation<B> {
     body: Pin<Box<BodyStream<Limited<B>>>>,
     held: HeldBody,
     message: Unfinished,
-    /// How long a message that has begun may take.
+    /// How long a message may take to arrive, from its first byte on.
     timeout: Duration,
-    /// When the message must be whole, or the next one must begin, or the body must have ended.
+    /// The time by which the message must be complete, the next one must begin, or the body must end.
     until: Instant,
 }
 
@@ -209,17 +209,17 @@ where
     }
 }
 
-/// A message of which not all bytes have arrived.
+/// A message that has not arrived completely.
 #[derive(Default)]
 struct Unfinished {
-    /// The prefix of the message, as far as it has arrived.
+    /// The bytes of the prefix that have arrived so far.
     prefix: [u8; PREFIX],
-    /// How many bytes have arrived, with the prefix. 0: no message has begun.
+    /// How many bytes have arrived, including the prefix. 0: no message has begun.
     arrived: usize,
 }
 
 impl Unfinished {
-    /// Takes the next bytes. Returns whether a message ended in them.
+    /// Counts the next bytes. Returns whether a message ended in them.
     fn take(&mut self, mut data: &[u8]) -> bool {
         let mut has_ended = false;
         while !data.is_empty() {
@@ -240,7 +240,7 @@ impl Unfinished {
         has_ended
     }
 
-    /// The length of the message with its prefix, which must be there.
+    /// The length of the message with its prefix. The prefix must have arrived completely.
     fn length(&self) -> usize {
         let [_, length @ ..] = self.prefix;
         (u32::from_be_bytes(length) as usize).saturating_add(PREFIX)

@@ -1,4 +1,4 @@
-//! The status of a call: a number, a text and the details of an error, in the trailers.
+//! The status of a call in its trailers: a number, a text and the details of an error.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
@@ -15,16 +15,16 @@ const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
-/// Clients that send compressed messages read here that they must not.
+/// Tells clients that they must not send compressed messages.
 const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 
-/// In the text of a status, only printable ASCII is written as it is.
+/// The characters of a status text that are percent-encoded: all except printable ASCII.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
-/// The number of the status of a call that reached its deadline.
+/// The status number of a call that reached its deadline.
 const DEADLINE_EXCEEDED: i32 = 4;
 
-/// The names of statuses in the table of errors, and their numbers.
+/// The status numbers by the names in the table of errors.
 const NUMBERS: [(&str, i32); 10] = [
     ("UNKNOWN", 2),
     ("INVALID_ARGUMENT", 3),
@@ -40,12 +40,12 @@ const NUMBERS: [(&str, i32); 10] = [
 
 const UNIMPLEMENTED: i32 = 12;
 
-/// The trailers of a complete reply.
+/// The trailers of a successful reply.
 pub(super) fn complete() -> HeaderMap {
     HeaderMap::from_iter([(STATUS, HeaderValue::from_static("0"))])
 }
 
-/// The trailers of a reply that fails.
+/// The trailers of a failed reply.
 pub(super) fn failed(protobuf: &dyn Protobuf, error: &Error) -> HeaderMap {
     let code = number(error.kind());
     let mut trailers = of(code, error.message());
@@ -54,7 +54,7 @@ pub(super) fn failed(protobuf: &dyn Protobuf, error: &Error) -> HeaderMap {
     trailers
 }
 
-/// The trailers of a call whose deadline has passed. Its client has given up already.
+/// The trailers of a call whose deadline has passed. Its client has already given up.
 pub(super) fn late() -> HeaderMap {
     of(DEADLINE_EXCEEDED, "The deadline of the call has passed; a task that it sent or follows goes on.")
 }
@@ -66,7 +66,7 @@ pub(super) fn late_response() -> Response {
     late
 }
 
-/// A response that consists of an error. Its head is its trailers, too.
+/// A response that consists only of an error. The status is then in its head, and there are no separate trailers.
 pub(crate) fn refusal(protobuf: &dyn Protobuf, error: &Error) -> Response {
     without_message(failed(protobuf, error))
 }
@@ -89,10 +89,10 @@ fn of(code: i32, text: &str) -> HeaderMap {
     ])
 }
 
-/// Both versions have the numbers of 1.0: 0.3 defines none.
+/// The status number of an error. Both versions use the numbers of 1.0, because 0.3 defines none.
 fn number(kind: ErrorKind) -> i32 {
     match kind {
-        // Calls that no service has. To a client of gRPC this is no missing thing but a missing feature.
+        // No service has these calls. For a gRPC client this means that a feature is missing, and not that an object was not found.
         ErrorKind::RouteNotFound | ErrorKind::MethodNotFound | ErrorKind::VerbNotAllowed => UNIMPLEMENTED,
         _ => {
             let name = codes::row(kind).status;

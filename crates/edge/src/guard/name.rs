@@ -1,8 +1,8 @@
-//! Names of origins and hosts, as headers and lists of allowed names spell them.
+//! Parses the names of origins and hosts in headers and in configured lists.
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// A host as a client wrote it: `example.com`, `Example.com.:8000`, `[::1]:8000`.
+/// A host and port as a client wrote them: `example.com`, `Example.com.:8000`, `[::1]:8000`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct HostPort {
     pub(super) host: Host,
@@ -12,7 +12,7 @@ pub(super) struct HostPort {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Host {
     Address(IpAddr),
-    /// In lower case, without a trailing dot.
+    /// A DNS name in lower case, without a trailing dot.
     Name(String),
 }
 
@@ -20,7 +20,7 @@ pub(super) enum Host {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct AllowedHost {
     host: HostPattern,
-    /// `None`: any port.
+    /// The allowed port. `None`: any port.
     port: Option<u16>,
 }
 
@@ -32,7 +32,7 @@ enum HostPattern {
 }
 
 impl HostPort {
-    /// `None`: the text is not a valid host.
+    /// Parses an authority. `None`: the text is not a valid host.
     pub(super) fn parse(authority: &str) -> Option<Self> {
         if let Some(rest) = authority.strip_prefix('[') {
             let (address, port) = rest.split_once(']')?;
@@ -44,7 +44,7 @@ impl HostPort {
         Self::with_port(Host::parse(host)?, port)
     }
 
-    /// `port`: empty, or a colon and a number. An empty number means no port.
+    /// Adds a port to a host. `port`: empty, or a colon and a number. A colon without a number means no port.
     fn with_port(host: Host, port: &str) -> Option<Self> {
         let port = if matches!(port, "" | ":") { None } else { Some(number(port)?) };
         Some(Self { host, port })
@@ -73,12 +73,12 @@ impl Host {
 }
 
 impl AllowedHost {
-    /// This host with any port.
+    /// An entry for this host with any port.
     pub(super) fn exact(host: Host) -> Self {
         Self { host: HostPattern::Exact(host), port: None }
     }
 
-    /// `None`: the entry could never match.
+    /// Parses an entry. `None`: the entry could never match.
     pub(super) fn parse(entry: &str) -> Option<Self> {
         let entry = entry.trim();
         // An IPv6 address without brackets has no port.
@@ -123,13 +123,13 @@ impl AllowedHost {
     }
 }
 
-/// An origin in the form that is compared: lower case, no trailing slash, no default port. A text that is not an origin stays
-/// unchanged, and so does `null`.
+/// The canonical form of an origin for comparison: lower case, no trailing slash, no default port. Text that is not an origin is
+/// returned unchanged, and so is `null`.
 pub(super) fn canonical_origin(text: &str) -> String {
     let text = text.trim().to_ascii_lowercase();
     let text = text.strip_suffix('/').unwrap_or(&text);
     let Some((scheme, site)) = text.split_once("://") else { return text.to_owned() };
-    // Browsers treat a host with a trailing dot as another site, so the dot is not dropped.
+    // Browsers treat a host with a trailing dot as another site, so the dot is kept.
     if site.ends_with('.') || site.contains(".:") {
         return text.to_owned();
     }

@@ -47,7 +47,7 @@ fn only_the_own_and_the_listed_origins_are_allowed() {
         (&["https://evil-agent.example.com"], false),
         (&["https://agent.example.com@evil.example"], false),
         (&["https://agent.example.com/base"], false),
-        // Origins of the list.
+        // Configured origins.
         (&["https://app.example.com"], true),
         (&["http://other.example"], true),
         (&["http://other.example:80"], true),
@@ -57,7 +57,7 @@ fn only_the_own_and_the_listed_origins_are_allowed() {
         (&["http://[::1]:7"], true),
         (&["http://[::1]:8"], false),
         (&["http://[::1"], false),
-        // A loopback name is nothing special on an address that other machines can reach.
+        // On an address that other machines can reach, a loopback name has no special meaning.
         (&["http://localhost:8000"], false),
         (&["http://127.0.0.1:8000"], false),
         (&["null"], false),
@@ -67,7 +67,7 @@ fn only_the_own_and_the_listed_origins_are_allowed() {
         (&["nonsense"], false),
         (&["https://"], false),
         (&["file://"], false),
-        // More than one origin, whatever they are.
+        // More than one origin is refused, even if all are allowed.
         (&["https://app.example.com", "https://app.example.com"], false),
         (&["https://app.example.com", "https://evil.example"], false),
         (&["https://evil.example", "https://app.example.com"], false),
@@ -122,7 +122,7 @@ fn on_a_loopback_address_all_loopback_names_are_one_origin() {
             assert!(!takes_origins(&guard, &[origin]), "{bound} {origin}");
         }
     }
-    // The default port, which clients leave out.
+    // Clients leave the default port out.
     let guard = guard(&[], &[], "https://agent.example", "127.0.0.1:80");
     assert!(takes_origins(&guard, &["http://localhost"]));
     assert!(!takes_origins(&guard, &["http://localhost:8000"]));
@@ -191,7 +191,7 @@ fn only_listed_hosts_are_allowed() {
         ("example.com/path", false),
         ("example.com, example.com", false),
         ("example..com", false),
-        // A loopback name is nothing special on an address that other machines can reach.
+        // On an address that other machines can reach, a loopback name has no special meaning.
         ("localhost", false),
         ("127.0.0.1", false),
     ];
@@ -253,7 +253,7 @@ fn without_a_list_a_loopback_address_answers_to_loopback_names_and_the_public_ho
         ("agent.example.com", true),
         ("Agent.Example.com:443", true),
         ("agent.example.com:9", true),
-        // Names that a page can let resolve to this machine.
+        // Names that a web page can make resolve to this machine.
         ("rebound.example", false),
         ("localhost.example", false),
         ("127.0.0.1.example:8000", false),
@@ -270,7 +270,7 @@ fn without_a_list_a_loopback_address_answers_to_loopback_names_and_the_public_ho
             let twice: [(&str, &[u8]); 2] = [("host", host.as_bytes()), ("host", b"localhost")];
             assert!(guard.check(&parts("/", &twice)).is_err(), "{bound} {host:?} twice");
         }
-        // A program that sends no host is not a browser.
+        // A client that sends no host is no browser.
         assert!(guard.check(&parts("/", &[])).is_ok());
         assert!(guard.check(&parts("http://rebound.example/", &[])).is_err());
         assert!(guard.check(&parts("http://rebound.example/", &[("host", b"localhost")])).is_err());
@@ -292,11 +292,11 @@ fn questionable_origins_and_hosts_are_reported_to_the_operator() {
     type Words = &'static [&'static str];
 
     let none: Words = &[];
-    // Origins, hosts, the public URL, the listening address; the expected warnings.
+    // The columns: origins, hosts, the public URL, the listening address, and the expected warnings.
     let cases: &[(Words, Words, &str, &str, Words)] = &[
         (none, none, "http://127.0.0.1:8000", LOCAL, none),
         (none, &["example.com"], "https://example.com", OPEN, none),
-        // On a loopback address all loopback names are one.
+        // On a loopback address all loopback names count as one.
         (none, &["localhost"], "http://127.0.0.1:8000", LOCAL, none),
         (
             none,

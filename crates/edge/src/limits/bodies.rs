@@ -1,4 +1,4 @@
-//! Limits the bytes of request bodies that have not arrived completely, in all and of each principal.
+//! Limits the bytes of request bodies that have not arrived completely, in total and per principal.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,18 +10,18 @@ use longshore_model::{Error, ErrorKind, Principal, Result};
 
 use super::Limits;
 
-/// Added to the arrived bytes of each unfinished body, because its first bytes keep a buffer of hyper in memory. The addition also
-/// bounds the number of unfinished bodies.
+/// Added to the size of each unfinished body, because its first bytes keep one of hyper's buffers in memory. The addition also
+/// limits the number of unfinished bodies.
 const OVERHEAD: usize = 16 * 1024;
 
-/// Most bodies arrive within this time.
+/// When a refused caller should try again. Most bodies arrive completely within this time.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// The bytes that unfinished bodies may hold.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     most: usize,
-    /// The maximum of one principal: half of the total, so that slow bodies of one principal do not cause refusals for all others.
+    /// The limit for one principal: half of the total, so that slow bodies of one principal do not cause refusals for all others.
     most_each: usize,
     held: Mutex<Held>,
     metrics: Arc<Metrics>,
@@ -30,11 +30,11 @@ pub(crate) struct Bodies {
 #[derive(Default, Debug)]
 struct Held {
     all: usize,
-    /// Principals without an unfinished body are removed.
+    /// The bytes of each principal. Contains only principals with an unfinished body.
     each: HashMap<Principal, usize>,
 }
 
-/// The bytes that one unfinished body counts for, freed on drop.
+/// The counted bytes of one unfinished body. Dropping it frees them.
 #[derive(Debug)]
 pub(crate) struct HeldBody {
     bodies: Arc<Bodies>,
@@ -48,7 +48,7 @@ impl Bodies {
         Arc::new(Self { most, most_each: most.div_ceil(2), held: Mutex::default(), metrics })
     }
 
-    /// Begins to count a body. A body that arrives in one piece is not counted.
+    /// Starts to count a body. Not called for a body that arrives in one piece.
     pub(crate) fn begin(self: &Arc<Self>, principal: &Principal) -> HeldBody {
         HeldBody { bodies: Arc::clone(self), principal: principal.clone(), bytes: 0 }
     }
@@ -85,7 +85,7 @@ impl HeldBody {
         Ok(())
     }
 
-    /// Counts nothing more of what has arrived until now.
+    /// Frees everything that was counted so far.
     pub(crate) fn free(&mut self) {
         if self.bytes == 0 {
             return;

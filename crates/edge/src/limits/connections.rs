@@ -1,9 +1,9 @@
-//! Limits the open connections, in total and per address. When all places are taken, a new connection displaces an old one.
+//! Limits the open connections, in total and per address. If all places are taken, a new connection displaces an old one.
 //!
-//! A connection keeps its place while it has an open request of an authenticated caller. Every other connection can be displaced,
-//! the oldest first. Connections that never had a valid credential are displaced before idle connections of callers. So a client
-//! that opens thousands of connections without a credential displaces its own, and all other clients, such as a health check, get a
-//! place at once.
+//! A connection cannot be displaced while it has an open request of an authenticated caller. All other connections can be, the
+//! oldest first, and connections that never had a valid credential before idle connections of callers. So a client that opens
+//! thousands of connections without a credential displaces its own, and all other clients, such as a health check, get a place at
+//! once.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -20,18 +20,17 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Limits, Network, OncePerMinute};
 
-/// The number of places that authenticated callers cannot hold with open requests, so that some connection can always be displaced.
-/// If this is more than half of all places, half of them are reserved. A caller that would take a reserved place is refused with an
-/// error.
+/// How many places are reserved, so that open requests of authenticated callers never hold them and some connection can always be
+/// displaced. At most half of all places are reserved. A caller that would need a reserved place is refused with an error.
 const RESERVE: usize = 64;
 
-/// While no connection can be displaced, a waiting new connection looks again this often.
+/// How often a waiting new connection looks again, while no connection can be displaced.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Closed connections are removed from the queue when the queue is longer than twice the number of open connections plus this many.
+/// The queue is cleaned of closed connections when it is longer than twice the number of open connections plus this number.
 const QUEUE_SLACK: usize = 64;
 
-/// The time that a refused caller is asked to wait: most requests have ended by then.
+/// The retry hint for a refused caller. Most requests end within this time.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// The places for connections.
@@ -39,7 +38,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 pub(crate) struct Places {
     most: u32,
     most_per_address: usize,
-    /// How many connections may keep their place at the same time.
+    /// How many connections may be protected from displacement at the same time.
     most_kept: usize,
     slots: Arc<Semaphore>,
     kept: AtomicUsize,
@@ -52,14 +51,14 @@ pub(crate) struct Places {
 #[derive(Default, Debug)]
 struct Taken {
     open: usize,
-    /// The connections from the oldest to the newest. May still contain closed ones. A connection that `displace_one` visits but
-    /// cannot displace moves to the end.
+    /// The connections from the oldest to the newest, possibly with closed ones. A connection that `displace_one` cannot displace
+    /// moves to the end.
     queue: VecDeque<Weak<Connection>>,
-    /// Addresses without a connection are removed. Loopback addresses are not counted.
+    /// The number of connections per address. Contains only addresses with connections, and no loopback addresses.
     of_address: HashMap<Network, usize>,
 }
 
-/// The place of one connection, freed on drop.
+/// The place of one connection. Dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct Place {
     pub(crate) connection: Arc<Connection>,
@@ -80,7 +79,7 @@ pub(crate) struct Connection {
 #[derive(Clone, Copy, Debug)]
 struct State {
     has_had_request: bool,
-    /// A valid credential has come with some request.
+    /// Whether any request on the connection had a valid credential.
     has_had_caller: bool,
     is_displaced: bool,
     open: u32,
@@ -90,7 +89,7 @@ struct State {
     idle_since: Instant,
 }
 
-/// Counts as open from the head of a request until the body of its response is dropped, written or not.
+/// An open request of a connection. A request is open from its head until the body of its response is dropped, written or not.
 #[derive(Debug)]
 pub(crate) struct OpenRequest {
     connection: Arc<Connection>,
@@ -118,8 +117,8 @@ impl Places {
         })
     }
 
-    /// Takes a place for a new connection. Displaces another connection if all are taken, and waits if none can be displaced.
-    /// `None`: the address has too many connections. `cut` ends all connections.
+    /// Takes a place for a new connection. If all places are taken, displaces another connection, and waits while none can be
+    /// displaced. `None`: the address has too many connections. `cut` ends all connections.
     pub(crate) async fn take(self: &Arc<Self>, peer: IpAddr, cut: &CancellationToken) -> Option<Place> {
         let address = (!peer.is_loopback()).then(|| Network::containing(peer));
         if !address.is_none_or(|address| self.admits(address)) {
@@ -131,7 +130,8 @@ impl Places {
         };
         let connection = Arc::new(Connection {
             places: Arc::clone(self),
-            // A child token, because each connection polls its token whenever it wakes, and would contend for a shared lock.
+            // A child token, because each connection polls its token on every wake-up, and a shared token would contend for one
+            // lock.
             cut: cut.child_token(),
             state: Mutex::new(State::new()),
         });
@@ -148,8 +148,8 @@ impl Places {
         Some(Place { connection, address, _slot: slot, _counted: counted })
     }
 
-    /// Waits until all connections are closed, at most for the grace period. After that, the error is the number of connections
-    /// that are still open.
+    /// Waits until all connections are closed, but at most for the grace period. The error is the number of connections that are
+    /// still open then.
     pub(crate) async fn wait_until_empty(&self, grace: Duration) -> std::result::Result<(), usize> {
         let empty = tokio::time::timeout(grace, self.slots.acquire_many(self.most)).await;
         empty.map(drop).map_err(|_| self.most as usize - self.slots.available_permits())
@@ -186,14 +186,14 @@ impl Places {
             if self.displace_one() {
                 return slot.await.ok();
             }
-            // No connection can be displaced now. A request that ends does not notify this loop, so it looks again after a pause.
+            // No connection can be displaced now. The end of a request does not notify this loop, so it looks again after a pause.
             if let Ok(slot) = tokio::time::timeout(LOOK_AGAIN, slot).await {
                 return slot.ok();
             }
         }
     }
 
-    /// Displaces the oldest connection that may be displaced. Returns false if there is none.
+    /// Displaces the oldest connection that can be displaced. Returns false if there is none.
     fn displace_one(&self) -> bool {
         let mut taken = self.taken();
         [false, true].into_iter().any(|callers_too| {
@@ -209,7 +209,7 @@ impl Places {
         })
     }
 
-    /// Counts one more connection that keeps its place. Returns false, and counts nothing, if `most_kept` connections already do.
+    /// Counts one more protected connection. Returns false, and counts nothing, if `most_kept` connections are already protected.
     fn keep_one(&self) -> bool {
         let more = |kept| (kept < self.most_kept).then_some(kept + 1);
         self.kept.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
@@ -253,8 +253,8 @@ impl Connection {
         self.state().has_had_request
     }
 
-    /// Returns when the connection has had no open request for this long. Requests do not wake this future: it sleeps, and checks
-    /// when the time is up.
+    /// Returns when the connection has had no open request for this long. Requests do not wake this future: it sleeps until the
+    /// limit could be reached, and then checks.
     pub(crate) async fn wait_until_idle(&self, limit: Duration) {
         let mut due = Instant::now() + limit;
         loop {
@@ -267,8 +267,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection, unless it may keep its place. After that, `OpenRequest::keep_place` refuses the requests of this
-    /// connection.
+    /// Ends the connection, unless it is protected. After that, `OpenRequest::keep_place` refuses all requests of the connection.
     fn displace(&self, callers_too: bool) -> bool {
         {
             let mut state = self.state();
@@ -294,8 +293,8 @@ impl OpenRequest {
         Self { connection: Arc::clone(connection), keeps_place: AtomicBool::new(false) }
     }
 
-    /// Called when the request has a valid credential: from now on, its connection cannot be displaced until the request has ended.
-    /// Refused if too many other connections keep their places.
+    /// Protects the connection from displacement until the request has ended. Called when the request has a valid credential. Fails
+    /// if too many other connections are protected.
     pub(crate) fn keep_place(&self) -> Result<()> {
         let Connection { places, .. } = &*self.connection;
         let mut state = self.connection.state();
@@ -342,7 +341,7 @@ pub(crate) mod tests {
         Places::new(&Limits { connections, connections_per_address, ..Limits::default() }, Arc::default())
     }
 
-    /// An open request of a connection that is alone.
+    /// An open request of the only connection.
     pub(crate) fn open_request() -> OpenRequest {
         OpenRequest::begin(&take(&places(2, 0), HERE).unwrap().connection)
     }
@@ -353,7 +352,7 @@ pub(crate) mod tests {
         taken.expect("there is a place")
     }
 
-    /// Takes a place while all are taken. The displaced connection ends when its token says so.
+    /// Takes a place while all are taken, and drops the places of the connections that were displaced.
     fn take_for(places: &Arc<Places>, open: &mut Vec<Place>) {
         let token = CancellationToken::new();
         let taking = places.take(HERE.parse().unwrap(), &token);
@@ -370,7 +369,7 @@ pub(crate) mod tests {
         let connections: Vec<Arc<Connection>> =
             open.iter().map(|place| Arc::clone(&place.connection)).collect();
         let is_open = |which: usize| !connections[which].cut.is_cancelled();
-        // The first serves a caller, the second did, the third serves somebody without a credential.
+        // The first connection serves a caller, the second has served one, the third serves a client without a credential.
         let first = OpenRequest::begin(&connections[0]);
         first.keep_place().unwrap();
         OpenRequest::begin(&connections[1]).keep_place().unwrap();
@@ -379,7 +378,7 @@ pub(crate) mod tests {
         assert_eq!([0, 1, 2, 3].map(is_open), [true, true, false, true]);
         take_for(&places, &mut open);
         assert_eq!([0, 1, 3].map(is_open), [true, true, false]);
-        // The two new ones have no caller either.
+        // The two new connections have no caller either.
         take_for(&places, &mut open);
         take_for(&places, &mut open);
         assert_eq!([0, 1].map(is_open), [true, true]);
@@ -409,7 +408,7 @@ pub(crate) mod tests {
         assert_eq!(places.kept.load(Ordering::Relaxed), 0);
     }
 
-    /// With a single place there is no reserve.
+    /// With a single place, no place is reserved.
     #[tokio::test(start_paused = true)]
     async fn a_new_connection_waits_while_all_places_are_kept() {
         let places = places(1, 0);

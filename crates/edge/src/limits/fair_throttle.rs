@@ -1,12 +1,12 @@
-//! Slows down principals that flood the gateway while the machine is at its limit, so that others are not slowed down.
+//! Slows down principals that send very many requests while the machine is at its limit, so that others are not slowed down.
 //!
-//! Every event passes several tasks, and at each task it waits behind all other work. So while several principals send requests
-//! and the runtime's threads are busy, the requests of the heaviest recent principals are admitted with a gap between them. The
-//! gap of a principal grows while it is one of the heaviest and the threads stay busy, and shrinks when it is not, or when the
-//! threads have time again. A principal with much less traffic than another does not wait. Each request counts the same, however
-//! much work it causes.
+//! Every event passes several tokio tasks, and in each it waits behind all other work. Therefore, while several principals send
+//! requests and the runtime's threads are busy, the requests of the principals with the most recent requests are started with a
+//! gap between them. The gap of a principal grows while it is one of the heaviest and the threads stay busy, and shrinks
+//! otherwise. A principal with much less traffic than another does not wait. Each request counts the same, however much work it
+//! causes.
 //!
-//! A principal that is alone is never slowed down.
+//! A principal that is the only active one is never slowed down.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,25 +17,25 @@ use longshore_model::Principal;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep_until};
 
-/// How often the load of the threads is sampled, while requests come.
+/// How often the load of the threads is sampled while requests arrive.
 const SAMPLE_EVERY: Duration = Duration::from_millis(20);
 
-/// A sample that is older than this says nothing about the current load.
+/// The age from which a sample says nothing about the current load.
 const STALE_AFTER: Duration = Duration::from_secs(1);
 
 /// A principal counts as active for this long after its last request.
 const ACTIVE_FOR: Duration = Duration::from_mins(1);
 
-/// If the runtime's threads work for more than this percentage of the time, they are too busy, and callers that send much are slowed
+/// The percentage of time that the runtime's threads may work. Above it they are too busy, and the heaviest principals are slowed
 /// down.
 ///
-/// The percentage is low because the store's threads use the same cores: while the runtime's threads work for a second, the store's
-/// threads work for more than half a second.
+/// The percentage is low because the store's threads use the same cores: while the runtime's threads work for one second, the
+/// store's threads work for more than half a second.
 const BUSY_PERCENT: u128 = 30;
-/// If the runtime's threads work for less than this percentage of the time, the callers that were slowed down may send faster again.
+/// The percentage of time below which the gaps of the slowed principals shrink again.
 const FREE_PERCENT: u128 = 20;
 
-/// The first gap between two requests of a principal, and the longest.
+/// The first gap between two requests of a principal. `MAX_GAP` is the longest.
 const MIN_GAP: Duration = Duration::from_micros(200);
 const MAX_GAP: Duration = Duration::from_millis(50);
 
@@ -47,7 +47,7 @@ const MAX_WAIT: Duration = Duration::from_secs(2);
 
 pub(crate) struct FairThrottle {
     state: Mutex<State>,
-    /// The time that all threads together have been busy so far.
+    /// Returns how long all threads together have been busy since their start.
     busy_time: Box<dyn Fn() -> Duration + Send + Sync>,
     threads: u32,
 }
@@ -60,16 +60,16 @@ struct State {
 }
 
 struct Caller {
-    /// The time between two of its requests.
+    /// The time between two requests of the principal.
     gap: Duration,
-    /// The earliest start of its next request.
+    /// The earliest start of the principal's next request.
     next: Instant,
-    /// The weight of the recently admitted requests. A sixteenth is forgotten with each sample.
+    /// The weight of the recently started requests. Loses a sixteenth with each sample.
     recent: u64,
 }
 
 impl FairThrottle {
-    /// Watches the current runtime.
+    /// A throttle that watches the load of the current runtime.
     pub(crate) fn for_current_runtime() -> Self {
         let metrics = Handle::current().metrics();
         let threads = metrics.num_workers();
@@ -91,7 +91,7 @@ impl FairThrottle {
         }
     }
 
-    /// The time at which the next request may start. `None`: now.
+    /// The time at which the next request may start. `None`: at once.
     fn start_time(&self, principal: &Principal) -> Option<Instant> {
         let now = Instant::now();
         let mut state = self.lock();
@@ -102,7 +102,7 @@ impl FairThrottle {
             Some(caller) => caller,
             None => state.callers.entry(principal.clone()).or_insert(Caller::new(now)),
         };
-        // Without a gap, a new request starts at once, even if older requests of this principal still wait.
+        // Without a gap a new request starts at once, even if older requests of this principal are still waiting.
         let time = if caller.gap.is_zero() { now } else { caller.next.clamp(now, now + MAX_WAIT) };
         caller.next = time + caller.gap;
         if time > now {
@@ -117,7 +117,7 @@ impl FairThrottle {
     }
 }
 
-/// A request that waits for its start. If it is dropped while it waits, its time slot goes to later requests.
+/// A request that waits for its start. If it is dropped before that, its time slot goes to later requests.
 struct WaitingRequest<'a> {
     throttle: &'a FairThrottle,
     principal: &'a Principal,
@@ -144,7 +144,7 @@ impl State {
         (self.sampled_at, self.busy_time) = (now, busy_time);
         self.callers.retain(|_, caller| now.saturating_duration_since(caller.next) < ACTIVE_FOR);
         let is_free = passed > STALE_AFTER || self.callers.len() < 2;
-        // All principals with at least half of the maximum count as heavy.
+        // All principals with at least half of the largest weight count as heavy.
         let heavy = self.callers.values().map(|caller| caller.recent).max().unwrap_or_default() / 2;
         for caller in self.callers.values_mut() {
             let is_heavy = caller.recent >= heavy;
@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
 
-    /// A runtime with one thread, which works for a millisecond on each request, one after the other.
+    /// A simulated runtime with one thread, which works for a millisecond on each request, one after the other.
     struct Machine {
         throttle: FairThrottle,
         busy_time: Arc<AtomicU64>,
@@ -217,7 +217,7 @@ mod tests {
             self.busy_time.fetch_add(1, Ordering::Relaxed);
         }
 
-        /// Runs this many clients of one principal. Each sends its next request after the answer and a pause.
+        /// Runs this many clients of one principal. Each client sends its next request after the response and a pause.
         async fn serve(&self, name: &str, clients: usize, pause: Duration, end: Instant) -> Served {
             let who = Principal::new(name);
             let one = || async {
@@ -251,11 +251,11 @@ mod tests {
         let end = after(10);
         let (flood, quiet) =
             tokio::join!(machine.serve("flood", 64, NO_PAUSE, end), machine.serve("quiet", 8, PAUSE, end));
-        // All clients of the quiet principal send at the same time, whatever the gap of the other has grown to.
+        // All clients of the quiet principal send at the same time, and none waits, however long the gap of the flooding one is.
         assert_eq!(quiet.longest, Duration::ZERO, "{quiet:?} {flood:?}");
         let per_second = (flood.requests + quiet.requests) / 10;
         assert!((200..600).contains(&per_second), "a machine for 1000: {quiet:?} {flood:?}");
-        // The gap ends with the flood.
+        // The gap disappears when the flood is over.
         machine.serve("flood", 1, PAUSE, after(5)).await;
         let end = after(1);
         let (some, _) =
@@ -284,7 +284,7 @@ mod tests {
         let machine = Machine::new();
         let alone = machine.serve("flood", 64, NO_PAUSE, after(5)).await;
         assert_eq!(alone.longest, Duration::ZERO);
-        // Nor when the other principal has sent nothing for long.
+        // It is not slowed down either when the other principal has sent nothing for long.
         machine.serve("gone", 1, PAUSE, after(1)).await;
         let beside = machine.serve("flood", 64, NO_PAUSE, after(5)).await;
         assert!(beside.longest > Duration::ZERO);
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(quiet.longest, Duration::ZERO, "{quiet:?}");
     }
 
-    /// The threads are busy with other work and the other principal hardly sends, so that the gap stays at its maximum.
+    /// The threads are busy with other work and the other principal sends little, so the gap stays at its maximum.
     #[tokio::test(start_paused = true)]
     async fn requests_that_give_up_waiting_free_their_time_slot() {
         let machine = Machine::new();
@@ -325,7 +325,7 @@ mod tests {
         };
         let all = futures_util::future::join_all((0..64).map(|_| one()));
         let ((), all, _) = tokio::join!(busy, all, machine.serve("quiet", 1, PAUSE * 200, end));
-        // About one in each gap.
+        // About one request starts in each gap.
         let admitted: u32 = all.iter().sum();
         assert!((200..400).contains(&admitted), "{admitted} in 15 seconds, with gaps of {MAX_GAP:?}");
     }
@@ -343,7 +343,7 @@ mod tests {
             }
         });
         work.await.expect("the work ends");
-        // The thread updates the metric when it becomes idle, which may be a moment after the end of the work.
+        // The thread updates the metric when it becomes idle, which may be shortly after the end of the work.
         let reported = async {
             while (throttle.busy_time)().saturating_sub(before) < Duration::from_millis(50) {
                 tokio::time::sleep(Duration::from_millis(1)).await;

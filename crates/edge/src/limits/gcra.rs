@@ -1,9 +1,9 @@
 //! Limits how often something may happen for each key, by the generic cell rate algorithm (GCRA).
 //!
-//! Each request costs its key one share of the window: the length of the window divided by the number of allowed requests. A
-//! key has one timestamp, the time at which all its requests so far are paid off. A request that would move the timestamp
-//! further ahead than one window is refused. So the memory for a key does not grow with its requests, and nothing has to be
-//! done while a key is idle.
+//! Each request costs its key one share of the window: the length of the window divided by the number of allowed requests. A key
+//! has one timestamp: the time at which all its requests so far are paid for. A request that would move the timestamp more than
+//! one window into the future is refused. So a key needs the same memory for any number of requests, and no work while it is
+//! idle.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::Rate;
 
-/// With several shards, requests of different keys seldom wait for each other.
+/// The number of shards. With several of them, requests of different keys rarely wait for the same lock.
 const SHARDS: usize = 16;
 
 /// The number of keys that all shards together remember.
@@ -24,7 +24,7 @@ const MAX_KEYS: usize = 100_000;
 pub(crate) struct Gcra<K> {
     /// The time that one request costs.
     share: Duration,
-    /// The timestamp of a key may be at most this far in the future when the key takes one more request.
+    /// How far the timestamp of a key may be in the future when the key makes one more request.
     burst: Duration,
     keys_per_shard: usize,
     hasher: RandomState,
@@ -32,7 +32,7 @@ pub(crate) struct Gcra<K> {
 }
 
 impl<K: Eq + Hash> Gcra<K> {
-    /// `None`: the rate means no limit.
+    /// A limiter for this rate. `None`: the rate means no limit.
     pub(crate) fn new(rate: Rate) -> Option<Self> {
         Self::with_capacity(rate, MAX_KEYS)
     }
@@ -64,7 +64,7 @@ impl<K: Eq + Hash> Gcra<K> {
         Ok(())
     }
 
-    /// Whether a request is available for a key, without taking it. The error is the time until one is.
+    /// Whether a request is available for a key. Takes nothing. The error is the time until a request is available.
     pub(crate) fn check(&self, key: &K) -> Result<(), Duration> {
         let now = Instant::now();
         let paid_at = self.shard(key).get(key).copied().unwrap_or(now).max(now);
@@ -82,9 +82,9 @@ impl<K: Eq + Hash> Gcra<K> {
     }
 }
 
-/// Removes the keys whose timestamp has passed: a key without an entry is treated the same. If too few keys have passed, also
-/// removes those with the earliest timestamps, so that a key that is refused now stays refused. Frees at least an eighth of the
-/// room, so that this runs seldom.
+/// Removes the keys whose timestamp has passed, because a key without an entry is treated in the same way. If these are too few,
+/// also removes the keys with the earliest timestamps, so that keys with the latest ones stay refused. Frees at least an eighth of
+/// the room, so that this function rarely runs.
 fn make_room<K: Eq + Hash>(shard: &mut HashMap<K, Instant>, max: usize, now: Instant) {
     shard.retain(|_, paid_at| *paid_at > now);
     let keep = max - max.div_ceil(8);
@@ -118,12 +118,12 @@ mod tests {
         for _ in 0..4 {
             assert_eq!(gcra.take(1), Ok(()));
         }
-        // A refusal costs nothing, so asking again does not prolong the wait.
+        // A refusal costs nothing, so further attempts do not prolong the wait.
         for _ in 0..10 {
             assert_eq!(gcra.take(1), Err(15 * SECOND));
             assert_eq!(gcra.check(&1), Err(15 * SECOND));
         }
-        // Other keys are independent.
+        // Other keys are not affected.
         assert_eq!(gcra.take(2), Ok(()));
         tokio::time::advance(14 * SECOND).await;
         assert_eq!(gcra.take(1), Err(SECOND));
@@ -148,7 +148,7 @@ mod tests {
             }
             tokio::time::advance(step).await;
         }
-        // The burst, and then 7 in 10 seconds.
+        // The initial burst, and then 7 requests in 10 seconds.
         let expected = 7 + 100 * 7 / 10;
         assert!(taken.len().abs_diff(expected) <= 1, "{} of {expected}", taken.len());
         for (count, at) in taken.iter().enumerate() {
@@ -184,7 +184,7 @@ mod tests {
         for key in 0..10 {
             assert_eq!(gcra.take(key), Err(30 * SECOND), "{key}");
         }
-        // Keys that have paid off are forgotten first.
+        // Keys whose timestamp has passed are removed first.
         tokio::time::advance(61 * SECOND).await;
         for key in 30_000..40_000 {
             gcra.take(key).unwrap();

@@ -14,19 +14,19 @@ use super::gcra::Gcra;
 use super::{Limits, Network, Rate};
 use crate::auth::Caller;
 
-/// A client with many addresses can get many of them locked, and must not fill the log with warnings.
+/// The rate of warnings about locked addresses. A client with many addresses can get many of them locked, and must not fill the
+/// log.
 const LOCK_WARNINGS: Rate = Rate { requests: 1, window: Duration::from_secs(10) };
 
-/// A refusal is answered after about this delay, plus or minus up to a half. A client that floods by retrying at once waits on
-/// each of its connections, and does not take processor time from others. `Retry-After` says one second at least.
+/// The mean delay of the response to a refused request; each delay is up to a half shorter or longer. A client that retries at once
+/// then waits on each of its connections and takes no processor time from others. `Retry-After` asks for at least one second.
 const DELAY: Duration = Duration::from_millis(100);
 
-/// Added to the spread with each refusal, modulo 2^32. The step is the golden ratio, so the delays of few or many refusals are
-/// spread evenly.
+/// Added to `spread` with each refusal, modulo 2^32. The step is derived from the golden ratio, so that any number of consecutive
+/// delays is spread evenly.
 const SPREAD_STEP: u32 = 0x9E37_79B9;
 
-/// The number of refusals that are delayed at the same time. Further refusals are answered at once, because each delayed one
-/// costs memory.
+/// How many refusals may be delayed at the same time. Further refusals are answered at once, because each delayed one costs memory.
 const MAX_DELAYED: usize = 1024;
 
 /// Counts requests and failed logins, and delays refusals.
@@ -48,13 +48,13 @@ struct RateCounter<K> {
     gcra: Gcra<K>,
 }
 
-/// The requests of one key are counted together.
+/// The key under which requests are counted together.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum RateKey {
-    /// A named credential. Two named credentials of one principal are counted apart.
+    /// A named credential. Two named credentials of one principal are counted separately.
     Credential(Principal, Box<str>),
     Principal(Principal),
-    /// A caller without a credential.
+    /// The network of a caller without a credential.
     Network(Network),
 }
 
@@ -70,7 +70,7 @@ impl RateLimiter {
         }
     }
 
-    /// Counts a request. `caller`: `None` if the path needs no credential.
+    /// Counts a request. `caller`: `None` if the path needs no credential and the request has none.
     pub(crate) fn admit(&self, caller: Option<&Caller>, peer: IpAddr) -> Result<()> {
         let Some(RateCounter { rate, gcra }) = &self.requests else { return Ok(()) };
         gcra.take(rate_key(caller, peer)).map_err(|wait| {
@@ -81,9 +81,9 @@ impl RateLimiter {
         })
     }
 
-    /// Delays the answer to a request that exceeded its rate. Requests that were refused at the same moment are answered at
-    /// different times. Otherwise their clients would retry at the same moment, and as many requests as the rate allows by then
-    /// would be admitted at once.
+    /// Delays the response to a request that exceeded its rate. Requests that were refused at the same moment are answered at
+    /// different times. Otherwise their clients would retry together, and the whole allowance of the rate would be used at one
+    /// moment.
     pub(crate) async fn delay(&self, refusal: &Error) {
         if refusal.kind() != ErrorKind::TooManyRequests {
             return;
@@ -94,8 +94,8 @@ impl RateLimiter {
         }
     }
 
-    /// Whether a credential from this address is checked at all. While the address is locked, a right credential is refused as
-    /// well; otherwise the answer would reveal which one is right.
+    /// Fails while the address is locked, before a credential is checked. A valid credential is refused too, because otherwise the
+    /// response would reveal that it is valid.
     pub(crate) fn check_login(&self, peer: IpAddr) -> Result<()> {
         let Some(RateCounter { rate, gcra }) = self.login_counter(peer) else { return Ok(()) };
         gcra.check(&Network::containing(peer)).map_err(|wait| {
@@ -105,13 +105,13 @@ impl RateLimiter {
         })
     }
 
-    /// Counts a wrong credential. A right one resets nothing; otherwise a client that has a right one could guess others without
-    /// limit.
+    /// Counts a wrong credential. A valid one does not reset the count, because otherwise a client that has a valid credential
+    /// could guess others without limit.
     pub(crate) fn record_failed_login(&self, peer: IpAddr) {
         self.metrics.failed_logins.increment();
         let Some(RateCounter { rate, gcra }) = self.login_counter(peer) else { return };
         let network = Network::containing(peer);
-        // While the address is locked, nothing more is counted.
+        // While the address is locked, further attempts are not counted.
         let becomes_locked = gcra.take(network).is_ok() && gcra.check(&network).is_err();
         if becomes_locked
             && self.lock_warnings.as_ref().is_some_and(|lock_warnings| lock_warnings.take(()).is_ok())
@@ -125,7 +125,8 @@ impl RateLimiter {
         }
     }
 
-    /// A loopback address may be a proxy for all other clients, and locking it would lock out everybody.
+    /// The counter for the address. `None` for a loopback address: it may be a proxy for all other clients, and locking it would
+    /// lock out everybody.
     fn login_counter(&self, peer: IpAddr) -> Option<&RateCounter<Network>> {
         self.logins.as_ref().filter(|_| !peer.is_loopback())
     }
@@ -185,7 +186,7 @@ mod tests {
         let here = address("192.0.2.1");
         let (ada, bob) = (caller("ada", None), caller("bob", None));
         let (first, second) = (caller("ada", Some("1")), caller("ada", Some("2")));
-        // A credential id belongs to one principal.
+        // Credential ids are separate for each principal.
         let same_id = caller("eve", Some("1"));
         let all = [Some(&ada), Some(&bob), Some(&first), Some(&second), Some(&same_id), None];
         let rate_limiter = limiter(2, 0);
@@ -193,7 +194,7 @@ mod tests {
             let asked: Vec<bool> = (0..3).map(|_| rate_limiter.admit(caller, here).is_ok()).collect();
             assert_eq!(asked, [true, true, false], "{caller:?}");
         }
-        // A caller with a credential is counted together at all of its addresses.
+        // The requests of a caller with a credential are counted together for all its addresses.
         assert!(rate_limiter.admit(Some(&ada), address("192.0.2.2")).is_err());
         assert!(rate_limiter.admit(None, address("192.0.2.2")).is_ok());
         // Two credentials of one principal with the same id are counted as one.
@@ -223,10 +224,10 @@ mod tests {
         };
         let mut waiting = futures_util::future::join_all((0..MAX_DELAYED).map(|_| Box::pin(held())));
         assert!(futures_util::poll!(&mut waiting).is_pending());
-        // One more is beyond the bound.
+        // This refusal exceeds the bound, so it is answered at once.
         rate_limiter.delay(&refused).await;
         assert_eq!(begun.elapsed(), Duration::ZERO);
-        // The answers are spread evenly.
+        // The delays are spread evenly.
         let times = waiting.await;
         let starts = [50, 60, 70, 80, 90, 100, 110, 120, 130, 140].map(Duration::from_millis);
         for from in starts {
@@ -292,7 +293,7 @@ mod tests {
         assert_eq!(guess("192.0.2.1", 2), [""; 0], "not yet");
         let [line] = &guess("192.0.2.1", 5)[..] else { panic!("one line when the address is locked") };
         assert!(line.contains("WARN") && line.contains("192.0.2.1"), "{line}");
-        // Many addresses do not fill the log.
+        // Many locked addresses do not fill the log.
         let others: usize = (2..200).map(|last| guess(&format!("192.0.2.{last}"), 3).len()).sum();
         assert_eq!(others, 0);
         tokio::time::advance(MINUTE).await;

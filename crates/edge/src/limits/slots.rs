@@ -1,4 +1,4 @@
-//! Limits the open event streams, in all and of each principal.
+//! Limits the open event streams, in total and per principal.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use longshore_model::{Error, ErrorKind, Principal, Result};
 
 use super::Limits;
 
-/// The gateway cannot know when a stream will end. Most streams end with their turn.
+/// The retry hint. The gateway cannot know when a stream will end; most streams end with their turn.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// The slots for event streams.
@@ -25,18 +25,18 @@ pub(crate) struct Slots {
 #[derive(Default, Debug)]
 struct Open {
     all: usize,
-    /// Principals without a stream are removed, so the map is never larger than the number of streams.
+    /// The streams of each principal. Contains only principals with a stream, so it is never larger than the number of streams.
     each: HashMap<Principal, usize>,
 }
 
-/// What a stream is opened for.
+/// The purpose of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OpenedFor {
     Send,
     Subscription,
 }
 
-/// The slot of one stream, freed on drop.
+/// The slot of one stream. Dropping it frees the slot.
 #[derive(Debug)]
 pub(crate) struct Slot {
     slots: Arc<Slots>,
@@ -55,7 +55,7 @@ impl Slots {
         })
     }
 
-    /// Takes a slot, if one is free. Called first when a stream is opened, because all other steps cost more.
+    /// Takes a free slot. This is the first step when a stream is opened, because all other steps cost more.
     pub(crate) fn take(self: &Arc<Self>, principal: &Principal, opened_for: OpenedFor) -> Result<Slot> {
         {
             let mut open = self.open();

@@ -1,4 +1,4 @@
-//! Accepts connections on the listeners of the gateway, within the limits for connections.
+//! Accepts connections on the listeners of the gateway, within the connection limits.
 
 use std::future::pending;
 use std::io;
@@ -18,19 +18,20 @@ use crate::dispatch::Dispatcher;
 use crate::guard::Bound;
 use crate::limits::Places;
 
-/// The pause after a failed accept (mostly: out of file descriptors), in which other connections may close.
+/// The pause after a failed accept. The usual reason is a lack of file descriptors, and other connections may close during the
+/// pause.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Clients of a unix socket have no address. They run on this machine, so they count as clients of the loopback address.
+/// The address under which clients of a unix socket are counted, because they have no address and run on this machine.
 const ADDRESS_OF_UNIX_CLIENTS: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 /// The sockets on which a gateway serves.
 #[derive(Debug, Default)]
 pub struct Listeners {
     pub tcp: Option<TcpListener>,
-    /// Serves gRPC alone.
+    /// A listener that serves only gRPC.
     pub grpc: Option<TcpListener>,
-    /// Encrypts the connections of both.
+    /// Encrypts the connections of both TCP listeners.
     pub tls: Option<Tls>,
     pub unix: Option<UnixListener>,
 }
@@ -74,7 +75,7 @@ impl Listeners {
 pub(super) struct Accepted {
     pub(super) socket: RawSocket,
     pub(super) peer: IpAddr,
-    /// The listener serves gRPC alone.
+    /// Whether the listener serves only gRPC.
     pub(super) only_grpc: bool,
 }
 
@@ -120,7 +121,7 @@ pub(crate) async fn run(edge: Edge, listeners: Listeners, shutdown: Cancellation
         };
         let Some(place) = place else { continue };
         let (connections, dispatcher) = (Arc::clone(&connections), Arc::clone(&dispatcher));
-        // In a box, because the spawned task would otherwise hold this large future twice: as an argument, and while it runs.
+        // Boxed, because the spawned task would otherwise hold this large future twice: as an argument, and while it runs.
         let connection = Box::pin(async move {
             connections.serve(accepted, dispatcher, &place.connection).await;
             drop(place);
@@ -133,13 +134,13 @@ pub(crate) async fn run(edge: Edge, listeners: Listeners, shutdown: Cancellation
     if let Err(open) = places.wait_until_empty(grace).await {
         tracing::info!(open, "connections closed at the end of the shutdown grace period");
         cut.cancel();
-        // Each connection ends as soon as it sees the canceled token.
+        // Each connection ends as soon as it sees that its token is canceled.
         places.wait_until_empty(Duration::MAX).await.ok();
     }
     Ok(())
 }
 
-/// Whether an accept failed only because this client closed its connection too early. The next accept is not affected.
+/// Whether an accept failed only because the client closed its connection too early. Further accepts are then not affected.
 fn affects_one_connection_only(error: &io::Error) -> bool {
     matches!(
         error.kind(),

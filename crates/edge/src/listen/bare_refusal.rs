@@ -1,14 +1,14 @@
 //! Adds a readable body to the refusals that hyper writes by itself.
 //!
-//! hyper answers a head that it cannot read with a status and nothing else.
+//! If hyper cannot parse a request head, it answers with a status and without a body.
 
 use bytes::Bytes;
 use serde_json::json;
 
 use super::BUFFER_BYTES;
 
-/// The same refusal with a body, if `written` is a refusal of hyper. Responses of the gateway to such requests do not exist, so
-/// nothing else looks like this at the start of a connection.
+/// The same refusal with a body, if `written` is a refusal by hyper. The gateway itself never writes such a response at the start
+/// of a connection, so `written` is unambiguous.
 pub(super) fn explained(written: &[u8]) -> Option<Bytes> {
     let head = written.strip_prefix(b"HTTP/1.1 ").filter(|head| head.starts_with(b"4"))?;
     let head = str::from_utf8(head).ok()?;

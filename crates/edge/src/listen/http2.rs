@@ -1,8 +1,8 @@
 //! Detects HTTP/2 clients that do not read.
 //!
-//! The socket of such a client need not be full: if the client grants no flow-control window, its bytes wait in hyper. So each
-//! piece of a response counts the bytes that the client has not taken yet. If a client takes no byte of a response for too long,
-//! that request is reset. If it takes no byte on the whole connection, the connection is closed.
+//! The socket of such a client need not be full: if the client grants no flow-control window, its bytes wait in hyper. Therefore
+//! each piece of a response is counted until the client takes it. If a client takes no byte of a response for too long, that
+//! request is reset. If it takes no byte on the whole connection, the connection is closed.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -22,15 +22,15 @@ use super::AnswerBody;
 use super::socket::SlowClients;
 use crate::reply;
 
-/// The number of checks within the write timeout, the time for which a client may take no byte.
+/// How many checks are made within the write timeout, which is the time for which a client may take no byte.
 const CHECKS: u32 = 4;
 
-/// A connection is closed when this many checks in a row find waiting bytes of which the client took none. One more than `CHECKS`,
-/// because the first check may come just after the bytes began to wait.
+/// A connection is closed after this many checks in a row that find waiting bytes and none taken. One more than `CHECKS`, because
+/// the first check may come just after the bytes began to wait.
 const CONNECTION_CHECKS: u32 = CHECKS + 1;
 
-/// A request is reset when this many checks in a row find that the client took none of its bytes. More than for a connection, so
-/// that a request is reset only if other requests of its connection make progress.
+/// A request is reset after this many checks in a row that find waiting bytes and none taken. More than for a connection, so that a
+/// request is reset only if other requests of its connection make progress.
 const REQUEST_CHECKS: u32 = CONNECTION_CHECKS + 2;
 
 tokio::task_local! {
@@ -38,8 +38,8 @@ tokio::task_local! {
     static FLOW: Arc<RequestFlow>;
 }
 
-/// The number of bytes that wait for a client, and of those that the client took. Relaxed ordering is enough, because no other
-/// memory access depends on these counters.
+/// Counts the bytes that wait for a client and the bytes that the client took. Relaxed ordering is enough, because no other memory
+/// access depends on these counters.
 #[derive(Default, Debug)]
 pub(super) struct Flow {
     waiting: AtomicUsize,
@@ -51,7 +51,7 @@ pub(super) struct Flow {
 pub(super) struct RequestFlow {
     own: Flow,
     connection: Arc<Flow>,
-    /// The request is reset if bytes wait for its client at this time.
+    /// The time at which the request is reset if bytes still wait for its client.
     deadline: OnceLock<Instant>,
 }
 
@@ -80,7 +80,7 @@ impl Flow {
 }
 
 impl Checks {
-    /// How many checks in a row, this one included, found that bytes wait and none was taken.
+    /// The number of checks in a row, including this one, that found waiting bytes and none taken.
     fn count(&mut self, flow: &Flow) -> u32 {
         let taken = flow.taken.load(Ordering::Relaxed);
         if !flow.is_waiting() || taken != self.taken {
@@ -104,7 +104,7 @@ pub(super) struct FlowBody {
     flow: Arc<RequestFlow>,
 }
 
-/// A piece of a response that waits for the client to take it.
+/// A piece of a response. Its bytes count as waiting until the client takes them.
 #[derive(Debug)]
 pub(super) struct Piece {
     bytes: Bytes,
@@ -178,7 +178,7 @@ impl Drop for Piece {
     }
 }
 
-/// Spawns the tasks that hyper runs for an HTTP/2 connection, one for each request. They end with the connection.
+/// Spawns the tasks that hyper needs for an HTTP/2 connection: one for each request. They end with the connection.
 #[derive(Clone, Debug)]
 pub(super) struct RequestExecutor {
     pub(super) tasks: Tasks,
@@ -203,7 +203,7 @@ where
     }
 }
 
-/// Serves a request until it has ended, or its client has taken no byte for too long. A dropped request is reset.
+/// Serves a request until it has ended, or until its client has taken no byte for too long. Dropping the request resets it.
 async fn serve<F: Future>(future: F, flow: Arc<RequestFlow>, clients: Arc<SlowClients>) {
     let mut future = pin!(FLOW.scope(Arc::clone(&flow), future));
     let mut checks = Checks::default();
@@ -212,8 +212,8 @@ async fn serve<F: Future>(future: F, flow: Arc<RequestFlow>, clients: Arc<SlowCl
         if future.as_mut().poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        // No timer is set while nothing waits. Mostly the connection takes new bytes a moment later. A timer that was set runs
-        // until it fires, because setting it again for each event would cost more than the event.
+        // No timer is started while nothing waits, because the connection usually takes new bytes a moment later. A timer that
+        // was started runs until it fires, because resetting it for each event would cost more than the event.
         if timer.is_none() && !flow.own.is_waiting() {
             return Poll::Pending;
         }

@@ -22,21 +22,21 @@ pub(super) enum Protocol {
     Http2,
 }
 
-/// A connection whose first bytes were read to detect the protocol. The first read by hyper returns these bytes together with
-/// the bytes that follow them. Before each read, hyper makes sure that its buffer has 8 KB of free space. If the first read
-/// returned only these few bytes, hyper would double its buffer, and keep the larger one as long as the connection lives.
+/// A connection whose first bytes were read to detect the protocol. The first read by hyper returns these bytes together with the
+/// bytes after them. Reason: before each read, hyper makes sure that its buffer has 8 KB of free space. If the first read returned
+/// only the few detected bytes, hyper would double its buffer and keep it for the life of the connection.
 #[derive(Debug)]
 pub(super) struct SniffedStream<S> {
     /// The unread rest of the first bytes.
     start: Bytes,
     rest: TokioIo<S>,
-    /// Records whether all written bytes have reached the kernel.
+    /// Gets the information whether all written bytes have reached the kernel.
     handover: Arc<Handover>,
-    /// The unwritten rest of a refusal, in place of what hyper wrote.
+    /// The unwritten rest of an explained refusal, which replaces what hyper wrote.
     refusal: Bytes,
 }
 
-/// Reads until the protocol is clear. `None`: the client closed the connection.
+/// Reads until the protocol is known. `None`: the client closed the connection.
 pub(super) async fn sniff<S: AsyncRead + Unpin>(
     mut stream: S,
 ) -> io::Result<Option<(Protocol, SniffedStream<S>)>> {
@@ -57,12 +57,12 @@ pub(super) async fn sniff<S: AsyncRead + Unpin>(
 }
 
 impl<S> SniffedStream<S> {
-    /// A connection from which `start` was already read.
+    /// Wraps a connection from which `start` was already read.
     pub(super) fn new(stream: S, start: Bytes) -> Self {
         Self { start, rest: TokioIo::new(stream), handover: Arc::default(), refusal: Bytes::new() }
     }
 
-    /// Sets the object that records whether all written bytes have reached the kernel.
+    /// Sets the handover that is told whether all written bytes have reached the kernel.
     pub(super) fn set_handover(&mut self, handover: &Arc<Handover>) {
         self.handover = Arc::clone(handover);
     }
@@ -91,7 +91,7 @@ impl<S: AsyncRead + Unpin> Read for SniffedStream<S> {
 }
 
 impl<S: AsyncWrite + Unpin> SniffedStream<S> {
-    /// Writes a refusal of hyper with a body. hyper calls again with the same bytes until they count as written.
+    /// Replaces a refusal by hyper by one with a body. hyper calls again with the same bytes until they count as written.
     fn poll_write_refusal(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.refusal.is_empty() {
             let Some(refusal) = bare_refusal::explained(bytes) else {
@@ -120,7 +120,7 @@ impl<S: AsyncWrite + Unpin> Write for SniffedStream<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // hyper calls this when it has written everything.
+        // hyper flushes when it has written everything.
         self.handover.set_unflushed(false);
         Pin::new(&mut self.rest).poll_flush(cx)
     }
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// The detected protocol when a client writes these pieces and closes, and all bytes that can be read then.
+    /// The detected protocol, and all bytes that can be read afterwards, when a client writes these pieces and closes.
     async fn detected(pieces: &[&[u8]]) -> Option<(Protocol, Vec<u8>)> {
         let (mut client, server) = tokio::io::duplex(64);
         let writing = async {
@@ -196,7 +196,7 @@ mod tests {
         client.write_all(&head).await.unwrap();
         let (_, sniffed) = sniff(server).await.unwrap().unwrap();
         let (mut sniffed, mut buffer) = (TokioIo::new(sniffed), [0; 1024]);
-        // Whatever the size of the first buffer.
+        // This works for any size of the first buffer.
         assert_eq!(sniffed.read(&mut buffer[..3]).await.unwrap(), 3);
         assert_eq!(sniffed.read(&mut buffer).await.unwrap(), head.len() - 3);
     }

@@ -15,16 +15,16 @@ pub(super) enum RawSocket {
 }
 
 impl RawSocket {
-    /// Sends small pieces at once. If that cannot be set, the connection is only slower.
+    /// Disables the delay of small writes (`TCP_NODELAY`). If that fails, the connection is only slower.
     pub(super) fn send_at_once(&self) {
         match self {
             Self::Tcp(stream) => drop(stream.set_nodelay(true)),
-            // Unix sockets never wait for more.
+            // A unix socket never delays small writes.
             Self::Unix(_) => {}
         }
     }
 
-    /// Writes as much as the kernel accepts at once, even if the runtime considers the socket not writable.
+    /// Writes as much as the kernel accepts now, even if the runtime considers the socket not writable.
     pub(super) fn write_now(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => {
@@ -38,10 +38,11 @@ impl RawSocket {
         }
     }
 
-    /// Makes the kernel drop the unsent bytes when the socket is closed. The bytes in a unix socket go with its receiver.
+    /// Makes the kernel drop the unsent bytes when the socket is closed. A unix socket needs nothing: its bytes are dropped when
+    /// the receiver closes.
     pub(super) fn drop_unsent(&self) {
         match self {
-            // This fails if the client is gone.
+            // This fails if the client has already disconnected.
             Self::Tcp(stream) => drop(stream.set_zero_linger()),
             Self::Unix(_) => {}
         }

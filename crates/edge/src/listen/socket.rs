@@ -15,23 +15,23 @@ use tokio::time::{Instant, Sleep};
 use super::raw_socket::RawSocket;
 use crate::limits::OncePerMinute;
 
-/// The limits for clients that do not read, which all connections share.
+/// The limits for clients that do not read. All connections share them.
 #[derive(Debug)]
 pub(super) struct SlowClients {
-    /// A client that takes no byte for this long, while bytes wait for it, is disconnected.
+    /// How long a client may take no byte, while bytes wait for it, before it is disconnected.
     pub(super) timeout: Duration,
-    /// How long a stream may be open, whether its client reads or not.
+    /// How long a stream may be open, whether or not its client reads.
     pub(super) stream_duration: Option<Duration>,
     metrics: Arc<Metrics>,
     log: OncePerMinute,
 }
 
-/// A socket. The timer exists only while a write waits, so a client that reads costs nothing.
+/// A socket with a write timeout. The timer exists only while a write waits, so a client that reads costs nothing.
 #[derive(Debug)]
 pub(super) struct Socket {
     stream: RawSocket,
     clients: Arc<SlowClients>,
-    /// Set while bytes wait because the kernel's buffer is full.
+    /// The timer of the waiting write. Set while the kernel's buffer is full.
     waiting: Option<Pin<Box<Sleep>>>,
     state: WriteState,
 }
@@ -42,7 +42,7 @@ pub(super) struct WriteState(Arc<SharedWriteState>);
 
 #[derive(Default, Debug)]
 struct SharedWriteState {
-    /// A write that still waits at this time fails. Only read while a write waits.
+    /// The time at which a waiting write fails. Only used while a write waits.
     deadline: Mutex<Option<Instant>>,
     is_waiting: AtomicBool,
 }
@@ -75,12 +75,12 @@ impl SlowClients {
         Arc::new(Self { timeout, stream_duration, metrics, log: OncePerMinute::default() })
     }
 
-    /// The time at which a stream that begins now reaches its maximum duration.
+    /// The time at which a stream that begins now reaches its maximum duration. `None`: there is no maximum.
     pub(super) fn stream_deadline(&self) -> Option<Instant> {
         self.stream_duration.and_then(|duration| Instant::now().checked_add(duration))
     }
 
-    /// Counts a client that takes no bytes.
+    /// Counts a client that took no bytes for too long.
     pub(super) fn note_slow(&self) {
         self.metrics.refused.of(Limit::WriteTimeout).increment();
         if self.log.is_due() {
@@ -91,7 +91,7 @@ impl SlowClients {
         }
     }
 
-    /// Counts a stream that reached its limit while its client did not read.
+    /// Counts a stream that reached its maximum duration while its client did not read.
     pub(super) fn note_deadline(&self) {
         self.metrics.stream_budget_rejected.increment();
         self.metrics.refused.of(Limit::StreamDuration).increment();
@@ -107,7 +107,7 @@ impl Socket {
         &self.stream
     }
 
-    /// Called after each attempt to write: starts a timer if the write waits, and fails the write when the time is up.
+    /// Called after each attempt to write: starts the timer if the write waits, and fails the write when the timer fires.
     fn check(
         &mut self,
         cx: &mut Context<'_>,
@@ -125,8 +125,8 @@ impl Socket {
             Box::pin(tokio::time::sleep_until(state.deadline().map_or(due, |deadline| deadline.min(due))))
         });
         ready!(timer.as_mut().poll(cx));
-        // The kernel reports the socket as writable only when a third of its buffer is free, which may take a slow client minutes.
-        // A write succeeds if there is any room. So one more write is tried before the client counts as one that takes nothing.
+        // The kernel reports the socket as writable only when a third of its buffer is free, which may take a slow client minutes,
+        // but accepts a write if there is any room. So one more write is tried before the client counts as taking nothing.
         let written = self.stream.write_now(slices);
         if self.state.deadline().is_some_and(|deadline| deadline <= Instant::now()) {
             self.clients.note_deadline();
@@ -149,7 +149,7 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         if self.waiting.is_some() {
-            // The kernel must not keep bytes that the client does not take.
+            // Otherwise the kernel would keep the bytes that the client does not take.
             self.stream.drop_unsent();
         }
     }

@@ -1,8 +1,8 @@
 //! Writes an event stream on an HTTP/1.1 connection without hyper.
 //!
-//! hyper keeps a read buffer and a write buffer, of 8 KB each, until a response ends, and a stream may last for hours. So when a
-//! request is answered with a stream, hyper gives up the connection, this module writes the stream, and afterwards a new hyper
-//! connection continues.
+//! hyper keeps a read buffer and a write buffer, of 8 KB each, until a response ends, and a stream may last for hours. So when the
+//! response is a stream, hyper gives the connection back, this module writes the stream, and a new hyper connection continues
+//! afterwards.
 
 use std::fmt;
 use std::io::{self, IoSlice};
@@ -23,35 +23,35 @@ use crate::limits::OpenRequest;
 use crate::multiplexer::MessageHead;
 use crate::reply::{self, Body, Response};
 
-/// Events below this size are copied into the write buffer. Longer ones are written from the shared bytes.
+/// Events shorter than this are copied into the write buffer. Longer ones are written from the bytes that all readers share.
 const COPIED_BELOW: usize = 2 * 1024;
 
-/// How many bytes are pulled before they are written. No more is pulled while the client does not read.
+/// How many bytes are pulled before they are written. While the client does not read, nothing more is pulled.
 const PULLED: usize = 8 * 1024;
 
-/// How many bytes of the next request are read during the stream, to notice that the client disconnects. The rest of the request
-/// waits in the kernel.
+/// How many bytes of the next request are read during the stream. The reads detect a disconnect of the client. The rest of the
+/// request waits in the kernel.
 const NEXT: usize = 256;
 
 /// Passes a stream from hyper's service to the task that owns the connection.
 #[derive(Default)]
 pub(super) struct Handover {
     handed: Mutex<Option<Handed>>,
-    /// Some written bytes have not reached the kernel yet.
+    /// Whether some written bytes have not reached the kernel yet.
     is_unflushed: AtomicBool,
-    /// A request has arrived.
+    /// Whether a request has arrived.
     has_request: AtomicBool,
-    /// The client may still send a part of the last request.
+    /// Whether the client may still send a part of the last request.
     has_unread: AtomicBool,
 }
 
-/// What takes over a connection.
+/// The response that takes over a connection.
 pub(super) enum Handed {
     Stream(HandedStream),
     Socket(HandedSocket),
 }
 
-/// A WebSocket that takes over its connection for good.
+/// A WebSocket that takes over its connection until the connection ends.
 pub(super) struct HandedSocket {
     /// The encoded head of the response.
     pub(super) head: Vec<u8>,
@@ -62,7 +62,7 @@ pub(super) struct HandedSocket {
 
 /// A stream that takes over its connection.
 pub(super) struct HandedStream {
-    /// The encoded head of the response, freed once it is written: the stream may last for hours.
+    /// The encoded head of the response. Freed once it is written, because the stream may last for hours.
     head: Vec<u8>,
     events: BoxStream<'static, Bytes>,
     closes_connection: bool,
@@ -78,8 +78,8 @@ pub(super) struct RequestFacts {
     is_read: Arc<AtomicBool>,
 }
 
-/// The body of a request, which records whether it was read to its end. Only then do the next bytes of the connection belong to the
-/// next request.
+/// The body of a request, which records whether it was read to its end. Only then do the next bytes of the connection belong to
+/// the next request.
 #[derive(Debug)]
 pub(super) struct TrackedBody<B> {
     body: B,
@@ -90,10 +90,10 @@ pub(super) struct TrackedBody<B> {
 struct StreamWriter<'a, S> {
     socket: &'a mut S,
     events: Option<BoxStream<'static, Bytes>>,
-    /// The bytes to write, of which the first `written` are written.
+    /// The bytes to write. The first `written` of them are written.
     bytes: Vec<u8>,
     written: usize,
-    /// Written after `bytes`.
+    /// A long event, which is written after `bytes`.
     long: Bytes,
     next: Vec<u8>,
 }
@@ -108,7 +108,7 @@ impl Handover {
         self.has_request.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a request has arrived. Before that, hyper writes only refusals of its own.
+    /// Whether a request has arrived. Before that, hyper writes only its own refusals.
     pub(super) fn has_request(&self) -> bool {
         self.has_request.load(Ordering::Relaxed)
     }
@@ -122,7 +122,7 @@ impl Handover {
         self.has_unread.load(Ordering::Relaxed)
     }
 
-    /// Takes over a stream if possible. Otherwise returns the response.
+    /// Takes over the connection if the response is a stream for which that is possible. Otherwise returns the response.
     pub(super) fn offer(
         &self,
         facts: &RequestFacts,
@@ -169,7 +169,7 @@ impl RequestFacts {
         let is_read = Arc::new(AtomicBool::new(request.body().is_end_stream()));
         let headers = request.headers();
         let facts = Self {
-            // hyper serves clients that wait for `100 Continue` and clients that do not know chunked encoding.
+            // hyper itself serves clients that wait for `100 Continue`, and clients that do not support chunked encoding.
             can_be_handed_over: request.version() == Version::HTTP_11
                 && request.method() != Method::HEAD
                 && !headers.contains_key(EXPECT),
@@ -211,10 +211,10 @@ impl<B: http_body::Body + Unpin> http_body::Body for TrackedBody<B> {
 }
 
 impl HandedStream {
-    /// Writes the stream to its end. Returns the bytes that were read of the next request, or `None` if the connection is to be
+    /// Writes the stream to its end. Returns the bytes of the next request that were read meanwhile. `None`: the connection must be
     /// closed.
     ///
-    /// Not an async function: its future would hold the arguments twice.
+    /// This is not an async function, because its future would hold the arguments twice.
     pub(super) fn write<S>(
         self,
         socket: &mut S,
@@ -256,7 +256,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> StreamWriter<'_, S> {
         loop {
             self.pull(cx);
             if self.bytes.is_empty() && self.long.is_empty() {
-                // A plain socket holds nothing back. TLS does when the socket is full.
+                // A plain socket holds no bytes back, but TLS does when the socket is full.
                 let flushed = Pin::new(&mut *self.socket).poll_flush(cx)?;
                 if flushed.is_ready() && self.events.is_none() {
                     return Poll::Ready(Ok(()));
@@ -274,7 +274,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> StreamWriter<'_, S> {
         self.poll_client(cx)
     }
 
-    /// Pulls events, once all pulled bytes are written.
+    /// Pulls further events, once all pulled bytes are written.
     fn pull(&mut self, cx: &mut Context<'_>) {
         if self.written > 0 || !self.long.is_empty() {
             return;
@@ -322,7 +322,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> StreamWriter<'_, S> {
         }
     }
 
-    /// Reads from the client. A client that closed its half of the connection counts as gone, as in hyper.
+    /// Reads from the client. As in hyper, a client that closed its sending half counts as disconnected.
     fn poll_client(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.next.is_empty() {
             let mut room = [0; NEXT];

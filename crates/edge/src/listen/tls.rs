@@ -1,7 +1,7 @@
 //! TLS: the certificate of the gateway, the rules for client certificates, and the handshake.
 //!
-//! TLS 1.2 and 1.3 with the cipher suites that rustls considers safe. The certificate can be replaced while the gateway serves:
-//! new connections use the new one, and open connections continue.
+//! Supports TLS 1.2 and 1.3 with the default cipher suites of rustls. The certificate can be replaced while the gateway serves: new
+//! connections use the new certificate, and open connections continue.
 
 use std::fmt;
 use std::io;
@@ -21,26 +21,26 @@ use tokio_rustls::server::TlsStream;
 use super::BUFFER_BYTES;
 use super::socket::Socket;
 
-/// The protocols that clients may choose, the preferred one first.
+/// The protocols that clients may select, the preferred one first.
 const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// The contents of the files for TLS.
+/// The contents of the TLS files.
 #[derive(Debug)]
 pub struct TlsParts<'a> {
-    /// The certificate of the gateway, followed by those between it and the root, in PEM.
+    /// The certificate of the gateway, followed by the intermediate certificates, in PEM.
     pub certificate: &'a str,
     /// The private key, in PEM.
     pub key: &'a SecretString,
-    /// `None`: clients are not asked for certificates.
+    /// The issuers of client certificates. `None`: clients are not asked for certificates.
     pub clients: Option<ClientAuthority<'a>>,
 }
 
-/// Whose client certificates count.
+/// The issuers whose client certificates are accepted.
 #[derive(Debug)]
 pub struct ClientAuthority<'a> {
     /// The certificates of the issuers, in PEM.
     pub certificates: &'a str,
-    /// A client without a certificate is refused.
+    /// Whether a client without a certificate is refused.
     pub is_required: bool,
 }
 
@@ -50,10 +50,10 @@ pub struct Tls {
     current: Arc<RwLock<Arc<ServerConfig>>>,
 }
 
-/// Why the files for TLS cannot be used.
+/// The reason why the TLS files cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TlsError {
-    /// This file has no certificate in PEM, or one that cannot be read.
+    /// This file contains no PEM certificate, or an unreadable one.
     Certificate(String),
     Key(String),
     ClientAuthority(String),
@@ -66,7 +66,7 @@ impl Tls {
         Ok(Self { current: Arc::new(RwLock::new(server_config(parts)?)) })
     }
 
-    /// Uses other files for new connections. After an error nothing has changed.
+    /// Uses other certificates for new connections. After an error the old ones stay in use.
     pub fn replace(&self, parts: &TlsParts<'_>) -> Result<(), TlsError> {
         let config = server_config(parts)?;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = config;
@@ -77,7 +77,7 @@ impl Tls {
     pub(super) async fn accept(&self, socket: Socket) -> io::Result<Box<TlsStream<Socket>>> {
         let config = Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner));
         let limited = TlsAcceptor::from(config).accept_with(socket, |connection| {
-            // A stalled reader costs this much more. By default it would be 64 KB.
+            // This is the additional memory of a stalled reader. The default of rustls is 64 KB.
             connection.set_buffer_limit(Some(BUFFER_BYTES));
         });
         Ok(Box::new(limited.await?))
@@ -153,7 +153,7 @@ fn verifier(
     builder.build().map_err(|error| TlsError::ClientAuthority(error.to_string()))
 }
 
-/// At least one certificate.
+/// The certificates in a PEM file. Fails if there is none.
 fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match read {

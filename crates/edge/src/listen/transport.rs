@@ -1,4 +1,4 @@
-//! The bytes of a connection as HTTP sees them: those of its socket, or decrypted.
+//! The stream of bytes on which HTTP runs: a plain socket, or TLS.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use super::socket::Socket;
 #[derive(Debug)]
 pub(super) enum Transport {
     Plain(Socket),
-    /// In a box, because it is much larger than a socket.
+    /// Boxed, because it is much larger than a plain socket.
     Tls(Box<TlsStream<Socket>>),
 }
 
@@ -52,7 +52,7 @@ impl AsyncWrite for Transport {
         true
     }
 
-    /// TLS keeps bytes that the socket did not take, and counts them as written. Only a flush waits until the socket has them.
+    /// TLS keeps bytes that the socket did not accept and counts them as written. Only a flush waits until the socket has them.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(socket) => Pin::new(socket).poll_flush(cx),

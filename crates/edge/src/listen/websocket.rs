@@ -1,9 +1,9 @@
-//! Serves a WebSocket after its handshake: reads messages into a multiplexer, and writes what the multiplexer has to send.
+//! Serves a WebSocket after its handshake: passes the client's messages to a multiplexer, and writes the multiplexer's messages.
 //!
-//! While the client does not read, nothing is read from a log and no further message is read, but open requests proceed. Long
-//! messages are written in fragments, so a stalled client costs a buffer, one event for which the socket has no room, and the
-//! responses to its requests. A client that takes no byte for the write timeout is disconnected (`Socket`). If it takes some
-//! bytes, but too slowly, it is disconnected one write timeout after its first stream reached its longest duration.
+//! While the client does not read, no event is read from a log and no further message is read from the client, but open requests
+//! proceed. Long messages are written in fragments. So a stalled client costs one buffer, one event that does not fit into the
+//! socket, and the responses to its requests. A client that takes no byte for the write timeout is disconnected (`Socket`). A
+//! client that takes bytes too slowly is disconnected one write timeout after its first stream has reached its maximum duration.
 
 use std::io;
 use std::pin::Pin;
@@ -30,32 +30,32 @@ use crate::dispatch::Dispatcher;
 use crate::limits::{Bodies, HeldBody};
 use crate::multiplexer::Multiplexer;
 
-/// How much is read at once. A message that fits is not counted as one that is arriving.
+/// How many bytes are read at once. A message that fits into this buffer is not counted among the unfinished bodies.
 const READ_BUFFER: usize = 4 * 1024;
 
-/// How many bytes collect before they are written to the socket.
+/// How many bytes are collected before they are written to the socket.
 const WRITE_BUFFER: usize = 8 * 1024;
 
 /// A longer message is written in fragments of this size.
 const FRAGMENT: usize = 16 * 1024;
 
-/// How many messages are written before messages of the client are read again.
+/// How many messages are written before the client's messages are read again.
 const MESSAGES_AT_ONCE: usize = 64;
 
-/// The bytes of a control frame of a client without its payload.
+/// The length of a client's control frame without its payload.
 const CONTROL_HEAD: usize = 6;
 
 /// Why a WebSocket ends.
 enum End {
-    /// The client is gone, or has closed the WebSocket.
+    /// The client disconnected or closed the WebSocket.
     Client,
     /// The gateway closes the WebSocket.
     Close(CloseCode, &'static str),
-    /// The gateway closes the WebSocket, because what the client sends cannot be read.
+    /// The gateway closes the WebSocket because it cannot parse what the client sends.
     Unreadable(CloseCode, &'static str),
 }
 
-/// Serves until the client or the gateway closes the WebSocket. `read`: the bytes that were read after the handshake.
+/// Serves until the client or the gateway closes the WebSocket. `read`: bytes that were read after the handshake.
 pub(super) async fn serve(
     handed: HandedSocket,
     mut socket: Transport,
@@ -84,7 +84,7 @@ pub(super) async fn serve(
         let (idle, message_timeout) = (dispatcher.websocket_idle(), bindings.limits.timeout);
         let limits = Limits { idle, message_timeout, write_timeout };
         let end = run(&mut socket, requests, limits, watch).await;
-        // The streams have ended, and the goodbye has a limit of its own.
+        // The streams have ended, and closing the WebSocket has a time limit of its own.
         watch.writes.set_deadline(None);
         finish(socket, end).await;
     };
@@ -144,9 +144,9 @@ async fn run(
                 if limits.idle.is_some_and(|idle| last_used + idle <= now) {
                     return End::Close(CloseCode::Normal, "no request for a long time");
                 }
-                // A client whose messages are not read cannot be heard.
+                // The gateway does not expect a pong while it does not read the client's messages.
                 if !is_closing && requests.has_room() && !std::mem::take(&mut has_heard) {
-                    // What it sent may have arrived while this task was busy.
+                    // The client's messages may have arrived while this task was busy.
                     let Some(incoming) = socket.next().now_or_never() else {
                         tracing::debug!("a WebSocket ends: its client did not answer a ping");
                         return End::Client;
@@ -166,7 +166,7 @@ async fn run(
     }
 }
 
-/// Takes what the client sent. Returns why the WebSocket ends, if it does.
+/// Handles what the client sent. Returns the reason if the WebSocket ends.
 fn receive(
     socket: &mut WebSocketStream<MeteredSocket<'_>>,
     requests: &mut Multiplexer,
@@ -192,8 +192,8 @@ fn receive(
     None
 }
 
-/// Waits until something is written. A write that has to wait ends because the client reads, so the client counts as heard: its pong
-/// may be far behind.
+/// Waits until something is written. If a write had to wait and then succeeded, the client reads, so it counts as alive, although
+/// its pong may come much later.
 async fn note_wait(writing: impl Future<Output = Result<()>>, has_heard: &mut bool) -> Result<()> {
     let mut writing = std::pin::pin!(writing);
     if let Some(written) = writing.as_mut().now_or_never() {
@@ -203,7 +203,7 @@ async fn note_wait(writing: impl Future<Output = Result<()>>, has_heard: &mut bo
     writing.await
 }
 
-/// Writes a message, and those that are ready after it.
+/// Writes a message, and all further messages that are ready.
 async fn write(
     socket: &mut WebSocketStream<MeteredSocket<'_>>,
     requests: &mut Multiplexer,
@@ -218,7 +218,7 @@ async fn write(
     while_working(requests, socket.flush(), deadline).await
 }
 
-/// When a write to a client that reads slowly is given up.
+/// The time at which a write to a slowly reading client is given up.
 #[derive(Clone, Copy)]
 struct Deadline<'a> {
     writes: &'a WriteState,
@@ -226,14 +226,14 @@ struct Deadline<'a> {
 }
 
 impl Deadline<'_> {
-    /// A stream ends by itself only while it is read from. The streams that are open now count.
+    /// Sets the deadline to the end of the first open stream, because a stream checks its end only while it is read.
     fn set(self, requests: &Multiplexer) {
         let end = requests.next_stream_end();
         self.writes.set_deadline(end.and_then(|end| end.checked_add(self.write_timeout)));
     }
 }
 
-/// Waits until something is written. Meanwhile requests proceed, but no event is read.
+/// Waits until something is written. Requests proceed meanwhile, but no event is read.
 async fn while_working(
     requests: &mut Multiplexer,
     writing: impl Future<Output = Result<()>>,
@@ -261,7 +261,7 @@ async fn feed(socket: &mut WebSocketStream<MeteredSocket<'_>>, mut message: Byte
     }
 }
 
-/// Says goodbye, and waits a moment until the client does.
+/// Sends the close frame, and waits a moment for that of the client.
 async fn finish(mut socket: WebSocketStream<MeteredSocket<'_>>, end: End) {
     let frame = |code, reason| CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
     let is_readable = !matches!(end, End::Unreadable(..));
@@ -270,7 +270,7 @@ async fn finish(mut socket: WebSocketStream<MeteredSocket<'_>>, end: End) {
             socket.close(Some(frame(code, reason))).await?;
         }
         if is_readable {
-            // This also writes the answer to a close frame of the client.
+            // Also sends the response to a close frame of the client.
             while let Some(Ok(_)) = socket.next().await {}
         }
         Ok::<_, Error>(())
@@ -279,7 +279,7 @@ async fn finish(mut socket: WebSocketStream<MeteredSocket<'_>>, end: End) {
     let mut socket = socket.into_inner().socket;
     let _ = socket.shutdown().await;
     if !is_readable {
-        // The system resets a connection that is closed with unread bytes, and the client could not read why.
+        // The kernel resets a connection that is closed with unread bytes, and the client could then not read the reason.
         let discard = async {
             let (mut buffer, mut left) = ([0; READ_BUFFER], LINGER_BYTES);
             while let Ok(read) = socket.read(&mut buffer).await
@@ -293,7 +293,7 @@ async fn finish(mut socket: WebSocketStream<MeteredSocket<'_>>, end: End) {
     }
 }
 
-/// A socket that counts the bytes of the message that is arriving, within the limit for all unfinished bodies of the gateway.
+/// A socket that counts the bytes of the arriving message towards the limit for all unfinished bodies of the gateway.
 struct MeteredSocket<'a> {
     socket: Transport,
     bodies: &'a Arc<Bodies>,
@@ -311,14 +311,14 @@ impl<'a> MeteredSocket<'a> {
         Self { socket, bodies, principal, held, arrived: 0, since: None, is_refused: false }
     }
 
-    /// A message has arrived completely.
+    /// Called when a message has arrived completely.
     fn end_message(&mut self) {
         self.arrived = 0;
         self.since = None;
         self.held = self.bodies.begin(self.principal);
     }
 
-    /// A control frame has arrived, maybe between the fragments of a message.
+    /// Called when a control frame has arrived, which may come between the fragments of a message.
     fn end_control(&mut self, payload: usize) {
         self.arrived = self.arrived.saturating_sub(payload + CONTROL_HEAD);
         if self.arrived == 0 {

@@ -1,8 +1,8 @@
-//! Calls of extension methods: the checks, and the execution.
+//! Checks and executes the calls of extension methods.
 //!
-//! The checks, in order: the required extensions, the extension of the method, whether the method is switched on, whether the
-//! credential may call it, the names of the parameters, their values. The engine checks the rest: the owner of the session, the
-//! directory, whether the session is free, and whether the agent has capacity for one more call.
+//! The checks, in order: the required extensions, the extension of the method, whether the method is enabled, whether the
+//! credential may call it, the names of the parameters, and their values. The engine makes the remaining checks: the owner of the
+//! session, the directory, whether the session is free, and whether the agent can accept one more call.
 
 use std::sync::{Arc, OnceLock};
 
@@ -20,7 +20,7 @@ use crate::auth::{Caller, Capability};
 use crate::command::{MethodCall, RequestOptions};
 use crate::reply;
 
-/// The number of slow calls that notifications may run in the background. The next notification is answered when its own call
+/// How many slow calls of notifications may run in the background. Beyond that, the response to a notification waits until its call
 /// has ended.
 pub(crate) const MAX_BACKGROUND_CALLS: usize = 256;
 
@@ -47,7 +47,7 @@ impl Operations {
         self.execute(caller, method, call, record).await
     }
 
-    /// Handles a notification: a command is executed, a query is not. A slow command runs in the background and is recorded when
+    /// Handles a notification: executes a command, and ignores a query. A slow command runs in the background and is recorded when
     /// it ends.
     pub(super) async fn notify_call(
         &self,
@@ -89,7 +89,7 @@ impl Operations {
         shell.is_on(&self.deployment) && caller.may(shell.capability())
     }
 
-    /// Checks a call. Nothing is executed yet.
+    /// Checks a call. Executes nothing.
     fn admit_call(
         &self,
         caller: &Caller,
@@ -97,7 +97,7 @@ impl Operations {
         options: &RequestOptions,
     ) -> Result<(Call, CallRecord)> {
         let mut record = CallRecord::begin(call.method, caller, &self.metrics, &options.span);
-        // The record of a refused call names its target too, if the parameters can be decoded.
+        // The record of a refused call also names the target, if the parameters can be decoded.
         if let Ok((call, _)) = &call.call {
             record.set_target(call);
         }
@@ -128,7 +128,7 @@ impl Operations {
         Ok(call)
     }
 
-    /// Executes a call. A command is completed also if the caller disconnects.
+    /// Executes a call. A command is completed even if the caller disconnects.
     async fn execute(
         &self,
         caller: &Caller,
@@ -223,7 +223,7 @@ fn switched_off(field: &str, switch: Switch) -> Error {
     Error::invalid(field, format!("is taken only where {} is on", switch.toggle()))
 }
 
-/// The error for a call whose outcome is unknown because the gateway shuts down. `task`: the task that the call created.
+/// The error for a call whose outcome is unknown because the gateway shuts down. `task`: the task that the call created, if any.
 fn may_still_happen(task: Option<&TaskId>) -> Error {
     let text = "The gateway is shutting down. The requested change may still happen; check again later.";
     let error = Error::new(ErrorKind::Unavailable, text);

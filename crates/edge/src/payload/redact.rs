@@ -1,23 +1,23 @@
 //! Replaces every value of a JSON body that is not known to be harmless by its length.
 //!
-//! The lists name what may be written, not what must be hidden, so a member that is in no list stays out of the log.
+//! The lists below name the values that may be logged, and not those to hide, so a member that is in no list is never logged.
 
 use serde_json::{Map, Value};
 
-/// Members whose values are written if they look like an identifier, a number or a list of these.
+/// Members whose values are logged if they look like an identifier, a number, or a list of these.
 const SHOWN: &str = "@type artifactId blocking byteSize code contextId domain historyLength id jsonrpc kind mediaType \
      messageId method mimeType pageSize reason referenceTaskIds returnImmediately role state status \
      taskId timestamp totalSize type";
 
-/// Members whose objects and lists are searched for values to show.
+/// Members whose objects and lists are searched for values that may be logged.
 const SEARCHED: &str = "artifact artifacts configuration content details error file history message params parts request \
      result status task tasks";
 
-/// Members whose names are written, but only the length of their values.
+/// Members whose names are logged, but of their values only the length.
 const NAMED: &str = "acceptedOutputModes bytes data description extensions filename metadata name nextPageToken raw text \
      uri url";
 
-/// Longer values are redacted, because they are too long for an identifier.
+/// The longest value that is logged. A longer one is unlikely to be an identifier.
 const MAX_SHOWN_CHARS: usize = 64;
 
 /// The redacted JSON on one line. `None`: the body is not JSON.
@@ -44,7 +44,7 @@ fn redacted_members(members: Map<String, Value>) -> Map<String, Value> {
         } else if is(SHOWN) || is(SEARCHED) || is(NAMED) {
             written.insert(name, length_of(value));
         } else {
-            // A caller may have put a secret into the name.
+            // The name is not logged, because a caller may have put a secret into it.
             others += 1;
         }
     }

@@ -1,4 +1,4 @@
-//! Events that were taken from a source and wait to be written.
+//! Events that were taken from a source and are waiting to be written.
 
 use std::collections::VecDeque;
 
@@ -8,23 +8,23 @@ use longshore_model::{EventId, Result, TaskState};
 use super::{BATCH_BYTES, Envelope, Event, Source};
 use crate::grpc;
 
-/// An event with at least this encoded size is written from the bytes that all its readers share, as a piece of its own.
-/// Copying less than this is cheaper than handling one more piece.
+/// The size from which an encoded event is written as a piece of its own, from the bytes that all its readers share. Copying a
+/// shorter event is cheaper than handling one more piece.
 const SHARED_BYTES: usize = 2 * 1024;
 
 /// One batch of events.
 #[derive(Debug)]
 pub(super) struct EventBatch {
     pub(super) shown: Vec<(Option<EventId>, Bytes)>,
-    /// The length of the events with their frames.
+    /// The total length of the events with their frames.
     bytes: usize,
     /// The number of bytes that the stream may still send. `None`: no limit.
     left: Option<u64>,
-    /// The next event would exceed the byte budget. It was not taken: the client gets it when it reconnects.
+    /// Whether the next event would exceed the byte budget. It was not taken, so the client gets it when it reconnects.
     pub(super) is_over_budget: bool,
-    /// The state of the task after the newest status event, if there was one.
+    /// The state of the task after the newest status event. `None`: there was no status event.
     pub(super) state: Option<TaskState>,
-    /// Events arrived, hidden or not.
+    /// Whether events arrived, hidden or not.
     pub(super) has_new_events: bool,
 }
 
@@ -37,7 +37,7 @@ impl EventBatch {
         self.state.is_some_and(TaskState::is_terminal)
     }
 
-    /// Takes the available events, as many as fit into one write. Waits only for the first. False: the source has no more.
+    /// Takes the available events, as many as fit into one write. Waits only for the first. False: the source has no more events.
     pub(super) async fn fill(&mut self, source: &mut impl Source, envelope: &Envelope) -> Result<bool> {
         while !self.is_over_budget && self.bytes < BATCH_BYTES {
             match source.event().await? {
@@ -60,7 +60,8 @@ impl EventBatch {
         if let Some(body) = event.body {
             grpc::check_written(event.id, &body)?;
             let length = envelope.overhead(event.id) + body.len();
-            // A frame without an id is free: a client that could receive no more than this frame would never get further.
+            // A frame without an id does not count. Otherwise a client whose budget covers only this frame would make no progress
+            // when it reconnects.
             if let (Some(left), Some(_)) = (&mut self.left, event.id) {
                 let Some(rest) = left.checked_sub(length as u64) else {
                     self.is_over_budget = true;
@@ -76,11 +77,11 @@ impl EventBatch {
         Ok(())
     }
 
-    /// Frames all events. Short events share one piece, unless each is a message.
+    /// Frames all events. Short events share one piece, unless each event is a message.
     pub(super) fn write(&mut self, envelope: &Envelope, pieces: &mut VecDeque<Bytes>) {
         let shared: usize = self.shown.iter().map(|(_, body)| body.len()).filter(|n| is_shared(*n)).sum();
         let mut buffer = BytesMut::with_capacity(self.bytes - shared);
-        // The vector is dropped with its capacity, because a stream mostly has nothing to write.
+        // The vector's memory is freed too, because a stream usually has nothing to write.
         for (id, body) in std::mem::take(&mut self.shown) {
             envelope.begin(&mut buffer, id, &body);
             if envelope.is_message() {

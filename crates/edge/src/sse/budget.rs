@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::StreamSettings;
 use crate::Limits;
 
-/// The limits of one stream. `None`: no limit.
+/// The limits of one stream. `None` in a field: no limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     pub(super) bytes: Option<u64>,
@@ -36,7 +36,7 @@ pub(super) enum Exceeded {
 }
 
 impl StreamSettings {
-    /// When a stream that begins now reaches its longest duration.
+    /// When a stream that starts now reaches its maximum duration.
     pub(crate) fn end_of_new(&self) -> Option<Instant> {
         self.budget.duration.and_then(|duration| Instant::now().checked_add(duration))
     }
@@ -49,8 +49,8 @@ impl StreamSettings {
         )
     }
 
-    /// Like `exceeded`, for a stream whose first event alone is too long. The error names the task, because its client may not even
-    /// know the id.
+    /// Like `exceeded`, for a stream whose first event alone is too long. The error names the task, because the client may not know
+    /// its id otherwise.
     pub(super) fn exceeded_at_first(&self, task: &TaskId, first: EventId) -> Error {
         let advice = format!(
             "The first event alone is longer. Get the task {task}, which goes on, and subscribe to it with \
@@ -61,7 +61,7 @@ impl StreamSettings {
             .detail("lastEventId", first.to_string())
     }
 
-    /// Counts a stream that has reached its longest duration and is not one of a task, and returns its error.
+    /// Counts a stream that belongs to no task and has reached its maximum duration, and returns its error.
     pub(crate) fn over(&self, advice: &str) -> Error {
         self.error(Exceeded::Duration, advice)
     }
@@ -85,7 +85,7 @@ impl StreamSettings {
             .detail("max", most.unwrap_or_default())
     }
 
-    /// The next time at which a stream may have to act without an event.
+    /// The next time at which a stream may have to act even if no event comes.
     pub(super) fn alarm(&self, opened: Instant, last_event: Instant, last_write: Instant) -> Instant {
         let after = |start: Instant, most: Option<Duration>| most.and_then(|most| start.checked_add(most));
         let Budget { duration, idle, .. } = self.budget;

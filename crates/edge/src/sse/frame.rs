@@ -1,5 +1,5 @@
-//! The frame of an event: its id and, for JSON-RPC, its envelope. On a connection that carries several requests, the frame is a
-//! message of its own.
+//! The frame of an event: its id and, for JSON-RPC, its envelope. On a connection that carries several requests, each frame is a
+//! message.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use crate::reply;
 use crate::rules::{Errors, Rules};
 use crate::version::ProtocolVersion;
 
-/// Writes the text around the JSON of an event, and encodes failures.
+/// Writes the text around the JSON of an event, and encodes errors.
 #[derive(Clone, Debug)]
 pub(crate) struct Envelope {
     errors: &'static Errors,
@@ -21,14 +21,14 @@ pub(crate) struct Envelope {
 #[derive(Clone, Debug)]
 enum Wrapper {
     None,
-    /// The events have their frames already.
+    /// The events already have their frames.
     Framed,
     Rpc {
         id: Id,
         before: Bytes,
         after: Bytes,
     },
-    /// Each event is a message: a response that also holds the id of the event.
+    /// Each event is a message: a JSON-RPC response that also contains the id of the event.
     Message {
         id: Id,
         before: Bytes,
@@ -39,7 +39,7 @@ const ID: &str = "id: ";
 const DATA: &[u8] = b"data: ";
 const END: &[u8] = b"\n\n";
 
-/// Written when the gateway shuts down: the client reconnects after this time.
+/// Written when the gateway shuts down: tells the client to reconnect after this time.
 const RETRY: &[u8] = b"retry: 1000\n\n";
 
 const KEEP_ALIVE: &[u8] = b": keep-alive\n\n";
@@ -50,18 +50,18 @@ impl Envelope {
     }
 
     pub(crate) fn rpc(version: ProtocolVersion, id: Id) -> Self {
-        // The envelope of an empty result, split where the result goes: `result` is the last member.
+        // The envelope of an empty result, split at the position of the result, because `result` is the last member.
         let mut before = jsonrpc::result(&id, b"");
         let after = before.split_off(before.len() - 1);
         Self { errors: &Rules::for_version(version).errors, wrapper: Wrapper::Rpc { id, before, after } }
     }
 
-    /// For events that have their frames already.
+    /// An envelope for events that already have their frames.
     pub(crate) fn framed(version: ProtocolVersion) -> Self {
         Self { errors: &Rules::for_version(version).errors, wrapper: Wrapper::Framed }
     }
 
-    /// For a connection that carries several requests.
+    /// An envelope for a connection that carries several requests.
     pub(crate) fn message(version: ProtocolVersion, id: Id) -> Self {
         let mut before = jsonrpc::result(&id, b"");
         before.truncate(before.len() - 1);
@@ -69,7 +69,7 @@ impl Envelope {
         Self { errors: &Rules::for_version(version).errors, wrapper }
     }
 
-    /// Whether each event is written by itself. Otherwise short events share one piece of bytes.
+    /// Whether each event is written separately. If not, short events share one piece of bytes.
     pub(super) fn is_message(&self) -> bool {
         matches!(self.wrapper, Wrapper::Message { .. })
     }
@@ -79,25 +79,25 @@ impl Envelope {
         matches!(self.wrapper, Wrapper::None | Wrapper::Rpc { .. })
     }
 
-    /// Shows the client that the connection lives. HTTP/2 (for gRPC), and a connection that carries several requests, have pings
-    /// of their own.
+    /// Shows the client that the connection is alive. `None`: HTTP/2 (for gRPC), and connections that carry several requests, have
+    /// their own pings.
     pub(super) fn keep_alive(&self) -> Option<Bytes> {
         self.is_sse().then(|| Bytes::from_static(KEEP_ALIVE))
     }
 
-    /// The end of a stream that the shutdown of the gateway ends. On a connection that carries several requests, the end of the
-    /// connection tells the client.
+    /// The last bytes of a stream that ends because the gateway shuts down. `None`: on a connection that carries several requests,
+    /// the end of the connection tells the client.
     pub(super) fn closing(&self) -> Option<Bytes> {
         self.is_sse().then(|| Bytes::from_static(RETRY))
     }
 
-    /// The end of a stream that is complete. A stream of server-sent events is complete when its response ends.
+    /// The last bytes of a complete stream. `None`: a stream of server-sent events is complete when its response ends.
     pub(super) fn complete(&self) -> Option<Bytes> {
         let Wrapper::Message { id, .. } = &self.wrapper else { return None };
         Some(multiplex::ended(id))
     }
 
-    /// The last event of a stream that fails. It has no id, so a reconnecting client resumes after the event before.
+    /// The last event of a stream that fails. It has no id, so a reconnecting client resumes after the previous event.
     pub(super) fn failure(&self, error: &Error) -> Bytes {
         reply::log(error, "stream");
         let (event, json) = match &self.wrapper {

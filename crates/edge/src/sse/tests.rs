@@ -9,13 +9,13 @@ use serde_json::Value;
 use super::*;
 use crate::version::ProtocolVersion;
 
-/// Gives scripted batches, then waits forever.
+/// A source that returns scripted batches and then waits forever.
 struct Script {
     steps: VecDeque<Result<Option<Vec<Event>>>>,
     given: VecDeque<Event>,
     pulls: Arc<AtomicUsize>,
     excused: Arc<AtomicBool>,
-    /// Even available events need an await.
+    /// Whether even available events need an await.
     slow: Arc<AtomicBool>,
 }
 
@@ -168,7 +168,7 @@ async fn the_rpc_envelope_equals_that_of_plain_responses() {
     );
 }
 
-/// The ids that a stream of these batches has sent when it ends, or `None` if it waits for more.
+/// The ids of the events that a stream of these batches has sent when it ends. `None`: the stream waits for more.
 fn given(batches: Vec<Vec<Event>>, until: Until) -> Option<Vec<u64>> {
     let mut batches = batches.into_iter();
     let first = batches.next().unwrap_or_default();
@@ -181,11 +181,11 @@ fn given(batches: Vec<Vec<Event>>, until: Until) -> Option<Vec<u64>> {
 #[tokio::test]
 async fn only_a_send_ends_when_the_task_asks() {
     let (said, working) = (|seq| event(seq, "{}"), |seq| status(seq, TaskState::Working));
-    // The task asks, and nothing follows.
+    // The task has an open ask, and nothing follows.
     let asked = [working(1), interrupted(2)];
-    // The task asked, was answered, and works.
+    // The task had an ask, which was answered, and works again.
     let answered = [working(1), interrupted(2), said(3), working(4)];
-    // The task sends text while it asks.
+    // The task sends text while its ask is open.
     let talking = [working(1), interrupted(2), said(3), said(4)];
     let ended = [working(1), interrupted(2), working(3), terminal(4)];
     let cases = [
@@ -199,7 +199,7 @@ async fn only_a_send_ends_when_the_task_asks() {
     ];
     for (events, until, expected) in cases {
         let expected: Option<Vec<u64>> = expected.map(|last| (1..=last).collect());
-        // Wherever the batches are cut.
+        // The result must not depend on the boundaries of the batches.
         for size in 1..=events.len() {
             let batches: Vec<Vec<Event>> = events.chunks(size).map(<[Event]>::to_vec).collect();
             assert_eq!(given(batches, until), expected, "{events:?} {until:?} in batches of {size}");
@@ -250,7 +250,7 @@ async fn a_reader_that_does_not_pull_reads_nothing_ahead() {
     let steps = (0..100).map(|n| Ok(Some(vec![event(n, &some); 12]))).collect();
     let mut run = run(vec![], steps, Until::Terminal, bare());
     assert_eq!(run.pulls.load(Ordering::Relaxed), 0);
-    // A batch and a half for each pull: two writes.
+    // Each pull gives one and a half batches, which need two writes.
     for expected_pulls in [1, 1, 2, 2] {
         let bytes = run.frames.next().now_or_never().unwrap().unwrap();
         assert!(bytes.len() <= BATCH_BYTES + 1_100, "{}", bytes.len());
@@ -289,7 +289,7 @@ async fn shutdown_writes_events_that_were_read() {
     opened.closing.cancel();
     assert_eq!(text(opened).await, [first, "retry: 1000\n\n"]);
 
-    // Several pieces, of which the first was written; nothing new is read.
+    // The data has several pieces, of which the first was written. Nothing new is read.
     let long = format!("\"{}\"", "x".repeat(BATCH_BYTES));
     let steps = vec![Ok(Some(vec![event(2, &long)])), Ok(Some(vec![event(3, "{}")]))];
     let mut busy = run(vec![event(1, "{}")], steps, Until::Terminal, bare());
@@ -300,7 +300,7 @@ async fn shutdown_writes_events_that_were_read() {
     let rest = text(busy).await;
     assert_eq!(rest, [long, "\n\n".to_owned(), "retry: 1000\n\n".to_owned()]);
 
-    // The client of an ended task need not reconnect.
+    // The client of a finished task need not reconnect.
     let over = run(vec![event(1, "{}"), terminal(2)], vec![], Until::Terminal, bare());
     over.closing.cancel();
     assert_eq!(text(over).await, [format!("{first}id: 2.4\ndata: {{}}\n\n")]);
@@ -329,7 +329,7 @@ async fn a_send_ends_at_an_ask_followed_by_hidden_events() {
     }
 }
 
-/// Gives a hidden event again and again.
+/// A source that returns hidden events without end.
 struct Hidden {
     every: Duration,
     is_there: bool,
@@ -392,19 +392,19 @@ async fn hidden_events_are_silence_for_the_client_and_no_idle_time() {
 async fn a_flood_of_hidden_events_starves_nobody() {
     let quick = settings(Duration::from_millis(1), NO_BUDGET);
     assert_eq!(unseen(Duration::ZERO, &quick).next().await.unwrap(), ": keep-alive\n\n");
-    // On the same thread: the token is cancelled only if the stream yields.
+    // Runs on the same thread, so the token is canceled only if the stream yields.
     let slow = settings(Duration::from_hours(1), NO_BUDGET);
     let mut frames = unseen(Duration::ZERO, &slow);
     let (last, ()) = tokio::join!(frames.next(), async { slow.closing.cancel() });
     assert_eq!(last.unwrap(), "retry: 1000\n\n");
-    // The duration limit applies, too.
+    // The limit of the duration applies too.
     let budget = Budget { duration: Some(Duration::from_millis(1)), ..NO_BUDGET };
     let short = settings(Duration::from_hours(1), budget);
     let last = unseen(Duration::ZERO, &short).next().await.unwrap();
     assert!(last.starts_with(b"event: error\n"), "{last:?}");
 }
 
-/// Each format of an error in a stream.
+/// Each format in which a stream reports an error.
 fn envelopes() -> [Envelope; 4] {
     let id = || Id::String("i".to_owned());
     [
@@ -446,7 +446,7 @@ async fn an_idle_stream_ends_with_an_error_unless_silence_is_excused() {
         let mut run = run.unwrap();
         run.excused.store(true, Ordering::Relaxed);
         assert!(run.frames.next().await.unwrap().starts_with(b"id: 1.4"));
-        // Keep-alives are no events, and the excuse is checked when the time is up.
+        // Keep-alive comments are no events. Whether silence is expected is checked when the idle time is over.
         for n in 1..=3 {
             assert_eq!(run.frames.next().await.unwrap(), ": keep-alive\n\n");
             assert_eq!(started.elapsed().as_secs(), 15 * n, "{form}");
@@ -471,7 +471,7 @@ async fn a_stream_ends_with_an_error_at_its_maximum_duration() {
         let started = Instant::now();
         let (_, run) = try_run(vec![event(1, "{}")], vec![], Until::Terminal, envelope, budget);
         let mut run = run.unwrap();
-        // An excuse for silence does not extend the duration.
+        // An expected silence does not extend the maximum duration.
         run.excused.store(true, Ordering::Relaxed);
         assert!(run.frames.next().await.unwrap().starts_with(b"id: 1.4"));
         for _ in 1..=2 {
@@ -483,7 +483,7 @@ async fn a_stream_ends_with_an_error_at_its_maximum_duration() {
         assert_eq!(run.frames.next().await, None);
         assert_eq!(run.metrics.refused.of(Limit::StreamDuration).get(), 1);
     }
-    // Events read by then are written, and the end of the task is a normal end.
+    // Events that were already read are written, and the end of the task is a normal end.
     let (_, run) = try_run(
         vec![event(1, "{}")],
         vec![Ok(Some(vec![event(2, "{}")]))],
@@ -519,7 +519,7 @@ async fn a_stream_ends_with_an_error_before_the_event_over_its_byte_budget() {
         assert_eq!(budget_error(last, form), "Stream budget exceeded: byte budget");
         assert_eq!(metrics.refused.of(Limit::StreamBytes).get(), 1);
 
-        // An exact budget is enough.
+        // A budget of exactly this size is enough.
         let enough = Budget { bytes: Some(one as u64), ..NO_BUDGET };
         let (_, run) = try_run(vec![terminal(1)], vec![], Until::Terminal, envelope.clone(), enough);
         assert_eq!(text(run.unwrap()).await.len(), 1);
@@ -536,7 +536,7 @@ async fn a_stream_ends_with_an_error_before_the_event_over_its_byte_budget() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_reader_is_not_idle() {
     let budget = Budget { idle: Some(Duration::from_secs(40)), ..NO_BUDGET };
-    // In memory, and in the store.
+    // First with events in memory, then with events in the store.
     for slow in [false, true] {
         let steps = vec![Ok(Some(vec![event(2, "{}")]))];
         let (_, run) = try_run(vec![event(1, "{}")], steps, Until::Terminal, envelopes()[0].clone(), budget);
@@ -544,7 +544,7 @@ async fn a_slow_reader_is_not_idle() {
         run.slow.store(slow, Ordering::Relaxed);
         assert!(run.frames.next().await.unwrap().starts_with(b"id: 1.4"));
         tokio::time::advance(Duration::from_mins(5)).await;
-        // A keep-alive may come first, because the client has received nothing for long.
+        // A keep-alive comment may come first, because nothing has been sent for long.
         let mut next = run.frames.next().await.unwrap();
         if next == ": keep-alive\n\n" {
             next = run.frames.next().await.unwrap();
@@ -554,7 +554,7 @@ async fn a_slow_reader_is_not_idle() {
     }
 }
 
-/// One stream is open for each caller, for hours, so it must be small while nothing happens.
+/// Each caller may have a stream open for hours, so a stream must be small while nothing happens.
 #[test]
 fn a_waiting_stream_is_small() {
     let size = size_of::<EventStream<crate::log::Log>>();

@@ -23,14 +23,14 @@ struct Beginning {
     directory: Option<String>,
     bound: Bound,
     patience: Patience,
-    /// The permit of an earlier attempt.
+    /// The permit of the turn limiter that an earlier attempt got.
     permit: Option<TurnPermit>,
-    /// The session queue ticket of an earlier attempt, which let an external turn go first.
+    /// The ticket in the session queue of an earlier attempt, behind the external turn that goes first.
     ticket: Option<QueueTicket>,
-    /// Whether a session that the agent no longer has may be replaced. Allowed once, and never for a native prompt: its
-    /// caller names a session and wants the turn there or not at all.
+    /// Whether a session that the agent no longer has may be replaced by a new one. Allowed once. Never allowed for a native
+    /// prompt, because its caller names the session and wants the turn in that session or not at all.
     may_replace_session: bool,
-    /// Since when another client of the agent uses the session.
+    /// Since when another client of the agent has been using the session. `None`: no other client does.
     external_since: Option<Instant>,
 }
 
@@ -41,8 +41,8 @@ struct Attempt {
 }
 
 impl Actor {
-    /// Resumes a turn that an earlier run began. While the agent cannot be reached, the actor waits: the turn may still run.
-    /// If the agent cannot resume turns, the task fails.
+    /// Resumes a turn that an earlier run of the gateway began. The turn may still run, so the actor waits while the agent
+    /// cannot be reached. The task fails if the agent does not support resuming turns.
     pub(super) async fn resume(
         &mut self,
         resumed: ResumedTurn,
@@ -56,15 +56,15 @@ impl Actor {
         self.asks.run_in(&record.session.id);
         let prompting = Prompting::default();
         prompting.mark();
-        // Set before the first wait: the turn may be running, so whatever ends the task from here on must also stop the
-        // turn.
+        // Set before the first wait. The turn may be running, so if the task ends from here on, `shut_down` must also stop
+        // the turn.
         let permit = self.ctx.live.limiter.enter_running(&self.owner);
         let turn = active.insert(ActiveTurn { record, prompting, ticket, permit });
         self.unless_stopped(turn.ticket.ready()).await?;
         self.load().await?;
         let ActiveTurn { record, prompting, .. } = turn;
-        // Even if the deadline has passed, the agent gets some time to come back: only the agent knows whether the turn is
-        // done.
+        // The agent gets some time to become reachable even if the deadline has passed, because only the agent knows
+        // whether the turn is over.
         let deadline = self.deadline(record).map(|deadline| deadline.max(Instant::now() + limit::PATIENCE));
         let mut backoff = Backoff::new();
         loop {
@@ -85,7 +85,7 @@ impl Actor {
                         return Err(self.fail(&error).await);
                     }
                     tracing::warn!(task = %self.writer.task().id, error = ?error, "the agent cannot be reached; will try again");
-                    // Returns early when the agent is back.
+                    // The timeout ends early when the agent can be reached again.
                     let _ = self.unless_stopped(tokio::time::timeout(backoff.next_pause(), back)).await?;
                 }
                 Err(error) => return Err(self.fail(&error).await),
@@ -103,7 +103,7 @@ impl Actor {
         loop {
             let input = self.enter_session(&mut beginning, active).await?;
             let Some(attempt) = self.attempt(&mut beginning, active, &input).await? else {
-                // Another client of the agent started a turn meanwhile, and that one goes first.
+                // Another client of the agent started a turn meanwhile, and that turn goes first.
                 self.reject_parked().await?;
                 beginning.ticket = active.take().map(|active| active.ticket);
                 continue;
@@ -142,7 +142,7 @@ impl Actor {
             (self.open_session(directory.clone(), None, &mut patience).await?, Some(permit))
         };
         if self.writer.task().options.native_prompt_session.is_some() {
-            // Only the content says whether this is still the native prompt.
+            // Only the content says whether the newest message is still the native prompt.
             self.load().await?;
         }
         let may_replace_session = self.native_prompt().is_none();
@@ -181,8 +181,8 @@ impl Actor {
         let entered = Instant::now();
         let (kept, permit) = (beginning.ticket.take(), beginning.permit.take());
         let (ticket, permit) = self.wait_for_session(&session, kept, permit).await?;
-        // If the wait was long, other turns ran meanwhile. A client that blocks the session now is then a different one,
-        // and its time is counted anew.
+        // After a long wait other turns have run. If a client blocks the session now, it is a different client, and its
+        // time is counted from zero.
         beginning.external_since =
             beginning.external_since.filter(|_| entered.elapsed() < EXTERNAL_TURN_POLL);
         self.load().await?;
@@ -198,8 +198,7 @@ impl Actor {
         Ok(input)
     }
 
-    /// Records the turn and starts it, again and again while the agent cannot be reached. `None`: an external turn goes
-    /// first.
+    /// Records the turn and starts it. Repeats both while the agent cannot be reached. `None`: an external turn goes first.
     async fn attempt(
         &mut self,
         beginning: &mut Beginning,
@@ -208,9 +207,9 @@ impl Actor {
     ) -> Result<Option<Attempt>, StopReason> {
         let Some(ActiveTurn { record, prompting, ticket, .. }) = active else { return Ok(None) };
         loop {
-            // An earlier attempt may have waited for the agent.
+            // The content may have been dropped while an earlier attempt waited for the agent.
             self.load().await?;
-            // The record of the turn goes with this event: both are durable before the agent is prompted.
+            // The event carries the record of the turn, so both are durable before the agent is prompted.
             let working = lifecycle::working(self.writer.now());
             self.mark_working();
             self.writer.push(working);
@@ -229,7 +228,7 @@ impl Actor {
         }
     }
 
-    /// The turn could not be started. Prepares the next attempt, or fails the task.
+    /// Handles a failed start: prepares the next attempt, or fails the task.
     async fn prepare_retry(
         &mut self,
         beginning: &mut Beginning,
@@ -257,7 +256,7 @@ impl Actor {
             ErrorKind::SessionBusy
                 if self.ctx.ports.session_watch().is_some() && !failed.prompting.has_begun() =>
             {
-                // Gives up the ticket, so that others can go first, above all the turn that blocks the session.
+                // Releases the ticket so that other turns can go first, above all the turn that blocks the session.
                 *active = None;
                 let since = *beginning.external_since.get_or_insert(tried);
                 if self.wait_for_external_turn(&session, since).await? {
@@ -269,7 +268,7 @@ impl Actor {
         }
     }
 
-    /// The content of the newest message, checked once more, because the message may have waited long.
+    /// The content of the newest message. It is checked again, because the files may have changed while the message waited.
     async fn input(&mut self, session: &Session) -> Result<Result<Vec<Input>>, StopReason> {
         let newest = prompts(self.writer.task()).last();
         let parts = newest.map(|message| message.parts.clone()).unwrap_or_default();
@@ -286,8 +285,8 @@ impl Actor {
         .await
     }
 
-    /// The native prompt that the newest message stands for. `None`: the agent is prompted with the message itself, as with
-    /// every message that came after the native prompt.
+    /// The native prompt behind the newest message. `None`: the agent is prompted with the message itself, as for every message
+    /// that came after the native prompt.
     pub(super) fn native_prompt(&self) -> Option<&NativePrompt> {
         let task = self.writer.task();
         let is_first = prompts(task).count() <= 1;
@@ -302,8 +301,8 @@ fn interrupted(agent: &str) -> Failure {
     ))
 }
 
-/// The user messages that prompt the agent. Leaves out messages that only release a held task (a waiting task of a restored
-/// backup). The first message always counts as a prompt, whatever its text.
+/// The user messages that prompt the agent. Leaves out messages that only release a held task. The first message always
+/// counts as a prompt, whatever its text.
 fn prompts(task: &Task) -> impl Iterator<Item = &Message> {
     let from_user = task.history.iter().filter(|message| message.role == Role::User);
     from_user

@@ -30,14 +30,14 @@ use crate::port::{Session, Turn, TurnRecord};
 use crate::queue;
 use crate::retry::{Backoff, LONGEST_PAUSE};
 
-/// How a turn ended that the actor did not stop.
+/// How a turn ended, if the actor did not stop it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TurnEnd {
     /// The agent reports that the turn is over.
     ByAgent,
     /// The agent reports that it lacks credentials. The task is not over.
     NeedsCredentials,
-    /// The driver ended without a report. The agent may still work on the turn.
+    /// The driver ended without reporting the end. The agent may still work on the turn.
     Unknown,
 }
 
@@ -51,8 +51,8 @@ enum SlowReport {
     AskedBefore(Ask),
     /// An ask beyond the limit of open asks, and the answer that the gateway gives by itself.
     TooMany(Ask, Answer),
-    /// The turn is about to end. First the actors of its sub-agents must write all events that they were sent: after the
-    /// end, the agent does not report these events again.
+    /// The turn is about to end. Before that, the actors of its sub-agents must write all events that they have received,
+    /// because the agent does not report these events again after the end.
     LastOfChildren,
 }
 
@@ -61,11 +61,11 @@ enum SlowReport {
 struct Batch {
     end: Option<TurnEnd>,
     slow: Option<Box<SlowReport>>,
-    /// The end of the turn, to be handled later.
+    /// The end of the turn, if the batch contained it. Handled after the other work of the batch.
     held: Option<Box<AgentEvent>>,
 }
 
-/// What a running turn waits for.
+/// The next thing that happens to a running turn.
 enum Next {
     Stopped,
     Request(Option<ActorRequest>),
@@ -94,7 +94,7 @@ impl Batch {
 }
 
 impl Actor {
-    /// Writes the agent's reports until the turn is over. The record of the turn grows with each message that joins.
+    /// Writes the agent's reports until the turn is over. Each message that joins is added to the record of the turn.
     pub(super) async fn follow(
         &mut self,
         mut turn: Turn,
@@ -106,7 +106,7 @@ impl Actor {
         let asks_wait_until = Instant::now() + limit::PATIENCE;
         let session = record.session.clone();
         let mut held: Option<Box<AgentEvent>> = None;
-        // Created once and not per event, because the loop waits for it at every event.
+        // Created once, and not for each event, because each pass of the loop waits for it.
         let stopping = self.ctx.tasks.stopping().clone();
         let mut stopped = std::pin::pin!(stopping.cancelled());
         self.is_running = true;
@@ -120,7 +120,7 @@ impl Actor {
             let until_ask_expires = self.until_ask_expires(asks_wait_until);
             let next = self.next(&mut turn, stopped.as_mut(), &mut limit, until_ask_expires, held.is_some());
             let mut taken = Batch::default();
-            // Short work is boxed, so that the future of a turn is only as large as what it waits for.
+            // Boxed, so that the future of the turn holds only what it waits for and not the state of these short steps.
             match next.await {
                 Next::Stopped => return Err(StopReason::Suspended),
                 Next::Request(message) => Box::pin(self.handle(message, &turn, &session)).await?,
@@ -154,7 +154,7 @@ impl Actor {
         }
     }
 
-    /// The task has more bytes than it may have. It ends, unless it is over.
+    /// Fails the task because it exceeds its byte limit, unless the task is over.
     async fn end_too_large(&mut self) -> Result<(), StopReason> {
         if self.writer.is_over() {
             return Ok(());
@@ -174,10 +174,10 @@ impl Actor {
         until_ask_expires: Option<Duration>,
         has_end: bool,
     ) -> Next {
-        // The end waits for answers and messages that are on their way, so that the log shows their results.
+        // The end of the turn waits for answers and messages that are on their way, so that the log shows their results.
         let (is_answering, is_joining) = (self.asks.is_answering(), !self.joins.is_empty());
         let may_end = !is_answering && !is_joining;
-        // Boxed, because most of the time no ask is open.
+        // Boxed, because a turn has no open ask most of the time.
         let ask_expires = until_ask_expires.map(|left| Box::pin(tokio::time::sleep(left)));
         tokio::select! {
             biased;
@@ -193,8 +193,8 @@ impl Actor {
         }
     }
 
-    /// The time until the next ask expires. While the gateway was down, an ask of an earlier run may have been answered.
-    /// Until the agent has reported what happened (`has_caught_up`), no ask expires before `held_until`.
+    /// The time until the next ask expires. An ask of an earlier run may have been answered while the gateway was down.
+    /// Therefore no ask expires before `held_until` until the agent has reported what happened (`has_caught_up`).
     fn until_ask_expires(&self, held_until: Instant) -> Option<Duration> {
         if self.asks.is_empty() {
             return None;
@@ -241,17 +241,17 @@ impl Actor {
             .detail("state", task.status.state.as_str())
     }
 
-    /// Reports changes to the asks of sub-agents in the child tasks too, before the caller who answered gets the result.
+    /// Writes changes to the asks of sub-agents also to the child tasks, before the caller who answered gets the result.
     async fn report_asks_to_children(&mut self) {
         for change in self.asks.take_child_changes() {
             self.children.report_ask(change).await;
         }
     }
 
-    /// Takes a report and all others that wait: when idle, each event is written at once; under load, many together.
+    /// Writes this report together with all others that wait: one event at a time when idle, many in one batch under load.
     fn take_reports(&mut self, first: Option<AgentEvent>, more: &mut queue::Receiver<AgentEvent>) -> Batch {
         let Some(mut report) = first else {
-            // The driver ended without a report, which it must not; the task fails instead of hanging.
+            // A driver must report the end of its turn. If it ends without one, the task fails instead of hanging.
             let failure =
                 Failure::new("The connection to the agent was lost, and how the turn ended is not known.");
             self.writer.take(AgentEvent::Ended(Outcome::Failed(failure)));
@@ -352,8 +352,8 @@ impl Actor {
         }
     }
 
-    /// Handles an ask that the agent reports for a resumed turn. If the stored ask has expired, the earlier run of the
-    /// gateway ended before the agent got the policy's answer, and this run sends it.
+    /// Handles an ask that the agent reports for a resumed turn. If the log already has the ask as expired, the earlier run of
+    /// the gateway ended before the agent got the policy's answer, and this run sends it.
     async fn reopen_ask(&mut self, ask: Ask, session: &Session) -> Result<(), StopReason> {
         let owner = self.owner.clone();
         let known = self
@@ -372,7 +372,7 @@ impl Actor {
         self.take_ask(ask, session).await
     }
 
-    /// The agent asks: answers with an approval that the gateway keeps, or asks the owner.
+    /// Handles an ask of the agent: answers it with a kept approval, or opens it for the owner.
     async fn take_ask(&mut self, ask: Ask, session: &Session) -> Result<(), StopReason> {
         if self.approve(std::slice::from_ref(&ask), true, session).await? {
             return Ok(());
@@ -385,7 +385,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Answers the asks that a kept approval covers, and returns whether there were any. The log has the answer before the
+    /// Answers the asks that a kept approval covers, and returns whether there were any. The answer is in the log before the
     /// agent gets it.
     async fn approve(&mut self, asks: &[Ask], are_new: bool, session: &Session) -> Result<bool, StopReason> {
         if asks.iter().all(|ask| self.asks.may_be_approved(ask, are_new).is_none()) {
@@ -445,8 +445,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Passes an event of a sub-agent to its child task. Repeats this while the store cannot be reached; further reports of
-    /// the agent wait meanwhile.
+    /// Passes an event of a sub-agent to its child task, with retries while the store cannot be reached. Further reports of the
+    /// agent wait meanwhile.
     async fn take_child(
         &mut self,
         child: SessionId,
@@ -461,7 +461,7 @@ impl Actor {
                 Err(error) if error.retry() == Retry::Later => {
                     self.unless_stopped(tokio::time::sleep(backoff.next_pause())).await?;
                 }
-                // The turn itself goes on without a task for this sub-agent.
+                // The turn continues without a child task for this sub-agent.
                 Err(error) => {
                     tracing::error!(task = %self.writer.task().id, error = ?error, "a sub-agent has no task");
                     return Ok(());
@@ -518,8 +518,8 @@ impl Actor {
         });
     }
 
-    /// Called when the time of the turn is over. The gateway, its store or the agent may have been down, so the turn may
-    /// already be done. It has taken too long only if the agent still works on it ([`Limit::judge`]).
+    /// Called when the time limit of the turn has passed. The gateway, its store or the agent may have been down, so the turn
+    /// may already be over. The turn fails only if the agent still works on it ([`Limit::judge`]).
     async fn on_limit(
         &mut self,
         limit: &mut Limit,
@@ -532,7 +532,7 @@ impl Actor {
         let (agent, session) = (Arc::clone(&self.ctx.ports.agent), session.clone());
         let asked = self
             .unless_stopped(async move {
-                // Of other agents, the driver reports the end of every turn.
+                // For an agent without external turns, the driver reports the end of every turn.
                 let Some(turns) = agent.unfollowed_turns() else { return Some(true) };
                 tokio::time::timeout(LONGEST_PAUSE, turns.is_busy(&session)).await.ok()?.ok()
             })
@@ -561,7 +561,7 @@ impl Actor {
         }
         let limit = self.ctx.config.turn_timeout?;
         if !self.asks.is_empty() {
-            // The log says since when the turn waits for an answer, but not how long it had worked before. So it gets the
+            // The log says since when the turn waits for an answer, but not how long it worked before. So the turn gets the
             // full time again.
             return Some(Instant::now() + limit);
         }
@@ -571,8 +571,8 @@ impl Actor {
     }
 }
 
-/// Sends the policy's answer to the agent. While the agent cannot be reached this tries again, for as long as the task has an
-/// actor: the turn still waits, and a caller can no longer answer.
+/// Sends the policy's answer to the agent. Repeats this while the agent cannot be reached, until the actor ends: the turn
+/// still waits for an answer, and a caller can no longer give one.
 async fn send_policy_answer(
     ctx: &EngineContext,
     task: &TaskId,

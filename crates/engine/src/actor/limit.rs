@@ -5,30 +5,30 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// For how long a turn whose time is over may stay without news from the agent.
+/// How long a turn past its deadline may continue without a report or an answer from the agent.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// For how long a turn whose time is over may go on in any case, whatever the agent reports.
+/// How long a turn past its deadline may continue at most while its state is unknown, whatever the agent reports.
 const LONGEST: Duration = Duration::from_mins(10);
 
-/// How often the gateway queries the agent about a turn whose time is over.
+/// How often the gateway queries the agent about a turn past its deadline.
 const QUERY_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) struct Limit {
     deadline: Option<Instant>,
     paused: Option<Duration>,
-    /// Whether an earlier check found that the time was over.
+    /// Whether an earlier check found that the deadline had passed.
     is_overdue: bool,
     silent_since: Option<Instant>,
-    /// Since when the state of a turn whose time is over is not known.
+    /// Since when the gateway has not known whether the agent works on the turn. `None`: the gateway knows.
     unknown_since: Option<Instant>,
     /// The agent has reported something since the last check.
     has_reported: bool,
-    /// Created once, and reset only when the deadline has changed: the turn waits for it with each of its events.
+    /// The timer for the deadline. Reset only when the deadline changes, because every event of the turn waits on it.
     alarm: Option<Pin<Box<Sleep>>>,
 }
 
-/// What happens to a turn whose time is over.
+/// What happens to a turn past its deadline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Overtime {
     /// The gateway waits, and queries the agent again.
@@ -67,8 +67,8 @@ impl Limit {
         }
     }
 
-    /// Returns whether the reports that already wait are handled before the overdue turn is judged. True only on the first
-    /// call, because new reports may come without end.
+    /// Returns whether the reports that are already queued are handled before the overdue turn is judged. True only on the
+    /// first call, because new reports may keep arriving.
     pub(super) fn takes_reports_first(&mut self) -> bool {
         let is_first = !std::mem::replace(&mut self.is_overdue, true);
         if is_first {
@@ -82,12 +82,12 @@ impl Limit {
         self.has_reported = true;
     }
 
-    /// Decides what happens to a turn whose time limit has passed. `is_busy`: whether the agent says that it works on
-    /// the turn, if it answers. `has_caught_up`: whether all missed reports have come.
+    /// Decides what happens to a turn past its deadline. `is_busy`: the agent's answer to whether it works on the turn; `None`:
+    /// the agent did not answer. `has_caught_up`: whether all missed reports have arrived.
     ///
-    /// While it is unknown whether the agent still works on the turn, the turn continues: for as long as the agent
-    /// reports something, plus [`PATIENCE`], but at most [`LONGEST`]. An agent that has not answered for [`PATIENCE`]
-    /// but still reports counts as working: it may be too busy with this turn to answer.
+    /// While it is unknown whether the agent still works on the turn, the turn continues as long as the agent reports
+    /// something, plus [`PATIENCE`], but at most [`LONGEST`]. An agent that has not answered for [`PATIENCE`] but still
+    /// reports counts as working: this turn may keep it too busy to answer.
     pub(super) fn judge(&mut self, is_busy: Option<bool>, has_caught_up: bool) -> Overtime {
         let now = Instant::now();
         let has_reported = std::mem::take(&mut self.has_reported);

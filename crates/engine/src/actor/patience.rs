@@ -1,4 +1,4 @@
-//! How long, and how often, the start of a turn is tried while the agent cannot be reached.
+//! How long, and how often, the gateway tries to start a turn while the agent cannot be reached.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::retry::{FIRST_PAUSE, LONGEST_PAUSE};
 pub(super) struct Patience {
     left: Duration,
     pause: Duration,
-    /// A start has failed.
+    /// Whether a start has failed.
     has_failed: bool,
 }
 
@@ -33,21 +33,21 @@ impl Patience {
         self.has_failed
     }
 
-    /// Notes that the start that began at `tried` has failed. The duration of the first failed start does not count,
-    /// because until then the agent is assumed to be reachable.
+    /// Counts a failed start that began at `tried`. The duration of the first failed start does not count, because until then
+    /// the agent is assumed to be reachable.
     pub(super) fn failed(&mut self, tried: Instant) {
         if std::mem::replace(&mut self.has_failed, true) {
             self.spend(tried);
         }
     }
 
-    /// Counts the time from `since` until now as time spent waiting for the agent.
+    /// Counts the time from `since` until now as time in which the agent could not be reached.
     pub(super) fn spend(&mut self, since: Instant) {
         self.left = self.left.saturating_sub(since.elapsed());
     }
 
-    /// The pause before the next attempt, shortened by up to a half so that tasks that wait for the same agent do not all
-    /// try at once. The task id decides by how much, so that a run can be repeated. `None`: it is time to give up.
+    /// The pause before the next attempt, shortened by up to a half so that tasks that wait for the same agent do not all try
+    /// at once. The task id decides by how much, so that a run is reproducible. `None`: no time is left, so the caller gives up.
     pub(super) fn next_pause(&mut self, task: &TaskId) -> Option<Duration> {
         let mut hasher = DefaultHasher::new();
         (task.as_str(), self.pause).hash(&mut hasher);

@@ -17,14 +17,14 @@ pub(super) async fn handle_without_turn(
     let (reply, since, trace) = match request {
         Some(ActorRequest::Cancel { reply, since, trace }) => (reply, since, trace),
         Some(ActorRequest::Answer(given)) => {
-            // The turn does not run yet. After a restart, it may have open asks from before, but the agent is not back to
-            // take an answer.
+            // The turn does not run yet. After a restart the task may have open asks from the last run, but the agent is not
+            // connected yet and cannot receive an answer.
             let error = asks::not_now(&open_asks, &given.request);
             let _ = given.reply.send(Err(error));
             return Ok(());
         }
-        // There is no turn to join; dropping the request tells its sender so. `None` does not occur, because the registry
-        // holds a sender until the actor has ended.
+        // There is no turn to join. Dropping the request tells its sender so. `None` does not occur, because the registry
+        // keeps a sender until the actor has ended.
         Some(ActorRequest::Join(_)) | None => return Ok(()),
     };
     if let Err(error) = writer.load().await {

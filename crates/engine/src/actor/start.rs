@@ -1,4 +1,4 @@
-//! What a turn waits for before its prompt is sent: the session, the turn limiter, and the agent.
+//! Waits for everything that a turn needs before its prompt is sent: the session, the turn limiter, and the agent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use crate::turn_limiter::TurnPermit;
 use crate::turn_queue::{QueueKey, QueueTicket};
 use crate::{fail_point, lifecycle, orphaned_turns};
 
-/// How long a start may take before the gateway checks whether the agent can be reached at all.
+/// How long a start may take before the gateway checks whether the agent can be reached.
 const CHECK_AGENT_AFTER: Duration = Duration::from_secs(1);
 
-/// The waits between the checks whether an orphaned turn blocks the session, while a start takes long. After the last check
-/// the reason must be another client of the agent that uses the session, and the agent decides how long the start may take.
+/// The pauses between the checks whether an orphaned turn blocks the session of a slow start. If the last check finds none,
+/// another client of the agent must be using the session, and the agent decides how long the start may take.
 const CHECK_SESSION_AFTER: [Duration; 3] =
     [Duration::from_secs(2), Duration::from_secs(8), Duration::from_secs(20)];
 
-/// How often the gateway checks whether the work of another client of the agent in the session is over.
+/// How often the gateway checks whether another client of the agent has finished its work in the session.
 pub(super) const EXTERNAL_TURN_POLL: Duration = Duration::from_millis(500);
 
 impl Actor {
-    /// Waits until the work of another client of the agent in the session is over, or has become a task that goes first.
-    /// Returns whether that happened in time.
+    /// Waits until another client of the agent has finished its work in the session, or that work has become a task, which then
+    /// goes first. Returns whether that happened in time.
     pub(super) async fn wait_for_external_turn(
         &mut self,
         session: &Session,
@@ -55,7 +55,7 @@ impl Actor {
             }
             let (ports, session) = (self.ctx.ports.clone(), session.clone());
             let is_busy = self.unless_stopped(async move { ports.is_busy(&session).await }).await?;
-            // If the agent gives no answer, the next attempt to start the turn finds out.
+            // If the agent does not answer, the next attempt to start the turn gets the error.
             if !matches!(is_busy, Ok(true)) {
                 return Ok(true);
             }
@@ -85,7 +85,7 @@ impl Actor {
         loop {
             if ticket.ready().now_or_never().is_none() {
                 self.rest();
-                // Gives the permit back during the wait: the turn that has the session may itself wait for a permit.
+                // Returns the permit during the wait, because the turn that holds the session may itself wait for a permit.
                 drop(permit.take());
                 self.unless_stopped(ticket.ready()).await?;
             }
@@ -99,7 +99,7 @@ impl Actor {
                 Some(permit) => permit,
                 None => self.wait_for_permit().await?,
             };
-            // Another client of the agent may have started a turn meanwhile, and that one goes first.
+            // Another client of the agent may have started a turn meanwhile, and that turn goes first.
             if ticket.is_still_first() {
                 return Ok((ticket, permit));
             }
@@ -116,7 +116,7 @@ impl Actor {
         Ok(permit)
     }
 
-    /// Opens a session and binds the context to it. If the context was bound meanwhile, that binding counts.
+    /// Opens a session and binds the context to it. If another call has bound the context meanwhile, uses that binding.
     pub(super) async fn open_session(
         &mut self,
         directory: Option<String>,
@@ -137,8 +137,8 @@ impl Actor {
                 let directory = if let Some(directory) = directory {
                     directory
                 } else {
-                    // The store knows no directory for the context: an earlier version of the gateway created it, and it had
-                    // no session yet.
+                    // The store has no directory for the context, because an earlier version of the gateway created the context and
+                    // had opened no session for it.
                     let admission =
                         Admission { directory: None, workspace: None, current: None, options: &options };
                     agent.admit(admission).await?.directory
@@ -156,7 +156,7 @@ impl Actor {
             };
             let opened = match self.unless_stopped(opened).await? {
                 Ok(opened) => opened,
-                // The agent may open the session all the same, so the call goes on.
+                // The agent may be able to open the session nevertheless, so the call continues.
                 Err(error) => {
                     self.report_unreachable(&error).await?;
                     self.unless_stopped(opening).await?
@@ -183,9 +183,9 @@ impl Actor {
         .await
     }
 
-    /// Decides whether a start that failed with this error is tried again. If so, first waits: until the agent can be
-    /// reached, or until the gateway may make another call to it. The agent has certainly received no prompt, and during
-    /// the wait the log says so.
+    /// Decides whether a start that failed with this error is repeated. If so, first waits until the agent can be reached, or
+    /// until the gateway may make another call to the agent. The agent has certainly received no prompt, and the log says so
+    /// during the wait.
     pub(super) async fn waits_to_retry(
         &mut self,
         error: &Error,
@@ -211,7 +211,7 @@ impl Actor {
         let mut back = agent.until_back();
         loop {
             let paused = Instant::now();
-            // Returns early when the agent is back.
+            // The timeout ends early when the agent can be reached again.
             let _ = self.unless_stopped(tokio::time::timeout(pause, back)).await?;
             // Created before the check, so that a return of the agent during the check is not missed.
             back = agent.until_back();
@@ -222,14 +222,14 @@ impl Actor {
             {
                 pause = next;
             } else {
-                // The agent is back, or the time is up. In the second case the next start fails, and its error is reported.
+                // The agent can be reached again, or the time is up. In the second case the next start fails and reports its error.
                 return Ok(true);
             }
         }
     }
 
-    /// Waits while the gateway has reached its own limit of calls to the agent. That wait ends sooner or later, so it is no
-    /// reason to fail a task that was accepted.
+    /// Waits while the gateway has reached its own limit of concurrent calls to the agent. That wait always ends, so it is no
+    /// reason to fail an accepted task.
     async fn wait_for_capacity(&mut self, error: &Error) -> Result<(), StopReason> {
         tracing::warn!(task = %self.writer.task().id, error = ?error, "the agent has no room; will start the turn again");
         self.report_unsent(
@@ -247,7 +247,7 @@ impl Actor {
         self.report_waiting(why.to_owned(), lifecycle::waiting).await
     }
 
-    /// The same for an agent that cannot be reached.
+    /// Like [`Self::report_unsent`], for an agent that cannot be reached.
     async fn report_unreachable(&mut self, error: &Error) -> Result<(), StopReason> {
         let why = format!(
             "The agent cannot be reached now. Nothing was sent to it yet. The gateway keeps the message and tries again for \
@@ -277,8 +277,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Starts the turn. With `may_wait`, returns an error as soon as the agent cannot be reached. The calling function can
-    /// then wait for the agent while the log says that no prompt was sent.
+    /// Starts the turn. With `may_wait`, returns an error as soon as the agent cannot be reached, so that the caller of this
+    /// function can wait for the agent while the log says that no prompt was sent.
     pub(super) async fn start_turn(
         &mut self,
         record: &TurnRecord,
@@ -294,16 +294,16 @@ impl Actor {
             loop {
                 let request = TurnRequest { input: input.to_vec(), ..bare.clone() };
                 let orphaned = tokio::select! {
-                    // In this order, so that `start_turn` is polled first: when another branch ends the start, `prompting`
-                    // says whether the prompt was sent.
+                    // `biased`, so that `start_turn` is polled first: when another branch ends the start, `prompting` already says
+                    // whether the prompt was sent.
                     biased;
                     started = with_caller(owner.clone(), agent.start_turn(request)) => return started,
                     error = agent_unreachable(agent, &running), if may_wait => return Err(error),
                     orphaned = find_orphaned(&ctx, session, &running, &mut checks) => orphaned,
                 };
-                // Not at the same time as the start: a prompt that is sent meanwhile would be stopped with the orphaned
-                // turns. Only the driver knows whether the start waited for the session or for a free call. In the second
-                // case it loses its position among the waiting calls.
+                // The start must not run at the same time: a prompt that it sends would be stopped with the orphaned turns. The
+                // start may have waited for the session or for a free call to the agent; only the driver knows which. In the
+                // second case the start loses its position among the waiting calls.
                 orphaned_turns::stop_in(&ctx, &session.id, &orphaned).await;
             }
         });
@@ -312,15 +312,15 @@ impl Actor {
             && !prompting.has_begun()
             && !self.writer.is_over()
         {
-            // If this cannot be written, the next start of the gateway looks for a prompt that was never sent, and reports
-            // that the outcome is not known.
+            // If this cannot be written, the next start of the gateway looks in the agent for a prompt that was never sent, and
+            // reports that the outcome is unknown.
             let why = "The gateway stopped before it had sent anything to the agent, and begins again when it is back.";
             let _ = self.report_unsent(why).await;
         }
         started
     }
 
-    /// The trace position of work for the turn: below its own span, if it has one.
+    /// The trace context for work of the turn: a child of the turn's own span, if the turn has one.
     fn turn_trace(&self) -> Option<TraceContext> {
         self.span.as_ref().map(|span| span.context()).or(self.trace.as_ref()).cloned()
     }
@@ -352,9 +352,9 @@ fn is_unreachable(error: &Error) -> bool {
     error.kind() == ErrorKind::AgentUnavailable && !error.is_permanent()
 }
 
-/// Waits until a check of the session finds orphaned turns that may block it. Waits for ever once the prompt is sent, or
-/// when no checks are left. A session in which the agent does nothing is not blocked: its start only takes long, and must not
-/// be given up, because the agent may be opening the session.
+/// Waits until a check of the session finds orphaned turns that may block it. Never returns once the prompt is sent, or when
+/// no checks are left. A session in which the agent does nothing is not blocked: its start is slow, perhaps because the agent
+/// is opening the session, and must not be given up.
 async fn find_orphaned(
     ctx: &EngineContext,
     session: &Session,
@@ -375,8 +375,8 @@ async fn find_orphaned(
     std::future::pending().await
 }
 
-/// Waits until a check of the agent fails because it cannot be reached, and returns that error. Waits for ever once the
-/// prompt is sent.
+/// Waits until a check of the agent fails because the agent cannot be reached, and returns that error. Never returns once
+/// the prompt is sent.
 async fn agent_unreachable(agent: &dyn Agent, prompting: &Prompting) -> Error {
     loop {
         tokio::time::sleep(CHECK_AGENT_AFTER).await;

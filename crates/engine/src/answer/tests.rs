@@ -95,7 +95,7 @@ fn a_word_an_id_or_a_name_chooses_an_option() {
     let ask = with_options();
     let (once, always) = (reply(PermissionReply::Once, None), reply(PermissionReply::Always, None));
     let reject = |reason| reply(PermissionReply::Reject, reason);
-    // The field of the data part that holds the text; `None`: the text is too much for it.
+    // The last column: the field of the data part that holds the text. `None`: no single field can hold it.
     let cases = [
         ("Once", Session, Ok(once.clone()), Some("reply")),
         ("always", Session, Ok(always.clone()), Some("option")),
@@ -104,20 +104,20 @@ fn a_word_an_id_or_a_name_chooses_an_option() {
         ("proceed_once", Session, Ok(option("proceed_once")), Some("option")),
         (" ALLOW ", Session, Ok(option("proceed_once")), Some("reply")),
         ("cancel", Session, Ok(option("cancel")), Some("option_id")),
-        // A name that begins with a word is not that word with a reason.
+        // An option name that begins with `reject` is not the word `reject` with a reason.
         ("reject and explain", Agent, Ok(option("explain")), Some("option")),
-        // Nobody knows whether the agent would keep it.
+        // Nobody knows whether the agent would keep this answer for later asks.
         ("reject and explain", Session, Err("might keep the answer explain"), Some("option")),
-        // The id of an option is a word of another kind: the word would allow something else.
+        // The id of this option is a word of another kind. Sending the word would allow something else.
         ("Yes, and stop asking", Session, Err("control.always_scope"), Some("option")),
         ("Yes, and stop asking", Agent, Ok(option("once")), Some("option")),
-        // The id and the kind of this option are those of a word, and the word wins.
+        // This option has both the id and the kind of a word, so the word is sent.
         ("For ever", Session, Ok(always.clone()), Some("option")),
         ("proceed_always_user", Session, Err("control.always_scope"), Some("option")),
         ("Always Allow for user: touch *", Session, Err("control.always_scope"), Some("option_id")),
         ("proceed_always_user", Agent, Ok(option("proceed_always_user")), Some("reply")),
         ("Always Allow for user: touch *", Agent, Ok(option("proceed_always_user")), Some("option")),
-        // Several options allow always, so the word does not choose one for the agent.
+        // Several options of the agent allow always, so the word alone does not choose one of them.
         ("always", Agent, Err("Name one of: proceed_always_project ("), Some("reply")),
         ("perhaps", Session, Err("proceed_once (Allow), cancel (Reject), explain"), Some("option")),
         ("proceed", Agent, Err("proceed_once (Allow), cancel (Reject), explain"), Some("reply")),

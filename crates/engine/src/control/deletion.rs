@@ -1,7 +1,8 @@
 //! Deletes sessions.
 //!
-//! The owner of a deleted session stays known, so that the session still belongs to nobody else. A context that is bound to it
-//! goes on as after every loss of a session: its next turn opens a new one, or fails if a caller had named the session.
+//! The store keeps the owner of a deleted session, so that no other caller can claim it. A context that is bound to the
+//! session behaves as after every loss of a session: its next turn opens a new session, or fails if a caller had named the
+//! session.
 
 use longshore_model::{Result, SessionId};
 
@@ -19,8 +20,8 @@ pub(super) async fn check(control: &dyn Control, entry: &mut AdmittedSession) ->
 }
 
 impl Engine {
-    /// Forgets the approvals in a session that is gone. Nothing asks there any more, so those that cannot be removed are only
-    /// listed for longer.
+    /// Removes the approvals of a deleted session. Nothing asks in that session any more, so an approval that cannot be removed
+    /// does no harm: it only stays in the list for longer.
     pub(super) async fn forget_approvals(&self, session: &SessionId) {
         if let Err(error) = self.revoke_all(session).await {
             tracing::warn!(%session, error = ?error, "the approvals of a deleted session are still listed");
@@ -29,7 +30,7 @@ impl Engine {
 
     async fn revoke_all(&self, session: &SessionId) -> Result<()> {
         let store = &self.ctx().ports.store;
-        // Turns, and so approvals, belong to the owner of their session.
+        // Turns belong to the owner of their session, and so do the approvals given in them.
         let Some(owned) = store.owner_of(None, session).await? else { return Ok(()) };
         for approval in store.approvals(&owned.owner, Some(session)).await? {
             store.revoke_approval(&owned.owner, &approval.request_id).await?;

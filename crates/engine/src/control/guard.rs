@@ -10,18 +10,17 @@ use crate::control_errors;
 use crate::engine_context::EngineContext;
 use crate::port::{Claim, Claimed, Control, KnownSession, OwnedSession, Session};
 
-/// How many levels of parent sessions are searched for the owner of a session. Sub-agents are not nested that
-/// deep.
+/// How many levels of parent sessions are searched for the owner of a session. Sub-agents are not nested more deeply.
 pub(crate) const MAX_LEVELS: usize = 8;
 
-/// What the caller wants to do with a session.
+/// The use of a session that the caller intends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Intent {
     Read,
     Change,
     /// Start a turn.
     StartTurn,
-    /// Only the owner may delete a session, also if sessions are shared.
+    /// Delete the session. Only the owner may do that, even if sessions are shared.
     Delete,
 }
 
@@ -29,14 +28,14 @@ pub(super) enum Intent {
 #[derive(Debug)]
 pub(crate) struct AdmittedSession {
     pub(crate) session: Session,
-    /// Set for an unowned session: the caller becomes its owner when the call is done.
+    /// The claim of an unowned session, which is completed when the call is done. `None`: no claim is needed.
     pub(crate) pending_claim: Option<PendingClaim>,
-    /// What the agent knows of the session, if the agent was queried.
+    /// The agent's facts about the session. `None`: the agent was not queried.
     pub(crate) known: Option<KnownSession>,
 }
 
 impl AdmittedSession {
-    /// What the agent knows of the session. Queries the agent if that was not done yet.
+    /// The agent's facts about the session. Queries the agent on the first call only.
     pub(super) async fn known(&mut self, control: &dyn Control) -> Result<&KnownSession> {
         let id = &self.session.id;
         let known = match self.known.take() {
@@ -47,10 +46,10 @@ impl AdmittedSession {
     }
 }
 
-/// A session that is about to get an owner. Dropped without `settle`, the session stays unowned.
+/// A session that is about to get an owner. If this is dropped without `settle`, the session stays unowned.
 #[derive(Debug)]
 pub(crate) struct PendingClaim {
-    /// The root: the owner of the root session also owns the sessions of its sub-agents.
+    /// The root session. Its owner also owns the sessions of its sub-agents.
     session: Session,
     owner: Principal,
     /// Whether the call succeeds even if another caller claimed the session meanwhile.
@@ -61,9 +60,9 @@ pub(crate) struct PendingClaim {
 /// The result of an attempt to reserve an unowned session.
 #[derive(Debug)]
 pub(super) enum ReserveResult {
-    /// The caller has become the owner meanwhile.
+    /// The caller has become the owner since the first check.
     Yours,
-    /// The session is unowned. No reservation is needed where everybody may change it.
+    /// The session is unowned. `None`: no reservation is needed, because every caller may change the session.
     Free(Option<Reservation>),
 }
 
@@ -80,7 +79,7 @@ impl ReserveResult {
 #[derive(Debug)]
 struct SessionOwner {
     session: Session,
-    /// `None`: unowned.
+    /// The owner of the session. `None`: the session is unowned.
     owner: Option<Principal>,
     /// The root of the session. A claim makes the caller the owner of this session.
     root: Session,
@@ -95,8 +94,8 @@ pub(super) struct Guard<'a> {
 }
 
 impl Guard<'_> {
-    /// Checks whether the caller may do with the session what it intends. Queries the agent only if the store knows no
-    /// owner of the session.
+    /// Checks whether the session guard allows the caller's intent. Queries the agent only if the store knows no owner of the
+    /// session.
     pub(super) async fn admit(&self, id: &SessionId, intent: Intent) -> Result<AdmittedSession> {
         let SessionOwner { session, owner, root, known } = self.owner_of_tree(id).await?;
         let mode = self.ctx.config.control.session_guard;
@@ -129,17 +128,17 @@ impl Guard<'_> {
         self.caller.may_claim || self.sees_all()
     }
 
-    /// Whether the caller may read everybody's sessions.
+    /// Whether the caller may read the sessions of all callers.
     pub(super) fn sees_all(&self) -> bool {
         self.ctx.config.control.session_guard != SessionGuard::Owner
     }
 
-    /// Whether the caller may change everybody's sessions.
+    /// Whether the caller may change the sessions of all callers.
     pub(super) fn changes_all(&self) -> bool {
         self.ctx.config.control.session_guard == SessionGuard::Shared
     }
 
-    /// `None`: the caller has become the owner meanwhile.
+    /// Reserves the session for a claim. `None`: the caller has become the owner since the first check.
     async fn begin_claim(&self, id: &SessionId, root: Session) -> Result<Option<PendingClaim>> {
         let (owner, is_shared) = (self.caller.principal.clone(), self.changes_all());
         Ok(match self.reserve(id, &root.id).await? {
@@ -181,7 +180,7 @@ impl Guard<'_> {
         self.root_owner(known).await
     }
 
-    /// The owner of a session that has no owner of its own: the owner of its root.
+    /// The owner of the root session, for a session that has no owner of its own.
     async fn root_owner(&self, known: KnownSession) -> Result<SessionOwner> {
         let (session, mut top) = (known.session.clone(), known.clone());
         for _ in 0..=MAX_LEVELS {
@@ -217,7 +216,7 @@ impl PendingClaim {
         &self.session
     }
 
-    /// For a claim that the store made when it created the task: only counts the claim, and watches the session.
+    /// Completes a claim that the store made when it created the task: only counts the claim, and watches the session.
     pub(crate) fn settled_with_task(self, ctx: &EngineContext) {
         ctx.metrics.session_claims.of(ClaimOutcome::Taken).increment();
         self.watch(ctx);
@@ -227,7 +226,7 @@ impl PendingClaim {
         ctx.ports.watch(vec![self.session]);
     }
 
-    /// Makes the caller the owner of the session, because its call is done.
+    /// Makes the caller the owner of the session, after its call has succeeded.
     pub(crate) async fn settle(self, ctx: &EngineContext) -> Result<()> {
         let claim =
             Claim { owner: self.owner.clone(), session: self.session.clone(), at: ctx.ports.clock.now() };

@@ -1,5 +1,5 @@
-//! Lists sessions. Sessions of other callers are removed before a list is cut to its limit, so that a caller finds all of
-//! its own.
+//! Lists sessions. Sessions of other callers are removed before a list is cut to its limit, so that the limit never hides a
+//! caller's own sessions behind those of others.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -11,15 +11,16 @@ use longshore_model::{
 use super::guard::{Guard, MAX_LEVELS};
 use crate::port::{KnownSession, MAX_OWNERS};
 
-/// How many sessions are requested first, and by which factor the number grows while the caller has fewer than it wants:
-/// most gateways have few sessions, and the agent builds the whole list for each request.
+/// How many sessions the first request asks the agent for, and the factor by which later requests ask for more while the
+/// caller has too few. Most gateways have few sessions, and the agent builds the whole list for each request.
 const FIRST: u32 = 200;
 const MORE: u32 = 5;
 
-/// The most sessions that are requested. Further ones are old: the newest come first.
+/// The most sessions that a request asks for. The newest come first, so only old sessions are missing.
 const MOST: u32 = 10_000;
 
-/// How many sessions are looked up at the agent for one list, to find their parents. Further ones are left out.
+/// How many sessions are looked up at the agent for one list, to find their parents. If the list needs more, sessions with an
+/// undetermined owner are left out.
 const MAX_FINDS: usize = 64;
 
 impl Guard<'_> {
@@ -64,7 +65,7 @@ impl Guard<'_> {
         Ok(own)
     }
 
-    /// The child sessions of a session that the caller may see, except those that another caller claimed.
+    /// The child sessions that the caller may see. Leaves out those that another caller claimed.
     pub(super) async fn children(&self, found: Vec<SessionInfo>) -> Result<Vec<SessionInfo>> {
         if self.sees_all() {
             return Ok(found);
@@ -89,7 +90,7 @@ impl Guard<'_> {
         Ok(seen)
     }
 
-    /// Prepares the lookup of owners for a list that names the parent of each session.
+    /// Prepares the lookup of owners for a list of sessions that names the parent of each.
     pub(super) async fn session_tree(
         &self,
         parents: HashMap<SessionId, Option<SessionId>>,
@@ -110,17 +111,17 @@ impl Guard<'_> {
     }
 }
 
-/// The owners of the sessions in one list, found with few queries.
+/// Finds the owners of all sessions in one list with few queries.
 pub(super) struct SessionTree<'a> {
     guard: Guard<'a>,
     owners: BTreeMap<SessionId, Principal>,
     /// The parent of each session, from the list.
     parents: HashMap<SessionId, Option<SessionId>>,
-    /// What the agent knows of sessions that are not in the list.
+    /// The agent's answers about sessions that are not in the list.
     found: HashMap<SessionId, Lookup>,
 }
 
-/// The owner of a session: that of its root.
+/// The owner of a session, which is the owner of its root session.
 pub(super) enum Owner {
     Principal(Principal),
     Unowned {
@@ -133,9 +134,9 @@ pub(super) enum Owner {
 #[derive(Clone)]
 enum Lookup {
     Here(KnownSession),
-    /// The agent has no such session: its children have no parent any more.
+    /// The agent has no such session, so its children no longer have a parent.
     Gone,
-    /// Too many sessions were looked up already.
+    /// The limit of lookups was reached before this session was looked up.
     TooMany,
 }
 
@@ -152,7 +153,7 @@ impl<'a> SessionTree<'a> {
         Ok(match self.owner(id).await? {
             Owner::Principal(owner) => owner == self.guard.caller.principal,
             Owner::Unowned { .. } => self.guard.sees_unowned(),
-            // A session whose owner is unknown is not shown.
+            // The caller does not see a session whose owner is unknown.
             Owner::Unknown => false,
         })
     }
@@ -180,7 +181,7 @@ impl<'a> SessionTree<'a> {
     }
 
     async fn owner_of(&mut self, id: &SessionId) -> Result<Option<Principal>> {
-        // The store was queried for all sessions of the list.
+        // The store has already been queried for all sessions of the list.
         if self.parents.contains_key(id) || self.owners.contains_key(id) {
             return Ok(self.owners.get(id).cloned());
         }

@@ -1,4 +1,4 @@
-//! Prompts in the agent's own form. Each becomes a task, as a message does: durable first, and prompted once.
+//! Prompts in the agent's own form. Each becomes a task, as a message does: it is durable before the agent is prompted once.
 
 use std::sync::OnceLock;
 
@@ -20,11 +20,11 @@ use crate::service::sending::{self, Admitted, CheckedSend, NativeSend};
 use crate::upstream_error::{UPSTREAM_STATUS, to_control_error};
 use crate::{derived_ids, idempotency};
 
-/// How many messages of a session are searched for the answer to a native prompt: one turn rarely has more.
+/// How many messages of a session are searched for the answer to a native prompt. One turn rarely has more.
 const SEARCHED_MESSAGES: u32 = 100;
 
 impl Engine {
-    /// Makes a task of a native prompt. Returns for a prompt when the agent has accepted it, and for a command when its
+    /// Makes a task of a native prompt. Returns for a prompt as soon as the agent has accepted it, and for a command when the
     /// task is over.
     pub(crate) async fn native_prompt(
         &self,
@@ -37,7 +37,7 @@ impl Engine {
         let NativePromptRequest { session, order, content, options, message } = request;
         let is_command = matches!(order, NativePrompt::Command { .. });
         let prompt = PromptContent::new(order, content);
-        // Without a message id of the caller, no two prompts are the same.
+        // If the caller gave no message id, each prompt gets a new one, so that no two prompts count as the same send.
         let message = message.unwrap_or_else(|| self.new_message_id());
         let digest =
             idempotency::native_prompt_digest(&message, &session, &prompt.order, &prompt.content, &options);
@@ -114,13 +114,13 @@ impl Engine {
         known.get_or_init(|| begun.task.clone());
         match is_accepted.await {
             Ok(Err(error)) => Err(as_control_error(id, error).detail("taskId", begun.task.as_str())),
-            // The prompt was accepted or is queued, or its actor is gone: the task shows what happens next.
+            // The agent accepted the prompt, the prompt is queued, or its actor has ended. The task shows what happens next.
             Ok(Ok(())) | Err(_) => Ok(begun),
         }
     }
 
-    /// The context of a native prompt: the one that was bound to the session last, or else one whose id is derived from the
-    /// session.
+    /// The context of a native prompt: the one that was bound to the session last. If there is none, a context whose id is derived
+    /// from the session.
     async fn context_of(&self, owner: &Principal, session: &SessionId) -> Result<ContextId> {
         let newest = self.ctx().ports.store.contexts_of(owner, session).await?.into_iter().next();
         Ok(newest.unwrap_or_else(|| derived_ids::session_context(self.ctx().config.names, session)))
@@ -166,7 +166,7 @@ impl Engine {
             match now.task.status.state {
                 state if state.is_terminal() => return Ok(()),
                 TaskState::AuthRequired => return Err(without_credentials(&now.task)),
-                // The wait goes on while an ask is open: callers find the ask in the task and in the list of open asks.
+                // The wait continues while an ask is open. Callers find the ask in the task and in the list of open asks.
                 _ => {}
             }
             let mut reader = self.reader_of(caller, &now.task, now.seq);
@@ -206,10 +206,10 @@ fn last_answer(control: &dyn Control, result: ControlResult, prompt: &PromptId) 
     let is_from_agent = |message: &StoredMessage| message.role == Role::Agent;
     let mut answers = items.into_iter().skip(from);
     if from == 0 {
-        // The turn has more messages than were read, so the prompt is not among them.
+        // The turn has more messages than were read, so the prompt is not among the messages that were read.
         return answers.filter(is_from_agent).last();
     }
-    // Messages that the agent writes to itself in between have the role of a user and no text.
+    // The agent also writes messages to itself during a turn. They have the role `user` and no text.
     answers
         .by_ref()
         .take_while(|message| is_from_agent(message) || message.text.is_empty())
@@ -217,7 +217,7 @@ fn last_answer(control: &dyn Control, result: ControlResult, prompt: &PromptId) 
         .last()
 }
 
-/// The answer as the task knows it, when the agent does not return it.
+/// Builds the answer from the task, if the agent does not return the message.
 fn answer_from_task(stored: &StoredTask) -> Result<StoredMessage> {
     let StoredTask { task, turn, .. } = stored;
     let name = turn.as_ref().map_or(task.id.as_str(), |turn| turn.prompt.as_str());
@@ -242,7 +242,7 @@ fn reason(task: &Task) -> String {
     if text.is_empty() { format!("The task is {}.", status.state) } else { text }
 }
 
-/// Why the store created no task.
+/// The error that says why the store created no task.
 fn refused(names: WireNames, session: &SessionId, created: &Created) -> Error {
     match created {
         Created::ForeignSession => control_errors::lost_before(session),
@@ -251,7 +251,7 @@ fn refused(names: WireNames, session: &SessionId, created: &Created) -> Error {
     }
 }
 
-/// The error of a turn as an error of control calls.
+/// Converts the error of a turn into the error of a control call.
 fn as_control_error(session: &SessionId, error: Error) -> Error {
     match error.kind() {
         ErrorKind::SessionGone => control_errors::not_found(session),
@@ -263,7 +263,7 @@ fn as_control_error(session: &SessionId, error: Error) -> Error {
     }
 }
 
-/// The agent does not work on the task until it has its credentials, so waiting for the end of the task makes no sense.
+/// The error for a task that waits for the agent's credentials. A wait for the end of such a task could last for ever.
 fn without_credentials(task: &Task) -> Error {
     Error::new(ErrorKind::UpstreamHttpError, reason(task))
         .detail(UPSTREAM_STATUS, "401")

@@ -1,5 +1,5 @@
-//! Checks before a command removes or resets a place: no session may be at work there, and no session of another caller may be
-//! deleted with it.
+//! Checks before a command removes or resets a place (a directory or an OpenCode workspace): no session may be at work there,
+//! and no session of another caller may be deleted with the place.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::port::{Control, RemovedPlace, RemovedSession};
 use crate::removals::{Removal, RemovalTarget};
 use crate::service::Engine;
 
-/// A place that is about to be removed or reset. No turn begins there until this is dropped.
+/// A place that is about to be removed or reset. No turn begins there until this value is dropped.
 #[derive(Debug)]
 pub(super) struct ClosedToTurns {
     _removal: Removal,
@@ -23,9 +23,9 @@ pub(super) struct ClosedToTurns {
 }
 
 impl Engine {
-    /// Keeps new turns out of the place. Fails if a turn or a command that needs its session for itself runs there, or waits to
-    /// run there. Also fails if a session that is deleted with the place belongs to another caller, or is unowned and the caller
-    /// may not claim it.
+    /// Keeps new turns out of the place. Fails if a turn, or a command that needs its session for itself, runs there or waits to
+    /// run there. Also fails if the command would delete a session of another caller, or an unowned session that the caller may
+    /// not claim.
     pub(super) async fn close_place(&self, guard: Guard<'_>, place: RemovedPlace) -> Result<ClosedToTurns> {
         let RemovedPlace { directory, sessions } = place;
         let reserved = guard.reserve_unowned(&sessions).await?;
@@ -39,7 +39,7 @@ impl Engine {
     }
 
     async fn close(&self, control: &dyn Control, target: RemovalTarget) -> Result<Removal> {
-        // Registered before the check, so that a turn that comes after the check finds the removal.
+        // Registered before the check, so that a turn that begins after the check sees the removal.
         let removal = self.ctx().control_state.removals.begin(target);
         let target = removal.target();
         for id in self.ctx().live.queues.sessions() {
@@ -59,7 +59,7 @@ impl Engine {
 }
 
 impl Guard<'_> {
-    /// Reserves the unowned sessions, and refuses if the caller may not delete all of them.
+    /// Reserves the unowned sessions. Fails if the caller may not delete all of the sessions.
     async fn reserve_unowned(&self, sessions: &[RemovedSession]) -> Result<Vec<Reservation>> {
         let parents = sessions.iter().map(|one| (one.session.id.clone(), one.parent.clone()));
         let mut session_tree = self.session_tree(parents.collect()).await?;

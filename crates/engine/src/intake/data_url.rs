@@ -1,4 +1,4 @@
-//! `data:` URLs: a file inside the URL (RFC 2397). Pure.
+//! `data:` URLs, which contain a file (RFC 2397). Does no IO.
 
 use base64::Engine as _;
 use base64::alphabet;
@@ -9,7 +9,7 @@ use super::percent;
 
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct DataUrl {
-    /// With its parameters, as written. `None`: the URL names none.
+    /// The media type with its parameters, as written. `None`: the URL names no type.
     pub(super) media_type: Option<String>,
     pub(super) bytes: Vec<u8>,
 }
@@ -36,7 +36,7 @@ pub(super) fn parse(rest: &str) -> Result<DataUrl, &'static str> {
     Ok(DataUrl { media_type: media_type(head.trim()), bytes })
 }
 
-/// A URL may leave the type out and give parameters only. These belong to plain text.
+/// A URL may leave the type out and give parameters only. These then belong to `text/plain`.
 fn media_type(head: &str) -> Option<String> {
     match head {
         "" => None,
@@ -45,8 +45,8 @@ fn media_type(head: &str) -> Option<String> {
     }
 }
 
-/// Decodes standard or URL-safe base64, but no mix of both alphabets, with padding or without. Any other character is
-/// refused: a character that another decoder would skip must not make the content ambiguous.
+/// Decodes standard or URL-safe base64, with padding or without, but not a mix of both alphabets. Any other character is an
+/// error: if this decoder skipped it, another decoder could read different content.
 fn decode_base64(payload: &[u8]) -> Result<Vec<u8>, &'static str> {
     const LENIENT_PADDING: GeneralPurposeConfig =
         general_purpose::PAD.with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -79,7 +79,7 @@ mod tests {
             ("image/png;base64,_-8", Some("image/png"), b"\xff\xef"),
             ("image/png;BASE64,%2F%2B8%3D", Some("image/png"), b"\xff\xef"),
             ("image/png;name=a;base64,aGk", Some("image/png;name=a"), b"hi"),
-            // Not the last: a parameter like any other.
+            // `base64` is not the last parameter, so it is a parameter like any other.
             ("text/plain;base64;x=y,aGk=", Some("text/plain;base64;x=y"), b"aGk="),
             ("base64,aGk=", Some("base64"), b"aGk="),
         ];
@@ -101,7 +101,7 @@ mod tests {
             (";base64,aG k=", "not base64"),
             (";base64,aGk==", "not base64"),
             (";base64,a", "not base64"),
-            // Bits after the end.
+            // Non-zero bits after the last byte.
             (";base64,aGl=", "not base64"),
             // Both alphabets in one text.
             (";base64,_+8=", "not base64"),

@@ -1,4 +1,4 @@
-//! One part of a message: what it claims to be, and whether that is accepted. Pure.
+//! Checks one part of a message: what the part claims to be, and whether that is accepted. Does no IO.
 
 use std::path::PathBuf;
 
@@ -10,21 +10,21 @@ use super::{data_url, file_url, remote};
 use crate::config::IntakeRules;
 use crate::port::{FileSource, Input, InputFile};
 
-/// The longest name of a file, as file systems have it. A longer name is cut.
+/// The longest file name, which is the limit of most file systems. A longer name is cut.
 const MAX_NAME_BYTES: usize = 255;
 
 /// A part that has passed all checks that need no file and no hash.
 #[derive(Debug)]
 pub(super) enum Draft {
     Ready(Input),
-    /// To be hashed.
+    /// Content inside the message, which is hashed next.
     Inline {
         name: Option<String>,
         media_type: String,
         is_text: bool,
         bytes: Vec<u8>,
     },
-    /// To be found, read and hashed.
+    /// A workspace file, which is found, read and hashed next.
     File(FileDraft),
 }
 
@@ -37,12 +37,12 @@ pub(super) struct FileDraft {
     pub(super) claimed: Option<(MediaType, FileKind)>,
 }
 
-/// Reads a part, which the caller knows as `field`. `None`: it is blank.
+/// Reads a part. `field`: the name of the part in the caller's request. `None`: the part is blank.
 pub(super) fn draft(rules: &IntakeRules, field: String, part: &Part) -> Result<Option<Draft>> {
     Reading { rules, part, field }.draft()
 }
 
-/// The last component of the caller's file name, without control characters. `None` when nothing is left.
+/// The last component of the caller's file name, without control characters. `None`: nothing is left.
 pub(super) fn plain_name(name: &str) -> Option<String> {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default();
     let mut plain: String = last.chars().filter(|c| !c.is_control()).collect();
@@ -51,7 +51,7 @@ pub(super) fn plain_name(name: &str) -> Option<String> {
     (!matches!(plain, "" | "." | "..")).then(|| plain.to_owned())
 }
 
-/// One part and its field, for error messages.
+/// One part and the name of its field for error messages.
 struct Reading<'a> {
     rules: &'a IntakeRules,
     part: &'a Part,
@@ -91,7 +91,7 @@ impl Reading<'_> {
         }
     }
 
-    /// Data goes to the agent as the JSON text that the caller sent.
+    /// A data part: the agent gets the JSON text that the caller sent.
     fn data(&self, json: &str) -> Result<Draft> {
         if !self.rules.data_parts {
             return Err(self.not_accepted("data parts are not taken here; send the JSON as text"));
@@ -163,7 +163,7 @@ impl Reading<'_> {
                     "the media type of the part and that of its data: URL differ; leave one of them out",
                 ));
             }
-            // Both may name a charset. If one of them is not UTF-8, this picks that one, so that `inline` refuses the part.
+            // Both types may name a charset. If one of them is not UTF-8, this picks that type, so that `inline` refuses the part.
             (Some(claimed), Some(own)) => {
                 if claimed.is_utf8() {
                     own

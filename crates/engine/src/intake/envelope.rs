@@ -1,4 +1,4 @@
-//! What a message may hold beside its content.
+//! Limits for a message apart from its content.
 
 use longshore_meter::label::Limit;
 use longshore_meter::{Label as _, Metrics};
@@ -7,7 +7,7 @@ use longshore_model::{Error, Metadata, Part, Result, SendMessage};
 use super::refusal::size;
 use crate::config::IntakeRules;
 
-/// Checks the size of everything beside the content of the parts.
+/// Checks the size of everything in the message except the content of its parts.
 pub(crate) fn check(rules: &IntakeRules, metrics: &Metrics, command: &SendMessage) -> Result<()> {
     let refused = |limit: Limit, max: u64, field: &str, text: String| {
         metrics.refused.of(limit).increment();

@@ -1,4 +1,4 @@
-//! `file:` URLs: the path of a URL. Pure; whether the file exists is checked elsewhere.
+//! `file:` URLs: extracts the path. Does no IO; other modules check whether the file exists.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -51,7 +51,7 @@ mod tests {
             ("//LocalHost/a", b"/a"),
             ("///a%20b/%C3%A9", "/a b/é".as_bytes()),
             ("///a b/é", "/a b/é".as_bytes()),
-            // Resolved later, where the links of the path are known.
+            // `..` is resolved later, when the symbolic links of the path are known.
             ("///a/../b", b"/a/../b"),
             ("///a/%2e%2E/b", b"/a/../b"),
             ("///a/%252e%252e/b", b"/a/%2e%2e/b"),

@@ -1,4 +1,4 @@
-//! What a media type says about a file: whether it is text, and whether it is accepted at all. Pure.
+//! What a media type says about a file: whether it is text, and whether it is accepted at all. Does no IO.
 
 use crate::config::IntakeRules;
 
@@ -21,7 +21,7 @@ pub(super) enum FileKind {
 }
 
 impl MediaType {
-    /// `None`: the text is no media type.
+    /// Parses a media type. `None`: the text is not a media type.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut pieces = text.split(';').map(str::trim);
         let essence = pieces.next()?;
@@ -40,7 +40,7 @@ impl MediaType {
         Self { essence: essence.to_owned(), charset: None }
     }
 
-    /// Whether text of this type has an encoding that the gateway reads.
+    /// Whether text of this type is in an encoding that the gateway can read (UTF-8).
     pub(super) fn is_utf8(&self) -> bool {
         matches!(self.charset.as_deref(), None | Some("utf-8" | "utf8" | "us-ascii" | "ascii"))
     }
@@ -49,10 +49,10 @@ impl MediaType {
         self.essence == "application/json" || self.essence.ends_with("+json")
     }
 
-    /// `None`: files of this type are not accepted.
+    /// How a file of this type is treated. `None`: files of this type are not accepted.
     pub(super) fn kind(&self, rules: &IntakeRules) -> Option<FileKind> {
         let essence = self.essence.as_str();
-        // Text comes first: an SVG is an image, but is best read as text.
+        // The check for text comes first: an SVG is an image, but the agent reads it best as text.
         if is_well_known_text(essence) || is_among(&rules.text_types, essence) {
             return Some(FileKind::Text);
         }
@@ -78,8 +78,8 @@ pub(super) fn by_name(name: &str) -> Option<&'static str> {
     BY_EXTENSION.iter().find(|(_, known)| known.contains(&extension.as_str())).map(|(essence, _)| *essence)
 }
 
-/// Media types by file extension. The type of other files is determined from their content. So this lists only types whose
-/// name says more than "text" or "bytes", or whose text must be refused when it is not UTF-8.
+/// Media types by file extension. The gateway determines the type of other files from their content. So this lists only types
+/// that say more than "text" or "bytes", and types whose files must be refused when they are not UTF-8.
 const BY_EXTENSION: &[(&str, &[&str])] = &[
     (
         PLAIN_TEXT,

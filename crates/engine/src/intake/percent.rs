@@ -1,7 +1,7 @@
 //! Strict percent-decoding: once, and only of valid escapes.
 
-/// `None` when a `%` is not followed by two hexadecimal digits. Decoded text is not decoded again, so `%252e` becomes
-/// `%2e` and not a dot.
+/// Decodes percent escapes. `None`: a `%` is not followed by two hexadecimal digits. Decoded text is not decoded again, so
+/// `%252e` becomes `%2e` and not a dot.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

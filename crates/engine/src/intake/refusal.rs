@@ -1,18 +1,19 @@
-//! Errors for refused parts that are used in more than one place.
+//! Errors for refused parts that several modules use.
 
 use longshore_model::{Error, ErrorKind};
 
 use super::media_type;
 use crate::config::IntakeRules;
 
-/// The error for a kind of content that is not accepted.
+/// The error for a kind of content that the gateway does not accept.
 pub(super) fn not_accepted(field: &str, text: &str, rules: &IntakeRules) -> Error {
     Error::new(ErrorKind::ContentTypeNotSupported, format!("{field}: {text}"))
         .detail("field", field)
         .detail("supportedTypes", media_type::accepted(rules))
 }
 
-/// One text for all reasons: a caller who may not see a file may not learn that it exists either.
+/// The error for a file that the caller may not read. All reasons have the same text, so that the error does not reveal
+/// whether the file exists.
 pub(super) fn not_readable(field: &str) -> Error {
     Error::invalid(
         field,
@@ -45,7 +46,7 @@ pub(super) fn file_too_large(field: &str, rules: &IntakeRules) -> Error {
     Error::invalid(field, text)
 }
 
-/// A number of bytes for people.
+/// A number of bytes as text for people.
 pub(crate) fn size(bytes: u64) -> String {
     const KIB: u64 = 1024;
     const MIB: u64 = 1024 * KIB;

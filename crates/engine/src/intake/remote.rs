@@ -1,11 +1,11 @@
-//! `http` and `https` URLs that are passed on to the agent. The gateway itself fetches none.
+//! `http` and `https` URLs that are passed on to the agent. The gateway itself never fetches them.
 
 use url::{Host, Url};
 
 /// Parses the URL and checks that the operator allows its host. The error is a text for the caller.
 ///
-/// The returned URL is the parsed one, not the text that the caller wrote, so that no later parser can find
-/// another host in it.
+/// Returns the parsed URL and not the text that the caller wrote, so that no later parser can find another host in the
+/// text.
 pub(super) fn admit(written: &str, hosts: &[String]) -> Result<String, &'static str> {
     let url = Url::parse(written).map_err(|_| "is no URL that can be read")?;
     if !url.username().is_empty() || url.password().is_some() {
@@ -27,7 +27,7 @@ fn matches(rule: &str, host: &Host<&str>) -> bool {
         Some(name) => (true, name),
         None => (false, rule.trim()),
     };
-    // Parsed like the host of a URL, so that case, a final dot and international names do not matter.
+    // The rule is parsed like the host of a URL, so that case, a final dot and international names do not matter.
     let Ok(rule) = Host::parse(without_dot(rule)) else { return false };
     match (rule, host) {
         (Host::Domain(rule), Host::Domain(host)) => {

@@ -43,7 +43,7 @@ async fn prepare_here(rules: &IntakeRules, parts: &[Part]) -> Result<Vec<Input>>
     prepare(rules, Path::new("/nowhere"), parts).await
 }
 
-/// In one line: the agent's input, or the reason of the refusal.
+/// The outcome in one line: the agent's input, or the reason of the refusal.
 fn summary(outcome: Result<Vec<Input>>) -> String {
     let inputs = match outcome {
         Ok(inputs) => inputs,
@@ -262,7 +262,7 @@ async fn a_message_has_a_total_limit_too() {
     let told_of_more = summary(prepare_here(&small(), &parts).await);
     assert!(told_of_more.starts_with("invalid message.parts: holds more than 80 bytes"), "{told_of_more}");
 
-    // No media at all is a setting, and texts are still accepted then.
+    // A limit of zero switches media off, and text is still accepted.
     let rules = IntakeRules { max_inline_bytes: 0, ..small() };
     assert!(prepare_here(&rules, &[text("ten bytes.", ABSENT)]).await.is_ok());
 }
@@ -303,7 +303,7 @@ struct TestWorkspace {
 impl TestWorkspace {
     fn new() -> Self {
         let holder = tempfile::tempdir().unwrap();
-        // Reached through a link, as a workspace may be.
+        // The test reaches the workspace through a symbolic link, as an operator's workspace may be reached.
         let real = holder.path().join("real");
         fs::create_dir(&real).unwrap();
         symlink(&real, holder.path().join("link")).unwrap();
@@ -428,7 +428,7 @@ async fn every_unreadable_file_is_refused_with_the_same_text() {
     fs::create_dir(root.join("dir.txt")).unwrap();
     assert!(std::process::Command::new("mkfifo").arg(root.join("pipe.txt")).status().unwrap().success());
     let _socket = std::os::unix::net::UnixListener::bind(root.join("socket.txt")).unwrap();
-    // A directory whose name begins with that of the workspace.
+    // A directory whose name begins with the name of the workspace.
     let beside = PathBuf::from(format!("{}-beside", root.display()));
     fs::create_dir(&beside).unwrap();
     fs::write(beside.join("secret.txt"), "secret").unwrap();
@@ -467,7 +467,7 @@ async fn every_unreadable_file_is_refused_with_the_same_text() {
     urls.push(format!("file:///{}", "a".repeat(300)));
     urls.push(format!("file:///{}", "a/".repeat(5000)));
 
-    // The administrator may read everything.
+    // The administrator can read every file, so the permissions prove nothing for this user.
     fs::write(root.join("closed.txt"), "closed").unwrap();
     fs::set_permissions(root.join("closed.txt"), fs::Permissions::from_mode(0o000)).unwrap();
     if fs::File::open(root.join("closed.txt")).is_err() {
@@ -483,7 +483,7 @@ async fn every_unreadable_file_is_refused_with_the_same_text() {
     }
 }
 
-/// The configuration, the token and the agent's password in the workspace: no spelling of a `file:` URL reaches them.
+/// The workspace holds the configuration, the token and the agent's password: no spelling of a `file:` URL reaches them.
 #[tokio::test]
 async fn no_spelling_of_a_url_reaches_a_secret_of_the_gateway() {
     let mut workspace = TestWorkspace::new();
@@ -513,7 +513,7 @@ async fn no_spelling_of_a_url_reaches_a_secret_of_the_gateway() {
     ] {
         fs::hard_link(root.join(target), root.join(name)).unwrap();
     }
-    // A second name of a file that is no secret is no reason to refuse it.
+    // A hard link to a file that is no secret is no reason to refuse the file.
     fs::hard_link(root.join("a.txt"), root.join("b.txt")).unwrap();
 
     let mut urls = [
@@ -555,7 +555,7 @@ async fn no_spelling_of_a_url_reaches_a_secret_of_the_gateway() {
         ".longshore/managed.json",
         ".longshore/home/auth.json",
         "away/home/auth.json",
-        // These lead nowhere, and are refused in the same words.
+        // These paths lead to no file, and are refused in the same words.
         "LONGSHORE.TOML",
         "Longshore.toml",
         ".LONGSHORE/token",
@@ -593,7 +593,7 @@ async fn no_spelling_of_a_url_reaches_a_secret_of_the_gateway() {
             assert_eq!(summary, format!("invalid {text}"), "{written}");
         }
     }
-    // Refused before the disk is read.
+    // These paths are refused before the disk is read.
     for path in [
         "longshore.toml%00.txt",
         ".longshore%2ftoken",
@@ -608,7 +608,7 @@ async fn no_spelling_of_a_url_reaches_a_secret_of_the_gateway() {
         workspace.summary(url(&workspace.url("b.txt"), ABSENT)).await,
         "text text/plain b.txt workspace b.txt"
     );
-    // The root of the file system as a workspace: it has the environment of the gateway itself.
+    // With the root of the file system as workspace, the workspace contains the environment of the gateway process (`/proc`).
     workspace.rules.root = "/".into();
     for path in ["/proc/self/environ", "/proc/thread-self/environ", "/proc/self/task/../environ"] {
         let summary = workspace.summary(url(&format!("file://{path}"), Some("text/plain"))).await;

@@ -103,7 +103,7 @@ fn events_that_every_reader_has_taken_are_dropped_and_the_newest_append_stays() 
     log.publish(events(6, 1), false);
     assert_eq!(held(), 1);
     assert_eq!(seqs(second.after(Seq(5))), [6]);
-    // A reader that is gone holds nothing, and the next reader gets its slot.
+    // A dropped reader keeps no events, and the next reader gets its slot.
     drop(first);
     log.publish(events(7, 1), false);
     assert_eq!(held(), 2);
@@ -131,7 +131,7 @@ fn waiting_readers_learn_of_more_events_and_of_the_end() {
     assert!(matches!(Arc::clone(&log).follow(Seq(1)).after(Seq(1)), Found::Closed));
 }
 
-/// A reader that stopped reading keeps the log, and the kept task with it.
+/// A reader that has stopped reading keeps the whole log in memory, with the kept task.
 #[test]
 fn a_copy_of_a_large_task_is_not_kept() {
     let owner = Principal::new("alice");

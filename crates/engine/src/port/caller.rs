@@ -1,7 +1,7 @@
-//! The request for which the agent is called: its position in its caller's trace, and its caller.
+//! The context of the request for which the agent is called: its trace context and its caller.
 //!
-//! A call can be deep below the request that it is made for. Neither has anything to do with what the call does, so they
-//! are not among its arguments. A background task (a turn, an actor) is given them explicitly, and sets them again.
+//! An agent call can be many functions below the request. Trace and caller do not affect what the call does, so they are task
+//! locals and not arguments. A background task (a turn, an actor) gets both explicitly and sets them again.
 
 use longshore_model::{Principal, TraceContext};
 use tokio::task_local;
@@ -11,22 +11,22 @@ task_local! {
     static CALLER: Principal;
 }
 
-/// Runs `work` for this caller. The agent counts what it uses for it.
+/// Runs `work` for this caller. The agent counts its resource usage for this caller.
 pub fn with_caller<F: Future>(caller: Principal, work: F) -> impl Future<Output = F::Output> {
     CALLER.scope(caller, work)
 }
 
-/// The caller for which the current code runs. `None`: it runs for the gateway itself.
+/// The caller for which the current code runs. `None`: the code runs for the gateway itself.
 pub fn caller() -> Option<Principal> {
     CALLER.try_with(Clone::clone).ok()
 }
 
-/// Runs `work` for a request with this position in its caller's trace. `None`: `work` belongs to no request.
+/// Runs `work` for a request with this trace context. `None`: `work` belongs to no request, or the request has no trace.
 pub fn with_caller_trace<F: Future>(trace: Option<TraceContext>, work: F) -> impl Future<Output = F::Output> {
     TRACE.scope(trace, work)
 }
 
-/// The trace position of the request for which the current code runs.
+/// The trace context of the request for which the current code runs.
 pub fn caller_trace() -> Option<TraceContext> {
     TRACE.try_with(Clone::clone).ok().flatten()
 }

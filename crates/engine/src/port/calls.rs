@@ -9,13 +9,13 @@ use super::BoxFuture;
 /// The most calls that [`CallStore::calls_of`] returns.
 pub const MAX_CALLS: usize = 10_000;
 
-/// The most calls on a page. A page also ends after the call with which it has [`PAGE_BYTES`](super::PAGE_BYTES).
+/// The most calls on a page. A page also ends after the call that brings it to [`PAGE_BYTES`](super::PAGE_BYTES).
 pub const PAGE_CALLS: usize = 64;
 
-/// The records of calls. Like [`super::Store`]: every write is atomic and durable when its future returns. A task that is deleted takes
-/// its records with it.
+/// The records of calls. As in [`super::Store`], every write is atomic and durable when its future returns. Deleting a task
+/// deletes its records too.
 pub trait CallStore: Send + Sync + Debug {
-    /// Stores a call of a task that exists. A record with the same id is replaced. `false`: there is no such task, and nothing was
+    /// Stores a call of an existing task. Replaces a record with the same id. `false`: there is no such task, and nothing was
     /// written.
     fn put_call(&self, call: StoredCall) -> BoxFuture<'_, Result<bool>>;
 
@@ -24,16 +24,16 @@ pub trait CallStore: Send + Sync + Debug {
     /// The calls of a task, ended or not, in the order of their ids. At most [`MAX_CALLS`].
     fn calls_of<'a>(&'a self, task: &'a TaskId) -> BoxFuture<'a, Result<Vec<StoredCall>>>;
 
-    /// The calls of all tasks that have not ended, in the order of their ids, a page at a time: those after the id. For the start of the
-    /// gateway.
+    /// One page of the unended calls of all tasks, in the order of their ids, beginning after the id `after`. Used when the
+    /// gateway starts.
     fn open_calls<'a>(&'a self, after: Option<&'a str>) -> BoxFuture<'a, Result<CallPage>>;
 }
 
-/// Some of the calls that have not ended.
+/// One page of unended calls.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CallPage {
     pub calls: Vec<StoredCall>,
-    /// The id after which the next page begins. `None`: this is the last one.
+    /// The id after which the next page begins. `None`: this is the last page.
     pub next: Option<String>,
 }
 
@@ -41,11 +41,11 @@ pub struct CallPage {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoredCall {
     pub id: String,
-    /// The task whose agent calls, and its owner.
+    /// The task whose agent makes the call, and the owner of that task.
     pub task: TaskId,
     pub owner: Principal,
     pub is_open: bool,
     pub at: Timestamp,
-    /// What the caller of the store keeps of it.
+    /// The content of the record. The store does not interpret it.
     pub record: Json,
 }

@@ -17,7 +17,7 @@ impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let since_epoch = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
-            // A clock before 1970 is broken; the epoch is then as good an answer as any.
+            // A clock before 1970 is wrong anyway, so the value does not matter.
             .unwrap_or_default();
         Timestamp(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
     }

@@ -6,21 +6,21 @@ use std::fmt::Debug;
 
 use longshore_model::{ContextId, ModelName, TaskId, TaskState, Timestamp, TraceContext, Usage};
 
-/// Takes the spans of turns and of their tools.
+/// Receives the spans of turns and of their tools.
 pub trait Spans: Send + Sync + Debug {
-    /// Decides whether a trace that begins here is sampled. Returns the trace, marked as not sampled if it was not chosen.
+    /// Decides whether a trace that begins here is sampled. Returns the trace, marked as not sampled if it is not chosen.
     fn decided(&self, trace: TraceContext) -> TraceContext {
         trace
     }
 
-    /// The span of a turn that is about to begin for this caller. `None`: it is not recorded.
+    /// The span of a turn that is about to begin for a caller with this trace context. `None`: the span is not recorded.
     fn begin(&self, caller: Option<&TraceContext>) -> Option<SpanPosition>;
 
-    /// Takes a span that is over. Does not wait: a span for which there is no room is dropped.
+    /// Receives a span that has ended. Does not wait: if there is no room for the span, it is dropped.
     fn ended(&self, span: Span);
 }
 
-/// Records nothing.
+/// A [`Spans`] that records nothing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoSpans;
 
@@ -36,12 +36,12 @@ impl Spans for NoSpans {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpanPosition {
     pub own: TraceContext,
-    /// `None`: the trace begins with this span.
+    /// The parent span. `None`: the trace begins with this span.
     pub parent: Option<TraceContext>,
 }
 
 impl SpanPosition {
-    /// In a trace that begins here the span is the first; in any other it is a child of the caller's span.
+    /// The position of a turn's span: the first span in a trace that begins here, otherwise a child of the caller's span.
     pub fn for_turn(caller: TraceContext) -> Self {
         if caller.is_new_trace() {
             return Self { own: caller, parent: None };
@@ -64,7 +64,7 @@ pub struct Span {
     /// The task for which the work was done.
     pub task: TaskId,
     pub work: SpanKind,
-    /// The kind of failure that the work ended with: one of a few words.
+    /// The kind of failure with which the work ended, from a small set of words. `None`: it did not fail.
     pub error: Option<Cow<'static, str>>,
 }
 
@@ -77,7 +77,7 @@ pub enum SpanKind {
 #[derive(Clone, PartialEq, Debug)]
 pub struct TurnAttributes {
     pub context: ContextId,
-    /// The offered agent that the message requested, if it requested one.
+    /// The offered agent that the message requested. `None`: it requested none.
     pub agent: Option<String>,
     pub model: Option<ModelName>,
     /// The state of the task after the turn. Not a final state if the gateway stopped first.

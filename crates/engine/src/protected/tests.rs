@@ -2,7 +2,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// A workspace that holds a configuration, a data directory with a worktree that is open to callers, and a file of its owner.
+/// A workspace with a configuration, a data directory whose worktree callers may use, and a file of its owner.
 struct Place {
     _holder: tempfile::TempDir,
     root: PathBuf,
@@ -34,7 +34,7 @@ fn a_path_is_judged_by_what_it_leads_to() {
     fs::hard_link(root.join("data/token"), root.join("src/hard")).unwrap();
     fs::hard_link(root.join("data/home/state/file"), root.join("src/hard-deep")).unwrap();
     fs::hard_link(root.join("real.toml"), root.join("src/hard.toml")).unwrap();
-    // Several names, none of them protected.
+    // A file with several names, none of them protected.
     fs::hard_link(root.join("src/file"), root.join("src/own-hard")).unwrap();
     let denied = [
         "data",

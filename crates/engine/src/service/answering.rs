@@ -1,4 +1,4 @@
-//! Messages that answer an ask of a task. One message answers one ask, however often it is sent.
+//! Messages that answer an ask of a task. A message answers only one ask, even if it is sent several times.
 
 use longshore_model::{
     Ask, Error, ErrorKind, InterruptPhase, Message, Principal, RequestId, Resolution, Result, Seq, TaskEvent,
@@ -12,7 +12,7 @@ use crate::asks;
 use crate::port::{IdempotencyKey, RecordedSends};
 use crate::snapshot::Snapshot;
 
-/// As many events as one read of a log returns.
+/// How many events one read of a log returns.
 const BATCH: usize = 128;
 
 /// A message that is to answer an ask.
@@ -20,15 +20,15 @@ pub(super) struct AnswerAttempt<'a> {
     pub(super) caller: &'a Principal,
     /// The task that the message was sent to.
     pub(super) task: &'a TaskId,
-    /// The task that owns the ask: the same one, or the root task of a sub-agent's task.
+    /// The task that owns the ask: `task` itself, or the root task if `task` is a child task.
     pub(super) root: &'a TaskId,
     pub(super) message: &'a Message,
     pub(super) key: &'a IdempotencyKey,
 }
 
 impl Engine {
-    /// Answers one of these asks, and returns its id. `None`: the message answered another ask before, which is closed
-    /// by now.
+    /// Answers one of these asks, and returns its id. `None`: an earlier send of this message answered another ask, which is
+    /// closed by now.
     pub(super) async fn answer_one(
         &self,
         attempt: &AnswerAttempt<'_>,
@@ -44,7 +44,7 @@ impl Engine {
         let (request, answer) = match answer::read(attempt.message, &open, self.ctx.config.asks.always) {
             Ok(read) => read,
             Err(error) => {
-                // The message names an ask that is closed by now, while others are open.
+                // The message names an ask that is closed by now, although other asks are open.
                 let late = match answer::form(attempt.message) {
                     Some(AnswerForm::Named(request)) => self.too_late_for(attempt.caller, &request).await?,
                     _ => None,
@@ -52,15 +52,15 @@ impl Engine {
                 return self.refuse(attempt, late.unwrap_or(error)).await;
             }
         };
-        // Recorded before the agent has the answer: the gateway may die in between, and the same message again must not
-        // become a prompt, or the answer to another ask.
+        // Recorded before the agent gets the answer. If the gateway is killed in between, a repeated send must not become a
+        // prompt or the answer to another ask.
         self.record(attempt, vec![attempt.key.of_answer(&request), attempt.key.clone()]).await?;
-        // The log of the root task cannot hold a message to another task.
+        // A message to a child task cannot be written to the log of the root task.
         let message = (attempt.task == attempt.root).then(|| attempt.message.clone());
         let send = AnswerMessage { digest: attempt.key.digest, message };
         match self.deliver(attempt.caller, attempt.root, request.clone(), answer, Some(send)).await {
             Ok(snapshot) => Ok(Some((request, snapshot))),
-            // The ask may be closed because the agent got the answer when the message was sent first.
+            // The ask may be closed because the first send of this message answered it.
             Err(error) if is_final(&error) && was_answered_before => {
                 self.check_earlier_answer(attempt, &open).await.map(|()| None)
             }
@@ -73,8 +73,8 @@ impl Engine {
         }
     }
 
-    /// Fails with this error. If the same message is sent again, perhaps because its response was lost, it must not
-    /// answer another ask that is open by then. A message that names its ask cannot.
+    /// Returns this error, and records the refusal unless the message names its ask. A client may repeat the message, perhaps
+    /// because the response was lost; the repeated message must not answer another ask that is open by then.
     async fn refuse<T>(&self, attempt: &AnswerAttempt<'_>, error: Error) -> Result<T> {
         if !matches!(answer::form(attempt.message), Some(AnswerForm::Named(_))) {
             self.record(attempt, vec![attempt.key.clone(), attempt.key.of_refusal()]).await?;
@@ -82,13 +82,13 @@ impl Engine {
         Err(error)
     }
 
-    /// Whether the message was sent to the task before, as an answer.
+    /// Whether an earlier send of this message to the task counted as an answer.
     pub(super) async fn was_answer(&self, attempt: &AnswerAttempt<'_>) -> Result<bool> {
         self.is_recorded(attempt, attempt.key).await
     }
 
-    /// Handles a message that was sent before, as the answer to an ask that is closed by now. Fails if that answer was
-    /// certainly not accepted. `open` are the asks that are open now.
+    /// Handles a repeated message whose first send answered an ask that is closed by now. Fails if that answer was certainly not
+    /// accepted. `open` are the asks that are open now.
     pub(super) async fn check_earlier_answer(
         &self,
         attempt: &AnswerAttempt<'_>,
@@ -128,8 +128,8 @@ impl Engine {
         Err(Error::new(ErrorKind::InterruptNotFound, text))
     }
 
-    /// Fails if a message is an answer that came too late: the task has no open ask. As a message to the agent it would make
-    /// no sense.
+    /// Fails if the message is an answer that came too late, because the task has no open ask. As a prompt for the agent, the
+    /// message would make no sense.
     pub(super) async fn refuse_late_answer(&self, attempt: &AnswerAttempt<'_>) -> Result<()> {
         let late = match answer::form(attempt.message) {
             None => return Ok(()),
@@ -138,7 +138,7 @@ impl Engine {
                 late.unwrap_or_else(|| asks::not_open(&request))
             }
             Some(AnswerForm::Text) => match self.all_asks(attempt).await?.last() {
-                // For a task that never asked anything, this is ordinary text.
+                // The task has never had an ask, so this is ordinary text.
                 None => return Ok(()),
                 Some(newest) => self.no_open_ask(attempt, newest).await?,
             },
@@ -146,7 +146,7 @@ impl Engine {
         self.refuse(attempt, late).await
     }
 
-    /// Fails if a message that the turn does not take names an option of the newest ask, which is closed by now.
+    /// Fails if the turn did not accept the message and the message names an option of the newest ask, which is closed by now.
     pub(super) async fn refuse_late_option(&self, attempt: &AnswerAttempt<'_>) -> Result<()> {
         let Some(text) = answer::short_text(attempt.message) else { return Ok(()) };
         let Some(newest) = self.all_asks(attempt).await?.pop() else { return Ok(()) };
@@ -159,14 +159,13 @@ impl Engine {
         self.refuse(attempt, late).await
     }
 
-    /// The error for plain text that looks like an answer although the task has no open ask. Says how the newest ask was
-    /// closed.
+    /// The error for plain text that looks like an answer although the task has no open ask. Says how the newest ask was closed.
     async fn no_open_ask(&self, attempt: &AnswerAttempt<'_>, newest: &RequestId) -> Result<Error> {
         let late = self.too_late_for(attempt.caller, newest).await?;
         Ok(late.map_or_else(no_open_ask, |late| late.with_advice(STEER)))
     }
 
-    /// The ask that this message answered before, if it is still open.
+    /// The ask that an earlier send of this message answered, if that ask is still open.
     async fn answered_before<'a>(
         &self,
         attempt: &AnswerAttempt<'_>,
@@ -189,7 +188,7 @@ impl Engine {
         self.ctx.ports.store.record_sends(RecordedSends { owner, task, keys, at }).await
     }
 
-    /// All asks of the task, as far as its log is kept.
+    /// All asks in the log of the task, as far as the log is kept.
     async fn all_asks(&self, attempt: &AnswerAttempt<'_>) -> Result<Vec<RequestId>> {
         let (mut asked, mut cursor) = (Vec::new(), Seq::START);
         loop {
@@ -216,7 +215,7 @@ fn is_final(error: &Error) -> bool {
     )
 }
 
-/// Advice for a caller whose text for the agent looks like an answer.
+/// Advice for a caller whose text for the agent looks like an answer to an ask.
 const STEER: &str = "To tell the agent just these words, send them with metadata shared.delivery = steer.";
 
 fn no_open_ask() -> Error {

@@ -19,11 +19,11 @@ use crate::port::{Created, IdempotencyKey, StoredTask};
 use crate::snapshot::Snapshot;
 use crate::turn_queue::QueueKey;
 
-/// How long a message waits for its task to begin. After that it is refused because the task has not begun.
+/// How long a message waits for its task to begin. After that, the message is refused because the task has not begun.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// A message to an existing task: an answer, a message that joins the turn, or another attempt.
+    /// Handles a message to an existing task: an answer, a message that joins the turn, or a new attempt after missing credentials.
     pub(super) async fn follow_up(
         &self,
         caller: Principal,
@@ -41,7 +41,7 @@ impl Engine {
             ));
         }
         message.context_id = Some(context);
-        // The same message again, because its response was lost: it was accepted, and the caller follows the task.
+        // A repeated send, because its response was lost. The first send was accepted, so the caller follows the task.
         if stored.task.history.contains(&message) {
             return self.follow_from(&caller, task, stored.into()).await;
         }
@@ -60,7 +60,7 @@ impl Engine {
                 let answered = self.answer_one(&attempt, &open).await?;
                 answered.map_or_else(|| stored.into(), |(_, snapshot)| snapshot)
             }
-            // The message was an answer to an ask that is closed by now.
+            // An earlier send of the message answered an ask that is closed by now.
             _ if was_answered_before => {
                 self.check_earlier_answer(&attempt, &[]).await?;
                 stored.into()
@@ -112,11 +112,10 @@ impl Engine {
         self.follow_from(&caller, task, snapshot).await
     }
 
-    /// Waits a moment for a task that is about to begin, so that a message to it need not be refused. Such a task is
-    /// the first in the queue of its context. A task that waits behind others of its context is not waited for, and
-    /// the message is refused at once. (A task that is first in this queue may still wait for a session that another
-    /// context uses, for a permit, or for an agent that cannot be reached. Then the message is refused after
-    /// [`BEGIN_TIMEOUT`].)
+    /// Waits a moment for a task that is about to begin, that is, one that is first in the queue of its context, so that a
+    /// message to it need not be refused. A message to a task further back in that queue is refused at once. (A task that is
+    /// first in this queue may still wait for a session that another context uses, for a permit, or for an agent that cannot be
+    /// reached. Then the message is refused after [`BEGIN_TIMEOUT`].)
     async fn wait_until_begun(&self, caller: &Principal, mut stored: StoredTask) -> Result<StoredTask> {
         let task = stored.task.id.clone();
         let queue = QueueKey::Context(caller.clone(), stored.task.context_id.clone());
@@ -133,7 +132,7 @@ impl Engine {
         Ok(stored)
     }
 
-    /// A message to the task of a sub-agent can only answer an ask of that sub-agent.
+    /// Handles a message to a child task, which can only answer an ask of that sub-agent.
     async fn answer_sub_agent(
         &self,
         caller: Principal,
@@ -145,7 +144,7 @@ impl Engine {
         let task = stored.task.id.clone();
         let attempt =
             AnswerAttempt { caller: &caller, task: &task, root: &parent.root, message: &message, key: &key };
-        // The root task owns the asks of its sub-agents.
+        // The asks of sub-agents belong to the root task.
         let root = self.stored(&caller, &parent.root).await?;
         let asks = root.open_asks.iter().map(|open| &open.ask);
         let open: Vec<&Ask> = asks.filter(|ask| ask.session == parent.session).collect();
@@ -166,7 +165,7 @@ impl Engine {
         self.follow_from(&caller, task, snapshot).await
     }
 
-    /// Waits until the sub-agent's own task shows that the ask is answered. The root task has shown it already.
+    /// Waits until the child task shows that the ask is answered. The root task already shows it.
     async fn wait_until_answered(
         &self,
         caller: &Principal,
@@ -183,7 +182,7 @@ impl Engine {
         }
     }
 
-    /// Sends a message to a task that runs, waits for credentials or is held. `None`: the task takes no message now.
+    /// Sends a message to a task that runs, waits for credentials or is held. `None`: the task accepts no message now.
     pub(super) async fn join(
         &self,
         caller: &Principal,
@@ -197,7 +196,7 @@ impl Engine {
         if let Some(answered) = self.send_to_actor(task, request).await {
             return answered.map(Some);
         }
-        // The actor did not answer. The log shows whether the message joined.
+        // The actor has ended without a reply. The log shows whether the message joined.
         let now = self.get(caller, task).await?;
         Ok(now.task.history.contains(&message).then_some(now))
     }

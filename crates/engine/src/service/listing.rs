@@ -18,7 +18,7 @@ impl Engine {
             status_after: query.status_after,
             limit: query.page_size as usize,
             after: after.clone(),
-            // The tasks of sub-agents belong to a conversation; elsewhere they would only be noise.
+            // Child tasks are listed only for one context; a list of all tasks would be full of them.
             roots_only: context.is_none(),
             context,
             with_artifacts: query.include_artifacts,
@@ -37,7 +37,8 @@ impl Engine {
         })
     }
 
-    /// The requested context. An id that stands for a session means all of the caller's contexts that are bound to it.
+    /// The contexts that the caller requests. An id that stands for a session means all of the caller's contexts that are bound to
+    /// that session.
     async fn requested_contexts(
         &self,
         caller: &Principal,
@@ -54,12 +55,12 @@ impl Engine {
     }
 }
 
-/// Merges two pages into one that is sorted as they are.
+/// Merges two sorted pages into one sorted page.
 fn merge(one: TaskPage, other: TaskPage, limit: usize) -> TaskPage {
     let mut tasks: Vec<Task> = one.tasks.into_iter().chain(other.tasks).collect();
     tasks.sort_unstable_by(|a, b| (b.status.at, &b.id).cmp(&(a.status.at, &a.id)));
-    // A page that is not the last has more tasks after its end. So the tasks of the other page that come after that end are
-    // left for a later page.
+    // If a page is not the last one, more tasks follow its end. So the tasks of the other page after that end are left for a
+    // later page.
     let mut next = one.next.into_iter().chain(other.next).max_by(|a, b| page_end(a).cmp(&page_end(b)));
     if let Some(end) = &next {
         tasks.retain(|task| (task.status.at, &task.id) >= page_end(end));
@@ -71,7 +72,7 @@ fn merge(one: TaskPage, other: TaskPage, limit: usize) -> TaskPage {
     TaskPage { tasks, total: one.total + other.total, next }
 }
 
-/// The end of a page, in the order of the list.
+/// The sort key of the end of a page.
 fn page_end(end: &PageCursor) -> (Timestamp, &TaskId) {
     (end.status_at, &end.task)
 }

@@ -1,4 +1,4 @@
-//! The configurations of push notifications: registered, read and removed by the owner of their task.
+//! Registers, reads and deletes push configurations for the owner of their task.
 
 use longshore_meter::label::Limit;
 use longshore_model::{
@@ -11,20 +11,20 @@ use crate::engine_context::PushParts;
 use crate::port::{Head, MAX_PUSH_PAGE, NewPushConfig, PushLimit, PushPut};
 use crate::unfinished::LimitReached;
 
-/// How far back the newest status of a task that waits is looked for. Output that came after it is rare.
+/// How many events before the head are searched for the newest status of a waiting task. Output after that status is rare.
 const LOOK_BACK: usize = 64;
 
 /// One page of the configurations of a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PushListing {
     pub configs: Vec<PushConfig>,
-    /// Empty on the last page.
+    /// The token of the next page. Empty on the last page.
     pub next_page_token: String,
 }
 
 impl Engine {
-    /// Registers a configuration. It begins with the next event; if the task has ended or waits, with the status that says so, because
-    /// that status may have come just before this request.
+    /// Registers a configuration. Delivery begins with the next event. If the task has ended or waits, delivery begins with the
+    /// status that says so, because that status may have come just before this request.
     pub async fn create_push_config(
         &self,
         caller: &Principal,
@@ -32,7 +32,7 @@ impl Engine {
     ) -> Result<PushConfig> {
         let CreatePushConfig { task, request } = command;
         self.push_parts()?;
-        // Read first: an event that comes during the check is sent.
+        // The head is read before the check, so that an event during the check is delivered.
         let head = self.head(caller, &task).await?;
         self.check_push(&request).await?;
         let after = self.before_newest_status(caller, &task, &head).await?;
@@ -59,7 +59,7 @@ impl Engine {
         let ListPushConfigs { task, page_size, page_token } = command;
         let configs = &self.push_parts()?.configs;
         self.head(caller, &task).await?;
-        // The token is the last id of the page before.
+        // The page token is the last id of the page before.
         let after = page_token.map(|token| PushConfigId::parse(&token)).transpose().map_err(|_| {
             Error::invalid("pageToken", "is no token of a previous page; leave it out to begin again")
         })?;
@@ -72,7 +72,7 @@ impl Engine {
         Ok(PushListing { configs: page, next_page_token })
     }
 
-    /// Removes a configuration. One that does not exist counts as removed.
+    /// Deletes a configuration. Succeeds if the configuration does not exist.
     pub async fn delete_push_config(&self, caller: &Principal, command: DeletePushConfig) -> Result<()> {
         let DeletePushConfig { task, id } = command;
         let configs = &self.push_parts()?.configs;
@@ -80,7 +80,7 @@ impl Engine {
         configs.delete(caller, &task, &id).await.map(drop)
     }
 
-    /// Checks the configuration in a send, before anything is done.
+    /// Checks the push configuration of a send before anything is done.
     pub(super) async fn check_push_in_send(
         &self,
         caller: &Principal,
@@ -90,11 +90,11 @@ impl Engine {
         let PushParts { configs, rules, .. } = self.push_parts()?;
         self.check_push(request).await?;
         let Some(task) = task else { return Ok(()) };
-        // For a new task, the store checks the limits when it creates the task. A message to an existing task is sent before its
-        // configuration is stored, so it is refused here.
+        // For a new task, the store checks the limits when it creates the task. For an existing task, the message is delivered
+        // before its configuration is stored, so the limits must be checked here.
         self.head(caller, task).await?;
         let id = request.id.clone().unwrap_or_else(|| default_id(task));
-        // Only the ids: an answer to an ask must get through although the key of the secrets is lost.
+        // Reads only the ids, so that an answer to an ask succeeds even if the key of the secrets is lost.
         let known = configs.ids(caller, task).await?;
         if known.contains(&id) {
             return Ok(());
@@ -114,7 +114,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Registers the configuration of a send that went to an existing task: from the position on from which its sender reads.
+    /// Registers the push configuration of a send to an existing task. Delivery begins where the sender's own reader begins.
     pub(super) async fn put_push_of_send(
         &self,
         caller: &Principal,
@@ -140,7 +140,7 @@ impl Engine {
         let rules = &self.push_parts()?.rules;
         let PushRequest { id, url, token, authentication, format, view, place: _ } = request;
         let config = PushConfig {
-            // Not a new id for each request: a request that is repeated, because its response was lost, must not make a second
+            // The id is not random, so that a repeated request, whose response was lost, does not register a second
             // configuration.
             id: id.unwrap_or_else(|| default_id(&task)),
             task,
@@ -155,7 +155,7 @@ impl Engine {
         Ok(NewPushConfig { owner: owner.clone(), config, after, limits: rules.limits })
     }
 
-    /// The error for a limit that is reached.
+    /// The error for a push limit that is reached.
     pub(super) fn push_full(&self, limit: PushLimit) -> Error {
         let limits = self.ctx.ports.push.as_ref().map(|push| push.rules.limits).unwrap_or_default();
         let (limit, max) = match limit {
@@ -196,7 +196,7 @@ impl Engine {
         }
     }
 
-    /// The cursor before the newest status, if the task has ended or waits; otherwise the head of the log.
+    /// The cursor before the newest status, if the task has ended or waits. Otherwise the head of the log.
     async fn before_newest_status(&self, caller: &Principal, task: &TaskId, head: &Head) -> Result<Seq> {
         if !head.state.is_settled() {
             return Ok(head.seq);
@@ -209,7 +209,7 @@ impl Engine {
     }
 }
 
-/// The id of a configuration that its caller gave none, as the official servers choose it.
+/// The id of a configuration for which the caller gave none. The official A2A servers use the same id.
 fn default_id(task: &TaskId) -> PushConfigId {
     PushConfigId::parse(task.as_str()).expect("all ids have the same rule")
 }

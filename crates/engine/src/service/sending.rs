@@ -1,4 +1,4 @@
-//! Incoming messages: each creates a task, unless it goes to an existing one.
+//! Incoming messages: each message creates a task, unless it goes to an existing one.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ use crate::{derived_ids, fail_point, idempotency, intake, states};
 /// The field in which a caller names a session.
 const SESSION_FIELD: &str = "metadata.shared.session.id";
 
-/// The result of the checks before anything is stored: the agent can work on the message.
+/// The result of the agent's checks before anything is stored.
 pub(crate) struct Admitted {
     /// The directory of the context.
     pub(crate) directory: String,
@@ -35,7 +35,7 @@ pub(crate) struct Admitted {
     pub(crate) input: Vec<Input>,
 }
 
-/// A message that has passed all checks, and what they found.
+/// A message that has passed all checks, with the results of the checks.
 pub(crate) struct CheckedSend {
     pub(crate) caller: Principal,
     pub(crate) command: SendMessage,
@@ -44,22 +44,22 @@ pub(crate) struct CheckedSend {
     pub(crate) admitted: Admitted,
     pub(crate) key: IdempotencyKey,
     pub(crate) reserved: UnfinishedSlot,
-    /// `None`: the agent is prompted with the message itself.
+    /// The native prompt of the message. `None`: the agent is prompted with the message itself.
     pub(crate) native: Option<NativeSend>,
-    /// The named session, if it is unowned and the caller is known to be allowed to claim it.
+    /// The named session, if it is unowned and the caller may claim it.
     pub(crate) claim: Option<Session>,
 }
 
-/// The native prompt that a message stands for.
+/// A native prompt, for which a message stands in its task.
 pub(crate) struct NativeSend {
     pub(crate) prompt: NativePrompt,
-    /// Receives whether the agent accepted the prompt.
+    /// Gets the result: whether the agent accepted the prompt.
     pub(crate) accepted: oneshot::Sender<Result<()>>,
 }
 
 impl NativeSend {
     fn into_parts(self, key: &IdempotencyKey) -> (NativePrompt, Box<PendingPrompt>) {
-        // The caller of a command waits for the end of its turn anyway, so it gets no early response when the command is
+        // The caller of a command waits for the end of the turn anyway, so it gets no early response while the command is
         // queued.
         let answers_when_queued = !matches!(self.prompt, NativePrompt::Command { .. });
         let accepted = Some(self.accepted);
@@ -71,7 +71,7 @@ impl NativeSend {
 type CreateResult = std::result::Result<Sent, Created>;
 
 impl Engine {
-    /// Creates a durable task for the message, and starts it when its turn comes. A message that names a task goes to that
+    /// Creates a durable task for the message, and starts the task when its turn comes. A message that names a task goes to that
     /// task.
     pub async fn send(&self, caller: &Principal, mut command: SendMessage) -> Result<Sent> {
         intake::envelope::check(&self.ctx.config.intake, &self.ctx.metrics, &command)?;
@@ -80,7 +80,7 @@ impl Engine {
         if let Some(push) = &push {
             self.check_push_in_send(caller, command.message.task_id.as_ref(), push).await?;
         }
-        // A caller that disconnects must not leave a task without an actor behind, so the task is created in the background.
+        // Runs in a background task, so that a caller that disconnects cannot leave a task without an actor.
         let (engine, caller) = (self.clone(), caller.clone());
         let sending = with_caller_trace(command.trace.clone(), async move {
             let (sender, events) = (caller.clone(), command.options.push_events);
@@ -88,7 +88,7 @@ impl Engine {
                 Some(task) => engine.follow_up(caller, task, command).await?,
                 None => engine.submit(caller, command).await?,
             };
-            // That of a new task was stored with the task.
+            // The push configuration of a new task is already stored with the task.
             if let Some(push) = push.filter(|_| !sent.is_new) {
                 engine.put_push_of_send(&sender, &sent, *push, events).await?;
             }
@@ -102,10 +102,10 @@ impl Engine {
         let context = command.message.context_id.clone().unwrap_or_else(|| self.new_context_id());
         let bytes = command.message.weight();
         let reserve = || self.reserve(&caller, &context, bytes);
-        // A message that steers may need no slot, and must not hold one while it waits for the turn that it joins.
+        // A message that joins a turn may need no slot, and must not hold a slot while it waits for the turn.
         let reserved = (command.options.delivery != Delivery::Steer).then(reserve);
         let key = self.key(&command);
-        // Checked even if the limit is reached: a caller that lost the response to an accepted send needs no slot.
+        // Checked before the limit: a caller that lost the response to an accepted send needs no new slot.
         if let Some(task) = self.ctx.ports.store.earlier_send(&caller, &key).await? {
             drop(reserved);
             return self.follow_again(&caller, task, &command.message).await;
@@ -132,7 +132,7 @@ impl Engine {
         }
         let reserved = match reserved.map_or_else(reserve, Ok) {
             Ok(reserved) => reserved,
-            // The same message, sent again meanwhile, may have taken the last slot: then it was accepted.
+            // A concurrent send of the same message may have got the last slot. Then the message was accepted.
             Err(reason) => match self.ctx.ports.store.earlier_send(&caller, &key).await? {
                 Some(task) => return self.follow_again(&caller, task, &command.message).await,
                 None => return Err(full(reason)),
@@ -168,7 +168,7 @@ impl Engine {
         checked.map_err(|full| full.refusal(&self.ctx.metrics))
     }
 
-    /// Only new messages are refused: what is under way may always end.
+    /// Checks the limit of stored bytes. Only new messages are refused: a task in progress may always finish.
     fn check_stored(&self, caller: &Principal) -> std::result::Result<(), LimitReached> {
         let (config, stored) = (&self.ctx.config, self.ctx.ports.store.stored_bytes(caller));
         for (used, max, limit) in [
@@ -182,8 +182,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Joins the turn that runs in the context or session of the message. `None`: the task ended by itself, or had not begun;
-    /// then there is no turn to steer, and the message creates a task.
+    /// Joins the turn that runs in the context or session of the message. `None`: there is no turn to join, because the task ended
+    /// by itself or had not begun, so the message creates a task.
     async fn steer(
         &self,
         caller: &Principal,
@@ -207,8 +207,8 @@ impl Engine {
         }
     }
 
-    /// The session that the id of a context stands for, when the context is not bound to another: callers get
-    /// such ids in lists of sessions.
+    /// The session that a context id stands for, unless the context is bound to another session. Callers get such ids in lists of
+    /// sessions.
     fn session_of_context_id(
         &self,
         context: Option<&ContextId>,
@@ -224,11 +224,11 @@ impl Engine {
         let (now, task_id) = (self.now(), self.new_task_id());
         let (order, pending_prompt) = native.map(|native| native.into_parts(&key)).unzip();
         let SendMessage { mut message, config, options, may_claim, trace, .. } = command;
-        // The queue is entered and the log is registered before the store is called: the order of messages is the order
-        // in which they came, and a caller who finds the task in the store also finds its actor.
+        // The queue is entered and the log is registered before the store is called. So messages keep the order in which
+        // they came, and a caller who finds the task in the store also finds its actor.
         let queue = QueueKey::Context(caller.clone(), context.clone());
         let ticket = self.enter(queue, &task_id, options.delivery, session.as_ref()).await?;
-        // A context that this send creates is bound to nothing, unless the caller named a session.
+        // A new context has no binding, unless the caller named a session.
         let new_context = (message.context_id.is_none() && options.session.is_none())
             .then(|| ContextLocation { directory: Some(admitted.directory.clone()), bound: None });
         message.context_id = Some(context.clone());
@@ -257,8 +257,8 @@ impl Engine {
         };
         let snapshot = Snapshot::first(task_id.clone(), &first, self.ctx.ports.store.epoch())?;
         let registered = self.ctx.live.registry.register(Some(reserved), task_id.clone(), Seq::START);
-        // The reader is created before the actor runs, so that it cannot miss the live log of a very short task, and before
-        // the task: nothing can fail any more once the task exists.
+        // The reader is created before the actor runs, so that it cannot miss the live log of a very short task. It is also
+        // created before the task, so that nothing can fail once the task exists.
         let reader = self.reader_of(&caller, &snapshot.task, Seq::START);
         let create = Create {
             owner: caller.clone(),
@@ -290,7 +290,7 @@ impl Engine {
             Ok(Created::PushFull(limit)) => Err(self.push_full(limit)),
             Ok(refused) => Ok(Err(refused)),
             Err(error) => {
-                // What a limit refuses was not written.
+                // If a limit refused the task, the store has certainly not written it.
                 if error.retry() == Retry::Later && error.find_detail("limit").is_none() {
                     let engine = self.clone();
                     self.ctx
@@ -302,7 +302,7 @@ impl Engine {
         }
     }
 
-    /// The task exists: publishes its first event to readers, and starts its actor.
+    /// Publishes the first event of an existing task to readers, and starts the task's actor.
     fn begin(&self, new: ActorParts, first: TaskEvent) {
         states::count(&self.ctx.metrics, new.snapshot.task.status.state);
         // The turn has not begun, so the next event may take long.
@@ -310,8 +310,8 @@ impl Engine {
         self.start_actor(new);
     }
 
-    /// Starts a task whose creation was reported as failed, if it exists after all. The same message sent again then leads
-    /// to it.
+    /// Starts a task whose creation returned an error, if the store has created it nevertheless. A repeated send then leads to
+    /// this task.
     async fn begin_if_created(&self, new: ActorParts, first: TaskEvent) {
         let mut backoff = Backoff::new();
         loop {
@@ -366,11 +366,11 @@ impl Engine {
         let (Created::UnknownSession, true, Some(id)) = (&created, may_claim, &create.session) else {
             return Ok(created);
         };
-        // An unowned session: the agent may know it, and then the caller may claim it.
+        // The session is unowned. If the agent knows the session, the caller may be able to claim it.
         let Some(finder) = self.ctx.ports.agent.session_finder() else { return Ok(created) };
         match finder.find_session(id).await? {
             Some(session) => {
-                // Another call may be about to claim it.
+                // Fails if another caller is about to claim the session.
                 let _pending = match self.ctx.control_state.claims.begin(&create.owner, id) {
                     Ok(pending) => pending,
                     Err(error) if error.kind() == ErrorKind::SessionForbidden => {
@@ -404,8 +404,8 @@ impl Engine {
         queues.enter_if_free(queue, task.clone()).ok_or_else(busy)
     }
 
-    /// The session that the message goes to, as far as the caller is known to own it: the one that the message names,
-    /// or that of its context. A named session that cannot be used is refused when the task is created.
+    /// The session that the message goes to, if the caller is known to own it: the session that the message names, or that of its
+    /// context. A named session that cannot be used is refused later, when the task is created.
     async fn requested_session(
         &self,
         caller: &Principal,
@@ -422,7 +422,7 @@ impl Engine {
         }
     }
 
-    /// The task that runs in the context or session of the message, and its context.
+    /// The task that runs in the context or session of the message, and the context of that task.
     async fn running(
         &self,
         caller: &Principal,
@@ -433,7 +433,7 @@ impl Engine {
         let queues = &self.ctx.live.queues;
         let in_session = || queues.holder(&QueueKey::Session(session?.id.clone()));
         let Some(task) = queues.holder(queue).or_else(in_session) else { return Ok(None) };
-        // Another context of the same session may have the turn; a message that names its own context does not join that.
+        // The turn may belong to another context of the same session. A message that names its own context does not join it.
         let head = self.ctx.ports.store.head(caller, &task).await?;
         let context = head.map(|head| head.context);
         let may_join = |context: &ContextId| message.context_id.as_ref().is_none_or(|named| named == context);
@@ -447,15 +447,15 @@ impl Engine {
         }
         match self.ctx.ports.is_busy(session).await {
             Ok(busy) => Ok(busy),
-            // The gateway may make no further call to the agent now. The caller does not want to wait, and its turn would
-            // have to, so the caller should retry.
+            // The gateway may make no further call to the agent now. This caller does not want to wait, so it gets the error
+            // and can retry.
             Err(error) if error.kind() == ErrorKind::UpstreamBackpressure => Err(error),
-            // The turn will find out whether the session is busy, and report it.
+            // The turn itself will find out whether the session is busy, and report it.
             Err(_) => Ok(false),
         }
     }
 
-    /// For a caller that sends the same message again, because the response was lost: returns the task of the first send.
+    /// Handles a repeated send whose response was lost: returns the task of the first send.
     async fn follow_again(&self, caller: &Principal, task: TaskId, message: &Message) -> Result<Sent> {
         let now = self.get(caller, &task).await?;
         if now.task.history.first().is_some_and(|first| first.id == message.id) {
@@ -470,7 +470,7 @@ impl Engine {
         Ok(Sent { task, opening, reader, is_new: false })
     }
 
-    /// The caller's message went to an existing task: the caller follows it from here.
+    /// Lets the caller follow an existing task from this snapshot on, because the caller's message went to that task.
     pub(crate) async fn follow_from(
         &self,
         caller: &Principal,
@@ -482,7 +482,7 @@ impl Engine {
         Ok(Sent { task, opening: SubscriptionStart::Snapshot(snapshot), reader, is_new: false })
     }
 
-    /// Identifies the same send when it is repeated.
+    /// The idempotency key of a send. A repeated send of the same message has the same key.
     pub(crate) fn key(&self, command: &SendMessage) -> IdempotencyKey {
         self.valid_key(idempotency::digest(command))
     }
@@ -512,7 +512,7 @@ pub(crate) fn refusal(names: WireNames, created: &Created) -> Error {
             names.directory_field,
             "is not the directory of this context, which keeps the one that it began with; start another context",
         ),
-        // A caller cannot distinguish another caller's session from one that does not exist.
+        // A caller cannot tell another caller's session from a session that does not exist.
         Created::UnknownSession | Created::ForeignSession => {
             Error::invalid(SESSION_FIELD, "is no session that you may use")
         }

@@ -14,8 +14,8 @@ fn is_in(permit: &mut TurnPermit) -> bool {
     permit.ready().now_or_never().is_some()
 }
 
-/// All turns queue up behind one that runs, in the order of the letters; then each one that is granted a permit ends at once.
-/// Returns the order in which they run.
+/// Queues all turns behind a running one, in the order of the letters, and ends each turn as soon as it gets a permit. Returns
+/// the order in which the turns run.
 fn order(per_principal: usize, queue: &str) -> String {
     let limiter = limiter(1, per_principal);
     let first = limiter.enter(&Principal::new("first"));
@@ -63,7 +63,7 @@ fn a_flood_delays_others_by_one_round_at_most() {
     let mut late = limiter.enter(&other);
     assert!(!is_in(&mut late));
     running.pop();
-    // The flood was first in the round, and has had its turn.
+    // The principal with many turns was first in the round, and has had its turn.
     assert!(!is_in(&mut late));
     running.pop();
     assert!(is_in(&mut late));
@@ -79,7 +79,7 @@ fn a_principal_at_its_own_limit_blocks_no_other() {
     let mut others: Vec<_> = (0..2).map(|_| limiter.enter(&b)).collect();
     assert_eq!(others.iter_mut().map(is_in).collect::<Vec<_>>(), [true, false]);
     drop(own.remove(0));
-    // Of the waiting turns, the other principal's could have run for longer.
+    // Of the waiting turns, the turn of the other principal was the next to run.
     assert_eq!(others.iter_mut().map(is_in).collect::<Vec<_>>(), [true, true]);
     assert_eq!(own.iter_mut().map(is_in).collect::<Vec<_>>(), [true, false, false]);
     drop(others.remove(0));
@@ -152,7 +152,7 @@ async fn every_waiting_turn_runs_even_when_others_give_up() {
 enum Step {
     Enter(u8),
     EnterRunning(u8),
-    /// The permit at this index, modulo the number of permits.
+    /// Drops the permit at this index, modulo the number of permits.
     Drop(usize),
     Ask(usize),
     Answer(usize),
@@ -168,7 +168,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a client of the limiter knows of a permit.
+/// A permit as a client of the limiter sees it.
 struct Observed {
     owner: u8,
     permit: TurnPermit,
@@ -180,7 +180,7 @@ struct Observed {
 struct Observer {
     limits: TurnLimits,
     observed: Vec<Observed>,
-    /// How often the second principal got a permit since the first could have.
+    /// How often the second principal got a permit while the first could have got one.
     overtaken: BTreeMap<(u8, u8), usize>,
 }
 

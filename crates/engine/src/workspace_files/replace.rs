@@ -1,5 +1,5 @@
-//! Writes a file as a whole: a new file takes the place of the old one in one step, so a reader sees either the old content or
-//! the new one. A hard link to a file elsewhere is replaced, and the file elsewhere stays as it is.
+//! Replaces a file as a whole: a new file takes the place of the old one in one step, so that a reader sees either the old
+//! content or the new content. If the old file has other names (hard links), they keep the old content.
 
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
@@ -14,15 +14,15 @@ use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 use super::{AllowedDirectories, STEP, open_file};
 use crate::ProtectedPaths;
 
-/// The permissions of a new file, before the umask.
+/// The permissions of a file that did not exist before, before the umask is applied.
 const NEW: u32 = 0o666;
 
-/// How many names are tried for the draft. A name is taken only if a process with the same number left a draft behind.
+/// How many names are tried for the draft. A name is in use only if a process with the same number left a draft behind.
 const MAX_TRIES: usize = 100;
 
 impl AllowedDirectories {
-    /// Replaces a regular file, or creates one in an existing directory. A link is followed if its target is below an allowed
-    /// directory. Fails for a file that is read-only for the gateway, and for a file of `protected`.
+    /// Replaces a regular file, or creates one in an existing directory. Follows a symbolic link if its target is below an allowed
+    /// directory. Fails for a file that the gateway may not write, and for a file of `protected`.
     pub fn replace(&self, path: &Path, content: &[u8], protected: &ProtectedPaths) -> io::Result<()> {
         let path = match path.canonicalize() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -47,24 +47,24 @@ impl AllowedDirectories {
             return Err(io::Error::other("a file of the gateway itself"));
         }
         let mode = old.map(|old| old.permissions().mode() & 0o777);
-        // From the first moment on nobody may read the draft who may not read the old file.
+        // The draft is created with the old permissions, so that nobody who may not read the old file can ever read the draft.
         let (draft, mut file) = create_draft(&directory, mode.unwrap_or(NEW))?;
-        // The umask may have taken permissions away.
+        // The umask may have removed permissions when the draft was created.
         let kept = mode.map_or(Ok(()), |mode| file.set_permissions(Permissions::from_mode(mode)));
         let written = kept
             .and_then(|()| file.write_all(content))
-            // A loss of power could otherwise keep the new name and lose the content.
+            // Without this, a power failure could keep the new name but lose the content.
             .and_then(|()| file.sync_all())
             .and_then(|()| Ok(renameat(&directory, draft.as_str(), &directory, name)?));
         if written.is_err() {
-            // The first error says more than a second one.
+            // The result is ignored: the first error says more than an error of the clean-up.
             let _ = unlinkat(&directory, draft.as_str(), AtFlags::empty());
         }
         written
     }
 }
 
-/// A new file beside the one that it will replace.
+/// Creates a new file beside the file that it will replace.
 fn create_draft(directory: &OwnedFd, mode: u32) -> io::Result<(String, File)> {
     static LAST: AtomicU64 = AtomicU64::new(0);
     let flags = STEP | OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
@@ -116,7 +116,7 @@ mod tests {
             AllowedDirectories::resolve(&[&self.inside]).replace(path, b"new", &self.protected)
         }
 
-        /// The names in the workspace.
+        /// The names of all files in the workspace.
         fn names(&self) -> Vec<String> {
             let entries = fs::read_dir(&self.inside).unwrap();
             let mut names: Vec<String> =
@@ -153,7 +153,7 @@ mod tests {
                     for draft in
                         entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(".longshore"))
                     {
-                        // The draft may have taken its final name meanwhile.
+                        // The draft may have been renamed to its final name meanwhile.
                         modes.extend(draft.metadata().map(|metadata| metadata.mode() & 0o777));
                     }
                 }
@@ -200,7 +200,7 @@ mod tests {
         ] {
             world.replace(&world.inside.join(path)).unwrap_err();
         }
-        // A hard link loses its other names.
+        // The replaced hard link no longer shares its content with the other names.
         world.replace(&world.inside.join("shared")).unwrap();
         assert_eq!(fs::read_to_string(world.outside.join("file")).unwrap(), "secret");
         assert_eq!(fs::read_dir(&world.outside).unwrap().count(), 1);

@@ -1,4 +1,4 @@
-//! Describes what this gateway does where the specifications leave the behaviour open or define it differently.
+//! Describes the behaviour of this gateway where the specifications leave it open or define it differently.
 
 use longshore_model::ErrorKind;
 use serde_json::{Value, json};
@@ -8,8 +8,8 @@ use crate::names::OUTPUT_MODES_FIELD;
 use crate::surface::{OPERATIONS, Params, ProtocolVersion};
 use crate::v1;
 
-/// How an operation behaves when it is repeated, after a lost connection, and on a task that is already over; what is stored
-/// with a task; and which requests are refused for their size.
+/// Describes how an operation behaves when it is repeated, after a lost connection, and on a finished task. Also describes what is
+/// stored with a task, and which requests are refused for their size.
 pub fn service_behaviors(version: ProtocolVersion) -> Value {
     let mut methods = match version {
         ProtocolVersion::V03 => json!({
@@ -92,7 +92,7 @@ pub fn service_behaviors(version: ProtocolVersion) -> Value {
     })
 }
 
-/// What the gateway stores with a task, and what stays as it was stored first.
+/// Describes what the gateway stores with a task, and which of it never changes.
 fn task_persistence(version: ProtocolVersion) -> Value {
     let names = |is_named: fn(Params) -> bool| -> Vec<&str> {
         let operations = OPERATIONS.iter().filter(|operation| is_named(operation.params));
@@ -119,7 +119,7 @@ fn returns_tasks(params: Params) -> bool {
     matches!(params, Params::Message | Params::Task | Params::TaskWithHistory | Params::List)
 }
 
-/// How a reader resumes after a lost connection.
+/// Describes how a reader resumes after a lost connection.
 fn resume() -> Value {
     json!({"header": "Last-Event-ID", "behavior": "replay_missed_events_then_follow"})
 }

@@ -13,14 +13,14 @@ use crate::extension::{Activated, Exposure, Extension};
 use crate::methods;
 use crate::surface::ProtocolVersion;
 
-/// Who reads a document.
+/// The readers for whom a document is built.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Audience {
     Anonymous,
     Authenticated,
 }
 
-/// The path below which a document is served. It decides which URL and which versions the document names.
+/// The path under which a document is served. It decides which URL and which versions the document names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Base {
     /// The root, which serves all versions.
@@ -30,7 +30,7 @@ pub enum Base {
 }
 
 impl Base {
-    /// The versions that are served below this path, for a document of `version`.
+    /// The versions that are served under this path, for a document of `version`.
     pub(super) fn versions(self, version: ProtocolVersion) -> Vec<ProtocolVersion> {
         match self {
             Self::Root => ProtocolVersion::ALL.to_vec(),
@@ -39,14 +39,14 @@ impl Base {
     }
 }
 
-/// The card of one version, not yet encoded: see `v1::card`.
+/// The card of one version as a model value, which `v1::card` encodes.
 pub fn card(deployment: &Deployment, version: ProtocolVersion, audience: Audience, base: Base) -> Card {
     card_of(deployment, version, audience, base, None)
 }
 
-/// The extended card of one version, with the agents and commands that the served agent offers.
+/// The extended card of one version, with the OpenCode agents and commands that the served agent offers.
 pub fn extended_card(deployment: &Deployment, version: ProtocolVersion, base: Base, offers: &Offers) -> Card {
-    // Without control methods a caller cannot use the agents and commands.
+    // Without control methods, a caller cannot use the offered agents and commands.
     let offers = Some(offers).filter(|_| deployment.control);
     card_of(deployment, version, Audience::Authenticated, base, offers)
 }
@@ -75,7 +75,7 @@ fn card_of(
     }
 }
 
-/// The interfaces of a version below a path, the preferred one first.
+/// The interfaces of a version under a path, the preferred one first.
 pub fn interfaces(deployment: &Deployment, version: ProtocolVersion, base: Base) -> Vec<Interface> {
     if deployment.stdio {
         return vec![Interface { url: "stdio:".to_owned(), binding: Binding::Stdio }];
@@ -85,7 +85,7 @@ pub fn interfaces(deployment: &Deployment, version: ProtocolVersion, base: Base)
         Base::Versioned => version.base(),
     };
     let url = format!("{}{path}", deployment.url());
-    // `ws` belongs to `http`, and `wss` to `https`.
+    // The scheme `ws` corresponds to `http`, and `wss` to `https`.
     let socket = |path| format!("{}{path}", url.replacen("http", "ws", 1));
     let url_of = |binding| match binding {
         Binding::JsonRpc | Binding::Rest => Some(url.clone()),
@@ -98,7 +98,7 @@ pub fn interfaces(deployment: &Deployment, version: ProtocolVersion, base: Base)
     listed.filter_map(|binding| Some(Interface { url: url_of(binding)?, binding })).collect()
 }
 
-/// An interface as the card of the root lists it.
+/// An interface in the form in which the card of the root lists it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ListedInterface {
     pub url: String,
@@ -106,7 +106,8 @@ pub struct ListedInterface {
     pub versions: Vec<ProtocolVersion>,
 }
 
-/// The interfaces in the order of the card of the root. One that serves both versions is listed once, at its first place.
+/// The interfaces in the order of the card of the root. An interface that serves both versions is listed once, at its first
+/// position.
 pub fn listed_interfaces(deployment: &Deployment) -> Vec<ListedInterface> {
     let card = merged_card(deployment, Audience::Anonymous);
     let mut listed: Vec<ListedInterface> = Vec::new();
@@ -120,8 +121,8 @@ pub fn listed_interfaces(deployment: &Deployment) -> Vec<ListedInterface> {
     listed
 }
 
-/// The card of the root, for clients of both versions: it lists each extension with the URI and the parameters of both.
-/// See `v03::card::merged`.
+/// The card of the root, for clients of both versions. It lists each extension with the URIs and parameters of both versions. See
+/// `v03::card::merged`.
 pub fn merged_card(deployment: &Deployment, audience: Audience) -> Card {
     let mut merged = card(deployment, ProtocolVersion::V1, audience, Base::Root);
     for entry in extensions(deployment, ProtocolVersion::V03, audience, Base::Root) {
@@ -156,8 +157,8 @@ fn description(deployment: &Deployment, audience: Audience) -> String {
     text
 }
 
-/// The extensions that are served, in the order of the card, with the URIs and names of a version. Anonymous readers get the
-/// public extensions with short parameters. Callers with a credential get all extensions with full parameters.
+/// The served extensions in the order of the card, with the URIs and names of a version. Anonymous readers get the public
+/// extensions with short parameters. Callers with a credential get all extensions with full parameters.
 pub fn extensions(
     deployment: &Deployment,
     version: ProtocolVersion,
@@ -178,7 +179,7 @@ fn extensions_with(
     let is_seen = |extension: &Extension| audience == Audience::Authenticated || is_public(*extension);
     let entry = |extension| {
         let mut entry = params::declaration(deployment, version, extension)?;
-        // In 0.3 all extensions count as activated, so a client cannot be required to activate one.
+        // In 0.3 all extensions count as activated, so no client can be required to activate one.
         entry.required = version == ProtocolVersion::V1 && required.contains(&extension);
         if audience == Audience::Authenticated {
             let params = params::full(deployment, version, base, extension, offers);
@@ -207,7 +208,7 @@ pub(super) fn uri(extension: Extension, version: ProtocolVersion) -> Cow<'static
     }
 }
 
-/// The extensions that are served, in the order of the card. The configuration refuses to require any other.
+/// The served extensions in the order of the card. The configuration cannot require any other extension.
 pub(super) fn declared_extensions(deployment: &Deployment) -> Vec<Extension> {
     let nothing = Exposure { raw_thinking: false, tool_trace: false };
     let is_served = |extension: Extension| match extension {

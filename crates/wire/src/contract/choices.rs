@@ -1,5 +1,5 @@
-//! What the agent offers for a message, on the extended card: modes, models and options beside the choice of a model, and commands
-//! as skills.
+//! Adds the agent's choices for a message to the extended card: modes, models and options beside the choice of a model, and
+//! commands as skills.
 
 use longshore_model::card::{Card, Skill};
 use longshore_model::{Choice, ChoiceList, Choices, Json, SessionOption};
@@ -7,10 +7,10 @@ use serde_json::{Value, json};
 
 use crate::extension::Extension;
 
-/// Longer descriptions are cut.
+/// The longest description. A longer one is cut.
 const MAX_DESCRIPTION: usize = 1024;
 
-/// Adds what the agent is known to offer. Lists that are empty are left out.
+/// Adds the known choices of the agent. Empty lists are left out.
 pub fn add_choices(card: &mut Card, choices: &Choices) {
     let Choices { modes, models, options, commands } = choices;
     let is_selection = |uri: &str| Extension::parse(uri) == Some(Extension::ModelSelection);

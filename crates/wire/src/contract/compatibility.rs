@@ -92,7 +92,7 @@ fn grpc(version: ProtocolVersion) -> &'static str {
     }
 }
 
-/// What this gateway supports of a version, and what is missing, besides WebSocket, gRPC and push notifications.
+/// The supported features of a version and its missing features, other than WebSocket, gRPC and push notifications.
 fn features_and_gaps(
     deployment: &Deployment,
     version: ProtocolVersion,

@@ -11,25 +11,25 @@ use crate::surface::{self, ProtocolVersion};
 /// The title of a gateway whose operator configured none.
 pub const DEFAULT_TITLE: &str = "Longshore";
 
-/// The configuration, as far as callers may know it.
+/// The facts of the configuration that callers may know.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the configuration")]
 pub struct Deployment {
     pub title: String,
     pub description: String,
-    /// The name of the served agent, for descriptions.
+    /// The name of the served agent for descriptions.
     pub agent_name: String,
-    /// What this kind of agent adds to the protocol.
+    /// The additions of this kind of agent to the protocol.
     pub surface: &'static AgentSurface,
-    /// The methods of the surface that the agent does not offer. The documents leave them out; a call asks the agent, which may have
-    /// been replaced by then.
+    /// The methods of the surface that the agent does not offer. The documents leave them out. A call of such a method still
+    /// reaches the agent, which may have been replaced by one that offers it.
     pub lacking: Vec<&'static str>,
     pub version: String,
-    /// Where clients reach the gateway, without a slash at the end.
+    /// The URL by which clients reach the gateway, without a slash at the end.
     pub public_url: String,
-    /// Whether gRPC is served. The edge knows, so this is no setting.
+    /// Whether gRPC is served. This is set by the edge and is not a setting.
     pub grpc: bool,
-    /// Where clients reach the gateway over gRPC: a URL without a path. `None`: the card names no gRPC.
+    /// The URL by which clients reach the gateway over gRPC, without a path. `None`: the card does not name gRPC.
     pub grpc_url: Option<String>,
     pub documentation_url: Option<String>,
     pub missing_version: MissingVersion,
@@ -37,13 +37,13 @@ pub struct Deployment {
     pub schemes: Vec<AuthScheme>,
     /// Media types that messages may contain in addition to the standard ones.
     pub more_input_modes: Vec<String>,
-    /// Which internals of the agent a caller sees whose credential has no setting of its own.
+    /// Which internals of the agent a caller sees, unless the caller's credential has its own setting.
     pub exposure: Exposure,
     /// The extensions that a request must activate.
     pub required_extensions: Vec<Extension>,
     /// Whether callers may choose a directory below the root of the workspace.
     pub directory_override: bool,
-    /// Whether there are methods with which callers inspect and control the agent.
+    /// Whether callers have methods to inspect and control the agent.
     pub control: bool,
     /// Whether callers with the capability can run shell commands in sessions.
     pub session_shell: bool,
@@ -57,16 +57,16 @@ pub struct Deployment {
     pub push: bool,
     /// Whether `/metrics` is served.
     pub metrics: bool,
-    /// The path of WebSockets. `None`: they are switched off.
+    /// The path of WebSockets. `None`: WebSockets are disabled.
     pub websocket: Option<String>,
-    /// The gateway serves only its standard input and output.
+    /// Whether the gateway serves only its standard input and output.
     pub stdio: bool,
     pub environment: Environment,
     pub project: Option<String>,
-    /// The agent, among those that the served program offers, for messages that name none.
+    /// The offered agent for messages that name none.
     pub agent: Option<String>,
     pub variant: Option<String>,
-    /// `None`: callers may not see it.
+    /// The root directory of the workspace. `None`: callers may not see it.
     pub workspace_root: Option<String>,
 }
 
@@ -92,7 +92,7 @@ impl Deployment {
         self.control && self.session_delete
     }
 
-    /// The version that a request without `A2A-Version` has, as the documents of `version` state it.
+    /// The version of a request without `A2A-Version`, as the documents of `version` state it.
     pub(super) fn default_version(&self, version: ProtocolVersion, base: Base) -> ProtocolVersion {
         match (base, self.missing_version) {
             (Base::Versioned, _) | (Base::Root, MissingVersion::ByRequest) => version,
@@ -100,7 +100,7 @@ impl Deployment {
         }
     }
 
-    /// Names the content of streams, for descriptions.
+    /// The words with which descriptions name the content of streams.
     pub(super) fn streamed(&self) -> &'static str {
         match (self.exposure.raw_thinking, self.exposure.tool_trace) {
             (true, true) => "text, reasoning and tool calls",
@@ -110,7 +110,7 @@ impl Deployment {
         }
     }
 
-    /// The media types that messages may contain, without repetition.
+    /// The media types that messages may contain, without duplicates.
     pub(super) fn input_modes(&self) -> Vec<String> {
         let mut modes = INPUT_MODES.map(str::to_owned).to_vec();
         for mode in &self.more_input_modes {
@@ -163,12 +163,12 @@ impl Default for Deployment {
     }
 }
 
-/// The version of a request without `A2A-Version`.
+/// How the version of a request without `A2A-Version` is determined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MissingVersion {
-    /// The version that has the method or the path.
+    /// The version is the one that has the method or the path.
     #[default]
     ByRequest,
-    /// Always 0.3, as the specification of 1.0 demands.
+    /// The version is always 0.3, as the specification of 1.0 demands.
     V03,
 }

@@ -1,6 +1,6 @@
-//! The operator's declarations about the environment of the agent. The gateway repeats them to clients, but enforces none.
+//! The operator's declarations about the environment of the agent. The gateway shows them to clients, but enforces none of them.
 
-/// An enum of words. The first is the default.
+/// Declares an enum of words. The first word is the default.
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $first:ident = $first_word:literal, $($variant:ident = $word:literal),* $(,)? }) => {
         $(#[$doc])*
@@ -118,7 +118,7 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Whether the agent cannot write anything. Then every feature that writes is off, even if its switch is on.
+    /// Whether the agent cannot write anything. Then every feature that writes is disabled, even if its switch is on.
     pub fn is_read_only(&self) -> bool {
         self.sandbox_mode == SandboxMode::ReadOnly || self.write_scope == WriteScope::None
     }

@@ -1,4 +1,4 @@
-//! The health document: which parts work, and the profile.
+//! The health document: the state of each part of the gateway, and the profile.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -7,13 +7,13 @@ use super::deployment::Deployment;
 use super::profile;
 use crate::surface::ProtocolVersion;
 
-/// A part of the gateway that can fail independently.
+/// The state of a part of the gateway that can fail independently.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Part {
     Up,
-    /// The part works, but some data is lost. The text is for callers, as for `Down`.
+    /// The part works, but some data is lost. The text is shown to callers: it contains no path and no secret.
     Degraded(String),
-    /// The part does not work. The text is for callers: it contains no path and no secret.
+    /// The part does not work. The text is shown to callers: it contains no path and no secret.
     Down(String),
 }
 
@@ -33,7 +33,7 @@ pub struct HealthFacts {
 }
 
 impl HealthFacts {
-    /// Whether new work is accepted.
+    /// Whether the gateway accepts new work.
     pub fn is_ready(&self) -> bool {
         !self.stopping && self.agent.works() && self.store.works()
     }
@@ -53,7 +53,7 @@ pub fn health(deployment: &Deployment, version: ProtocolVersion, facts: &HealthF
         "status": facts.status(),
         "service": "longshore",
         "version": deployment.version,
-        // A gateway that can respond is alive.
+        // A gateway that can respond is always live.
         "live": true,
         "ready": facts.is_ready(),
         "stopping": facts.stopping,

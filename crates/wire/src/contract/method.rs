@@ -10,7 +10,7 @@ use crate::methods::{self, Effect, Kind, Method, Param, Switch, Variant};
 use crate::surface::ProtocolVersion;
 use crate::{v1, v03};
 
-/// The methods of an extension that are served.
+/// The served methods of an extension.
 pub(crate) fn of_extension(
     deployment: &Deployment,
     extension: Extension,
@@ -18,7 +18,7 @@ pub(crate) fn of_extension(
     methods::enabled(deployment).filter(move |method| method.extension == extension)
 }
 
-/// The names of the methods of an extension, by the keys of the card.
+/// The names of an extension's methods by their keys in the card.
 pub(crate) fn names(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
     of_extension(deployment, extension).map(named).collect()
 }
@@ -36,7 +36,7 @@ fn named(method: &Method) -> (String, Value) {
     (method.key.to_owned(), json!(method.name))
 }
 
-/// An entry for each method of an extension that is off until a setting enables it. An entry has only the fields
+/// An entry for each method of an extension that is disabled until a setting enables it. An entry has only the fields
 /// `enabled_by_default` and `config_key`, because some clients refuse any other field.
 pub(crate) fn flags(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
     let flag = |switch: Switch| json!({"enabled_by_default": false, "config_key": switch.toggle()});
@@ -50,7 +50,7 @@ pub(crate) fn capabilities(deployment: &Deployment, extension: Extension) -> Map
         .collect()
 }
 
-/// The capabilities that parameters of served methods need in addition. Parameters that are switched off are left out.
+/// The additional capabilities that parameters of served methods need. Leaves out disabled parameters.
 pub(crate) fn parameter_capabilities(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
     let needs = of_extension(deployment, extension).filter_map(|method| {
         let needs = method.param_switches().into_iter().filter(|(_, switch)| switch.is_on(deployment));
@@ -122,7 +122,7 @@ impl Names {
         let name = format!("{prefix}{}", param.name);
         let needed = needed && param.required;
         match param.kind {
-            // Only the first level is expanded: the parts of a prompt have their own entry, and a model is one value.
+            // Only the first level is expanded: the parts of a prompt have a separate entry, and a model counts as a single value.
             Kind::Object(fields) if prefix.is_empty() => {
                 for field in fields {
                     self.add(&format!("{name}."), field, needed, deployment);
@@ -185,7 +185,7 @@ fn subtask_support(agent: &str) -> Value {
     })
 }
 
-/// The error code of a kind in a version, and the word that clients check.
+/// The error code of a kind in a version, and the word by which clients recognize the error.
 pub(crate) fn code(version: ProtocolVersion, kind: ErrorKind) -> (i32, &'static str) {
     match version {
         ProtocolVersion::V1 => {

@@ -1,6 +1,6 @@
 //! The full parameters of each extension, for the extended card.
 //!
-//! They extend the short parameters of the public card, [`crate::extension::declared`].
+//! They contain the short parameters of the public card ([`crate::extension::declared`]) and add further ones.
 
 use std::collections::HashSet;
 
@@ -21,12 +21,12 @@ use crate::surface::ProtocolVersion;
 use crate::v03::error::snake_case;
 use crate::write::iac_code;
 
-/// The parameters of the public card, in the names of the version. `None`: there are none.
+/// The short parameters of an extension, with the names of the version. `None`: there are none.
 pub(super) fn slim(deployment: &Deployment, version: ProtocolVersion, extension: Extension) -> Option<Value> {
     declaration(deployment, version, extension)?.params.map(|params| params.to_value())
 }
 
-/// The entry of the public card, in the names of the version. `None`: there is none.
+/// The public card entry of an extension, with the names of the version. `None`: there is none.
 pub(super) fn declaration(
     deployment: &Deployment,
     version: ProtocolVersion,
@@ -42,7 +42,7 @@ pub(super) fn declaration(
     })
 }
 
-/// `offers`: what the agent offers by name, if that is known and may be shown.
+/// The full parameters of an extension. `offers`: the offers of the agent, if they are known and may be shown.
 pub(super) fn full(
     deployment: &Deployment,
     version: ProtocolVersion,
@@ -176,7 +176,7 @@ fn stream_hints(deployment: &Deployment, version: ProtocolVersion) -> Value {
         "gap_fields": fields("metadata.longshore.gap", &["requested", "first", "head", "requested_epoch", "head_epoch"]),
     });
     if version == ProtocolVersion::V03 {
-        // Clients of 0.3 expect this field here.
+        // 0.3 clients expect this field at this place.
         hints["interrupt_fields"] = json!(fields("metadata.shared.interrupt", &["outcome"]));
     }
     hints
@@ -185,8 +185,8 @@ fn stream_hints(deployment: &Deployment, version: ProtocolVersion) -> Value {
 const INTERRUPT_FIELDS: [&str; 7] =
     ["request_id", "type", "phase", "details", "options", "resolution", "outcome"];
 
-/// The errors of a method besides bad parameters: the given kinds, too many requests, a gateway that stops or whose store is down,
-/// and in 1.0 an extension that was not activated.
+/// The errors of a method in addition to bad parameters: the given kinds, too many requests, a gateway that stops or whose store is
+/// down, and in 1.0 an extension that was not activated.
 fn errors(version: ProtocolVersion, kinds: &[ErrorKind], data_fields: &[&str]) -> Value {
     let mut kinds = kinds.to_vec();
     kinds.retain(|kind| *kind != ErrorKind::TooManyRequests);
@@ -212,7 +212,7 @@ fn errors(version: ProtocolVersion, kinds: &[ErrorKind], data_fields: &[&str]) -
     })
 }
 
-/// The path of an error detail in a version.
+/// The path of an error detail in this version.
 fn data_field(version: ProtocolVersion, name: &str) -> String {
     match version {
         ProtocolVersion::V1 => format!("metadata.{name}"),
@@ -220,7 +220,7 @@ fn data_field(version: ProtocolVersion, name: &str) -> String {
     }
 }
 
-/// The kinds of errors of the methods of an extension, without repetition.
+/// The error kinds of all methods of an extension, without duplicates.
 fn kinds_of(deployment: &Deployment, extension: Extension) -> Vec<ErrorKind> {
     let mut kinds = Vec::new();
     for kind in method::of_extension(deployment, extension).flat_map(|method| method.errors) {
@@ -235,7 +235,7 @@ fn kinds_of(deployment: &Deployment, extension: Extension) -> Vec<ErrorKind> {
 pub(crate) fn errors_of(deployment: &Deployment, version: ProtocolVersion, extension: Extension) -> Value {
     let kinds = kinds_of(deployment, extension);
     let mut data_fields = vec!["method", "upstreamStatus", "detail"];
-    // Only methods about one session name the session in their errors.
+    // Only the errors of methods about one session name the session.
     if kinds.contains(&ErrorKind::SessionNotFound) {
         data_fields.insert(0, "sessionId");
     }
@@ -271,7 +271,7 @@ pub(crate) fn routing_fields(deployment: &Deployment) -> Value {
     fields
 }
 
-/// The fields of the items in a result: each name with its path, such as `items[].id`.
+/// The fields of the items in a result: for each name its path, such as `items[].id`.
 pub(crate) fn item_fields(item: Item, version: ProtocolVersion) -> Map<String, Value> {
     placed_fields("items[]", item, version)
 }

@@ -1,4 +1,4 @@
-//! Builds the profile of a deployment: its kind, and which features are on. All other documents contain the profile.
+//! Builds the profile of a deployment: its kind, and which features are enabled. All other documents contain the profile.
 
 use serde_json::{Map, Value, json};
 
@@ -78,7 +78,7 @@ fn switched(is_on: bool, toggle: &str) -> Value {
     json!({"enabled": is_on, "availability": availability, "toggle": toggle})
 }
 
-/// The state of a switch. Without methods that need it, the switch is reported as not available.
+/// The state of a switch. If no served method needs the switch, it is reported as not available.
 fn controlled(deployment: &Deployment, switch: Switch) -> Value {
     if deployment.control && methods::offered(deployment).any(|method| method.switch == Some(switch)) {
         switched(switch.is_on(deployment), switch.toggle())

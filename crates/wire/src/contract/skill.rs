@@ -15,25 +15,25 @@ use crate::names;
 
 #[derive(Debug)]
 pub(crate) struct SkillRow {
-    /// Stays the same for every agent, because clients look for it.
+    /// The id, which is the same for every agent, because clients look for it.
     pub(crate) id: &'static str,
-    /// Here and in the description, `{agent}` stands for the name of the agent.
+    /// The name. In the name and the description, `{agent}` stands for the name of the agent.
     pub(crate) name: &'static str,
     pub(crate) description: &'static str,
-    /// `{agent}` stands for the key of the agent, and is left out if it has none of its own.
+    /// The tags. `{agent}` stands for the key of the agent; the tag is left out if the agent has no key.
     pub(crate) tags: &'static [&'static str],
-    /// Empty: the modes of the card.
+    /// The input modes. Empty: those of the card.
     pub(crate) input_modes: &'static [&'static str],
     pub(crate) output_modes: &'static [&'static str],
     pub(crate) is_public: bool,
-    /// The extension whose methods are the examples of the skill.
+    /// The extension whose methods are listed as examples of the skill.
     pub(crate) extension: Option<Extension>,
     pub(crate) examples: &'static [&'static str],
 }
 
 const JSON: &[&str] = &["application/json"];
 
-/// A skill that only callers with a credential see.
+/// A template for a skill that only callers with a credential see.
 pub(crate) const PRIVATE: SkillRow = SkillRow {
     id: "",
     name: "",
@@ -127,7 +127,7 @@ pub(super) fn skills(deployment: &Deployment, audience: Audience, offers: Option
     skills
 }
 
-/// A tag as the card has it. Only an agent with additions of its own has a tag.
+/// A tag in the form in which the card has it. `None`: the tag needs the agent's key, and this agent has none.
 fn tag_of(deployment: &Deployment, tag: &str) -> Option<String> {
     match tag {
         "{agent}" if *deployment.surface == AgentSurface::PLAIN => None,

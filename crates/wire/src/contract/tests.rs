@@ -1,4 +1,4 @@
-//! The documents of a deployment with the default configuration, and of one in which everything is configured.
+//! Tests of the documents of two deployments: one with the default configuration, and one in which everything is configured.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -99,8 +99,8 @@ fn offers() -> Offers {
     }
 }
 
-/// Every document of a version at one base. Documents that contain others have only their names, so that each text is in the
-/// snapshots once.
+/// Every document of a version at one base. A document that is contained in another one is replaced by its name there, so that each
+/// text is in the snapshots once.
 fn documents(
     deployment: &Deployment,
     version: ProtocolVersion,
@@ -157,7 +157,7 @@ fn all_changes(from: &[(&str, Value)], to: &[(&str, Value)]) -> String {
     text
 }
 
-/// The documents with the names of extensions instead of their URIs, which differ between the versions.
+/// The documents with the names of extensions in place of their URIs, which differ between the versions.
 fn without_uris(documents: &[(&'static str, Value)], version: ProtocolVersion) -> Vec<(&'static str, Value)> {
     let uris: Vec<(String, String)> = Activated::ALL
         .iter()
@@ -170,7 +170,7 @@ fn without_uris(documents: &[(&'static str, Value)], version: ProtocolVersion) -
     documents
 }
 
-/// The documents of 1.0 in the default deployment are in the snapshots in full, all others as differences.
+/// The snapshots contain the 1.0 documents of the default deployment in full, and all others as differences.
 #[test]
 fn the_documents() {
     let down = Part::Down("OpenCode does not answer; it is being started again.".to_owned());
@@ -242,7 +242,7 @@ fn a_card_below_a_base_names_the_base() {
     }
 }
 
-/// The full deployment has a fixed default version at the root, which does not concern the documents below a base.
+/// The full deployment has a fixed default version at the root, which does not affect documents under a base.
 #[test]
 fn documents_below_a_base_name_one_version_only() {
     for version in ProtocolVersion::ALL {
@@ -438,7 +438,7 @@ fn the_profile_names_grpc_and_websockets_where_they_are_served() {
         format!("{} {} {}", own["supported_features"], own["known_gaps"], profile["core"]["grpc_calls"])
     };
     for version in ProtocolVersion::ALL {
-        // Without an address in the card it is served, too.
+        // gRPC is served even if the card has no address for it.
         let served = texts(&Deployment { grpc: true, grpc_url: None, ..full() }, version);
         assert!(served.contains("operations over gRPC"), "{served}");
         assert_eq!(served.contains("except the list of tasks"), version == ProtocolVersion::V03, "{served}");

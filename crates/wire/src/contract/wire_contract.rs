@@ -1,4 +1,4 @@
-//! Builds the wire contract, which names everything that is served, and the errors for methods that are not served.
+//! Builds the wire contract, which lists everything that is served, and the errors for methods that are not served.
 
 use longshore_model::card::Binding;
 use longshore_model::{Error, ErrorKind};
@@ -53,7 +53,7 @@ fn transport(version: ProtocolVersion, binding: Binding) -> &'static str {
     }
 }
 
-/// The methods that are switched off, each with the setting that switches it on.
+/// The disabled methods, each with the setting that enables it.
 fn conditional_methods(deployment: &Deployment) -> Map<String, Value> {
     let entry = |(method, switch): (&methods::Method, Switch)| {
         let entry = json!({"reason": "disabled_by_configuration", "toggle": switch.toggle()});
@@ -83,7 +83,7 @@ pub fn unsupported_method(version: ProtocolVersion, name: &str, deployment: &Dep
     jsonrpc::unknown_method(name, surface::supported_methods(version, deployment), version)
 }
 
-/// The error for a method that is switched off.
+/// The error for a disabled method.
 pub fn disabled_method(version: ProtocolVersion, method: &methods::Method, deployment: &Deployment) -> Error {
     let switch = method.switch.map(Switch::toggle);
     let text = match switch {

@@ -11,7 +11,7 @@ use crate::v1::method::Method;
 use crate::v03;
 use crate::write::merge::write_over;
 
-/// The card entry of an extension. Only the public ones have parameters here.
+/// The card entry of an extension. Only the entries of public extensions have parameters.
 pub(crate) fn declared_for(surface: &AgentSurface, extension: Extension) -> CardExtension {
     let described = (surface.description)(extension).unwrap_or_else(|| description(extension));
     CardExtension {
@@ -29,7 +29,7 @@ pub fn mark_required(entries: &mut [CardExtension], required: &[Extension]) {
     }
 }
 
-/// The card entry for the internals of an agent that clients see. `None`: clients see none.
+/// The card entry for the internals of an agent that clients can see. `None`: clients can see none.
 pub fn declared_exposure(exposure: Exposure) -> Option<CardExtension> {
     let types = [(exposure.raw_thinking, "raw_thinking"), (exposure.tool_trace, "tool_trace")];
     let enabled: Vec<&str> = types.into_iter().filter(|(is_on, _)| *is_on).map(|(_, name)| name).collect();
@@ -46,7 +46,7 @@ pub fn declared_exposure(exposure: Exposure) -> Option<CardExtension> {
     Some(entry)
 }
 
-/// The entry in the form of 0.3: with the URI of 0.3, and with the parameters that differ there.
+/// Converts an entry to 0.3: sets the URI of 0.3, and the parameters that differ in 0.3.
 pub(crate) fn as_of_v03(entry: &CardExtension) -> CardExtension {
     let mut entry = entry.clone();
     let Some(extension) = Extension::parse(&entry.uri) else { return entry };
@@ -114,7 +114,7 @@ fn written(write: impl FnOnce(&mut ObjectWriter<'_>)) -> Option<Json> {
     str::from_utf8(&out).ok().and_then(Json::parse)
 }
 
-/// `private`: the fields that not every gateway has.
+/// Writes the parameters of the session binding. `private`: the fields that not every gateway has.
 fn session_binding(params: &mut ObjectWriter<'_>, private: &[&str]) {
     params.text("metadata_field", "metadata.shared.session.id");
     params.text("session_metadata_field", "metadata.shared.session");
@@ -150,8 +150,8 @@ fn old_model_selection(params: &mut ObjectWriter<'_>) {
     params.texts("applies_to_methods", methods.map(v03::method::name));
 }
 
-/// Writes the parameters of the stream hints. A 0.3 client gets all of these fields without asking, so this entry declares them
-/// all.
+/// Writes the parameters of the stream hints. A 0.3 client gets all of these fields without requesting them, so this entry declares
+/// all of them.
 fn old_stream_hints(params: &mut ObjectWriter<'_>) {
     params.text("interrupt_metadata_field", "metadata.shared.interrupt");
     params.text("session_metadata_field", "metadata.shared.session");

@@ -3,7 +3,7 @@ use longshore_model::card::CardExtension;
 use super::*;
 use crate::opencode;
 
-/// The entries of the card of a gateway of OpenCode.
+/// The card entries of an OpenCode gateway.
 pub(crate) fn declared(extensions: &[Extension]) -> Vec<CardExtension> {
     extensions.iter().map(|extension| declared_for(&opencode::SURFACE, *extension)).collect()
 }
@@ -59,7 +59,7 @@ fn headers_are_comma_separated_lists() {
     for (values, expected) in cases {
         let activated = Activated::from_header(values.iter().copied());
         assert_eq!(activated, expected.iter().copied().collect(), "{values:?}");
-        // In the order of the card, without repetition, with the URI of 1.0 because no other one was requested.
+        // The expected value: in the order of the card, without duplicates, with the URIs of 1.0 because no others were requested.
         let echoed: Vec<&str> = expected.iter().map(|extension| extension.uri()).collect();
         assert_eq!(activated.to_header([]).unwrap_or_default(), echoed.join(","), "{values:?}");
     }
@@ -72,7 +72,7 @@ fn a_response_names_an_extension_as_the_request_did() {
     for (values, expected) in [
         (vec![HINTS, BINDING], format!("{BINDING},{HINTS}")),
         (vec!["urn:a2a:stream-hints, urn:x", &documented], format!("{documented},urn:a2a:stream-hints")),
-        // Of two URIs the first counts.
+        // If a caller uses two URIs of an extension, the first one counts.
         (vec![&documented, HINTS, BINDING], format!("{documented},{HINTS}")),
     ] {
         assert_eq!(both.to_header(values), Some(expected));
@@ -99,7 +99,7 @@ fn each_metadata_key_has_its_extension() {
             Extension::ArtifactMetadata,
         ];
         assert_eq!(shown, expected.map(|expected| expected == extension), "{extension:?}");
-        // No client of 0.3 knows the fields of `iac-code`.
+        // 0.3 clients do not know the fields of `iac-code`.
         let is_of_iac_code = shown[3] || shown[4];
         assert_eq!(Activated::SHOWN_IN_V03.contains(extension), !is_of_iac_code, "{extension:?}");
     }

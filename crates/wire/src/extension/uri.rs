@@ -6,9 +6,9 @@ use super::Extension;
 pub(super) struct Row {
     pub(super) extension: Extension,
     pub(super) uri: &'static str,
-    /// Appended to [`DOCUMENT`].
+    /// The fragments that are appended to [`DOCUMENT`]. Each gives a URI of 0.3.
     pub(super) fragments: &'static [&'static str],
-    /// The URI from the time before the document existed.
+    /// The URI that was used before the document existed. `None`: there was none.
     pub(super) oldest: Option<&'static str>,
 }
 

@@ -1,7 +1,7 @@
-//! JSON that passes through the gateway uninterpreted: metadata and data parts.
+//! JSON that the gateway passes on without interpreting it: metadata and data parts.
 //!
-//! The text is kept, so that numbers keep all digits, but with two changes. White space between tokens is removed, because an
-//! event stream puts one event on one line. A value that a client could not parse is refused here, where its path is known.
+//! The original text is kept, so that numbers keep all digits, with two exceptions. White space between tokens is removed, because
+//! an event of a stream must be on one line. And a value that a client could not parse is refused here, where its path is known.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::fault::{Fault, Read};
 
-/// Deeper values are refused. Common parsers stop at 100 to 128 levels, and a response wraps a value in about ten more.
+/// The deepest nesting that is accepted. Common parsers stop at 100 to 128 levels, and a response wraps a value in about ten more.
 const MAX_DEPTH: usize = 90;
 
 pub(crate) fn carried_json(raw: &RawValue) -> Read<Json> {
@@ -25,9 +25,9 @@ pub(crate) fn carried_metadata(raw: &RawValue) -> Read<Metadata> {
     Metadata::try_from(carried_json(raw)?).map_err(|_| Fault::new("must be an object"))
 }
 
-/// The text of a value without line breaks, as one line of an event stream needs it.
+/// The text of a value without line breaks, because an event stream needs it on one line.
 pub(crate) fn on_one_line(json: &str) -> Cow<'_, str> {
-    // Within a JSON string a line break is always escaped, so a raw line break stands between tokens.
+    // Inside a JSON string a line break is always escaped, so a raw line break is between tokens.
     if json.bytes().any(|byte| matches!(byte, b'\n' | b'\r')) {
         Cow::Owned(without_space(json))
     } else {

@@ -8,7 +8,7 @@ use super::writer::text_of_list;
 
 pub(crate) type Read<T> = Result<T, Fault>;
 
-/// A violated rule and the path of the value. The path is built from the inside out while the fault is passed up, so valid input
+/// A violated rule, and the path of the value. The path is built from the inside out while the fault is returned, so valid input
 /// costs nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
@@ -17,14 +17,14 @@ pub(crate) struct Fault {
     more: Option<Box<More>>,
 }
 
-/// The fields that only few faults need.
+/// The fields that only a few faults need.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct More {
-    /// The paths of further unknown names, besides `path`.
+    /// The paths of further unknown names, in addition to `path`.
     others: Vec<String>,
-    /// Whether the fault is about unknown names. Then the error lists all paths.
+    /// Whether the fault is about unknown names. If so, the error lists all their paths.
     are_unknown: bool,
-    /// Error details for programs.
+    /// Machine-readable details of the error.
     facts: Vec<(&'static str, String)>,
 }
 
@@ -33,7 +33,7 @@ impl Fault {
         Self { path: String::new(), text: text.into(), more: None }
     }
 
-    /// Unknown names in an object. There is at least one.
+    /// A fault about unknown names in an object. There must be at least one.
     pub(crate) fn unknown(names: Vec<String>, text: impl Into<Cow<'static, str>>) -> Self {
         let mut names = names.into_iter();
         let path = names.next().unwrap_or_default();
@@ -41,13 +41,13 @@ impl Fault {
         Self { path, text: text.into(), more: Some(Box::new(more)) }
     }
 
-    /// Adds an error detail for programs.
+    /// Adds a machine-readable detail to the error.
     pub(crate) fn fact(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.more.get_or_insert_default().facts.push((name, value.into()));
         self
     }
 
-    /// Says that the wrong value is in the field `key` of an object, as the caller spelled it.
+    /// Adds a field to the beginning of the path: the invalid value is in the field `key`, in the caller's spelling.
     pub(crate) fn under(mut self, key: &str) -> Self {
         let joined = |path: &str| {
             let joint = if path.is_empty() || path.starts_with('[') { "" } else { "." };
@@ -60,12 +60,12 @@ impl Fault {
         self
     }
 
-    /// Says that the wrong value is in an element of an array.
+    /// Adds an index to the beginning of the path: the invalid value is in this element of an array.
     pub(crate) fn at(self, index: usize) -> Self {
         self.under(&format!("[{index}]"))
     }
 
-    /// The error for the caller that sent the value.
+    /// Converts the fault into the error for the caller that sent the value.
     pub(crate) fn into_params_error(self) -> Error {
         if self.path.is_empty() {
             return Error::new(ErrorKind::InvalidParams, format!("The parameters: {}.", self.text));
@@ -82,7 +82,7 @@ impl Fault {
         facts.into_iter().fold(error, |error, (name, value)| error.detail(name, value))
     }
 
-    /// The error for an invalid response of another agent.
+    /// Converts the fault into the error for an invalid response of another agent.
     pub(crate) fn into_answer_error(self) -> Error {
         let path = if self.path.is_empty() { "the answer" } else { &self.path };
         Error::new(ErrorKind::InvalidAgentResponse, format!("{path}: {}", self.text))

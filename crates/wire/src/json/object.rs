@@ -1,8 +1,8 @@
 //! Reads one level of a JSON object or array.
 //!
-//! Fields are located first and read later. Thus the order of keys does not matter, the last of two equal keys wins, and an unknown
-//! key is only skipped. Nested values stay raw text until a reader needs them. There is no recursion, so deeply nested input cannot
-//! exhaust the stack.
+//! All fields are located first and read later. So the order of keys does not matter, the last of two equal keys wins, and unknown
+//! keys are only skipped. Nested values stay raw text until a reader needs them. There is no recursion, so deeply nested input
+//! cannot exhaust the stack.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ struct Field<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// Parses a whole text. `known`: the names of the fields, in camelCase.
+    /// Parses a complete text. `known`: the names of the fields, in camelCase.
     pub(crate) fn parse(json: &'a str, known: &'static [&'static str]) -> serde_json::Result<Self> {
         let mut deserializer = serde_json::Deserializer::from_str(json);
         let object = Fields { known }.deserialize(&mut deserializer)?;
@@ -63,7 +63,7 @@ impl<'a> Object<'a> {
         value.ok_or_else(|| Fault::new("is required").under(self.spelling(name)))
     }
 
-    /// Reads an array field. An absent one counts as empty.
+    /// Reads an array field. An absent field counts as an empty array.
     pub(crate) fn list<T>(&self, name: &str, read: impl FnMut(&'a RawValue) -> Read<T>) -> Read<Vec<T>> {
         Ok(self.optional(name, |raw| list(raw, read))?.unwrap_or_default())
     }
@@ -80,7 +80,7 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// The raw field, `null` included.
+    /// The raw value of a field, including `null`.
     pub(crate) fn raw(&self, name: &str) -> Option<&'a RawValue> {
         debug_assert!(self.known.contains(&name), "{name} is not in the list of known fields");
         self.fields.iter().find(|field| field.name == name).map(|field| field.raw)
@@ -95,7 +95,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Reads an array, element by element. ProtoJSON permits no `null` element; `read` has to refuse it.
+/// Reads an array element by element. ProtoJSON permits no `null` element, so `read` must refuse `null`.
 pub(crate) fn list<'a, T>(raw: &'a RawValue, mut read: impl FnMut(&'a RawValue) -> Read<T>) -> Read<Vec<T>> {
     if !raw.get().starts_with('[') {
         return Err(Fault::new("must be an array"));
@@ -110,8 +110,8 @@ pub(crate) fn list<'a, T>(raw: &'a RawValue, mut read: impl FnMut(&'a RawValue) 
     }
 }
 
-/// The members of an object by their exact names; of two equal names, the last. For requests that refuse unknown names and
-/// other spellings.
+/// The members of an object by their exact names. Of two equal names, the last one counts. Used for requests in which unknown names
+/// and other spellings are errors.
 pub(crate) fn members(json: &str) -> Read<BTreeMap<String, &RawValue>> {
     if !json.starts_with('{') {
         return Err(Fault::new("must be an object"));
@@ -124,7 +124,7 @@ pub(crate) fn text_of(json: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str::<Text<'_>>(json).ok().map(|text| text.0)
 }
 
-/// Whether `key` is the field `name` (camelCase), in that spelling or in the `snake_case` of the proto file.
+/// Whether `key` is the field `name` (in camelCase), spelled in camelCase or in the `snake_case` of the proto file.
 fn spells(key: &str, name: &str) -> bool {
     if key == name {
         return true;

@@ -1,4 +1,4 @@
-//! Strings, numbers and booleans in all spellings that ProtoJSON permits.
+//! Reads strings, numbers and booleans in all spellings that ProtoJSON permits.
 
 use serde_json::value::RawValue;
 
@@ -18,7 +18,7 @@ pub(crate) fn text(raw: &RawValue) -> Read<String> {
         .ok_or_else(|| Fault::new("must be Unicode text: it holds half of a surrogate pair"))
 }
 
-/// Text in which empty means absent, as for every proto3 string without field presence.
+/// Reads a text. An empty text counts as absent, as for every proto3 string without field presence.
 pub(crate) fn some_text(raw: &RawValue) -> Read<Option<String>> {
     Ok(Some(text(raw)?).filter(|text| !text.is_empty()))
 }
@@ -27,7 +27,7 @@ pub(crate) fn boolean(raw: &RawValue) -> Read<bool> {
     flag_from_text(raw.get())
 }
 
-/// A boolean of a query string.
+/// Reads a boolean from a query string.
 pub(crate) fn flag_from_text(text: &str) -> Read<bool> {
     match text {
         "true" => Ok(true),
@@ -36,7 +36,7 @@ pub(crate) fn flag_from_text(text: &str) -> Read<bool> {
     }
 }
 
-/// A number, or a string that holds one.
+/// Reads a number, or a string that contains one.
 pub(crate) fn int32(raw: &RawValue) -> Read<i32> {
     match raw.get().as_bytes() {
         [b'"', ..] => int32_from_text(&text(raw)?),
@@ -61,7 +61,7 @@ pub(crate) fn int32_from_text(text: &str) -> Read<i32> {
     format!("{number:.0}").parse().map_err(|_| not_an_int32())
 }
 
-/// A number of things: an int32 that is not negative.
+/// Converts a number of things, which must not be negative.
 pub(crate) fn count(number: i32) -> Read<u32> {
     u32::try_from(number).map_err(|_| Fault::new("must not be negative"))
 }

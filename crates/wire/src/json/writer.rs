@@ -19,14 +19,14 @@ impl<'w> ObjectWriter<'w> {
         Self { out, first: true }
     }
 
-    /// Continues an object that is already open. The caller has written the comma, if one is needed.
+    /// Continues an object that is already open. If a comma is needed, the caller has written it.
     pub(crate) fn inside(out: &'w mut Vec<u8>) -> Self {
         Self { out, first: true }
     }
 
-    /// Writes a key and returns the buffer, to which the caller writes the value.
+    /// Writes a key and returns the buffer, into which the caller writes the value.
     ///
-    /// The keys of the protocol need no escaping. All other keys need [`Self::foreign_key`].
+    /// The keys of the protocol need no escaping. All other keys must be written with [`Self::foreign_key`].
     pub(crate) fn key(&mut self, key: &str) -> &mut Vec<u8> {
         self.comma();
         self.out.push(b'"');
@@ -46,7 +46,7 @@ impl<'w> ObjectWriter<'w> {
         write_text(self.key(key), text);
     }
 
-    /// Writes nothing if the text is absent or empty: readers treat both alike.
+    /// Writes nothing if the text is absent or empty, because readers treat both alike.
     pub(crate) fn some_text(&mut self, key: &str, text: Option<&str>) {
         if let Some(text) = text.filter(|text| !text.is_empty()) {
             self.text(key, text);
@@ -137,7 +137,7 @@ pub(crate) fn write_text(out: &mut Vec<u8>, text: &str) {
     serde_json::to_writer(out, text).expect("a string has a JSON form, and writing to memory does not fail");
 }
 
-/// Encodes a list of texts as one string of JSON, because the values of an `ErrorInfo` must be strings.
+/// Encodes a list of texts as JSON inside one string, because the values of an `ErrorInfo` must be strings.
 pub(crate) fn text_of_list(texts: impl IntoIterator<Item = impl AsRef<str>>) -> String {
     let mut out = Vec::new();
     write_array(&mut out, texts, |out, text| write_text(out, text.as_ref()));

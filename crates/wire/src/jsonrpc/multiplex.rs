@@ -1,8 +1,8 @@
 //! JSON-RPC on a connection that carries several requests at once, in messages without headers: WebSocket and stdio.
 //!
-//! Three things are added to JSON-RPC. A request can have the member `serviceParameters`, with what HTTP has in headers. A response
-//! that is an event of a stream has the member `eventId`, the cursor with which the stream can be resumed. Two notifications end
-//! requests: the client's [`CANCEL`], and the gateway's [`ended`].
+//! Three things are added to JSON-RPC. A request can have the member `serviceParameters`, with the values that HTTP has in headers.
+//! A response that is an event of a stream has the member `eventId`, the cursor with which the stream can be resumed. Two
+//! notifications end requests: [`CANCEL`] from the client, and [`ended`] from the gateway.
 
 use std::borrow::Cow;
 
@@ -16,23 +16,24 @@ use crate::json::{Object, ObjectWriter, is_null, text_of};
 /// The notification by which a client ends a request. The task of the request continues.
 pub const CANCEL: &str = "$/cancelRequest";
 
-/// The notification that tells the client that a request has no further response: its stream is complete, or it was canceled.
+/// The notification that tells the client that a request gets no further response, because its stream is complete or it was
+/// canceled.
 const ENDED: &str = "$/requestEnded";
 
-/// The names of the service parameters, as HTTP spells its headers.
+/// The names of the service parameters, in the spelling of the HTTP headers.
 const PARAMETERS: &[&str] =
     &["A2A-Version", "A2A-Extensions", "X-A2A-Extensions", "Last-Event-ID", "traceparent", "tracestate"];
 
-/// The member of a response that holds the id of its event, and everything up to the end of the response.
+/// The beginning of the member with the event id, which is the last member of a response.
 const EVENT_ID: &str = ",\"eventId\":\"";
 
-/// Whether a method controls the connection and is no A2A method. JSON-RPC reserves no names for such methods. The prefix is that
-/// of the Language Server Protocol.
+/// Whether a method controls the connection and is not an A2A method. JSON-RPC reserves no names for such methods, so the prefix is
+/// that of the Language Server Protocol.
 pub fn is_connection_method(method: &str) -> bool {
     method.starts_with("$/")
 }
 
-/// The service parameters of a request: names and values. Unknown names are ignored, as unknown headers are.
+/// The service parameters of a request, as names and values. Ignores unknown names, as unknown headers are ignored.
 pub fn service_parameters(raw: &RawValue) -> Result<Vec<(&'static str, Cow<'_, str>)>> {
     let object = Object::read(raw, PARAMETERS)
         .map_err(|_| Error::invalid("serviceParameters", "must be an object"))?;
@@ -47,7 +48,7 @@ pub fn service_parameters(raw: &RawValue) -> Result<Vec<(&'static str, Cow<'_, s
         .collect()
 }
 
-/// The id of the request that a client ends. `None`: the notification names none.
+/// The id of the request that the client ends. `None`: the notification contains none.
 pub fn canceled(params: Option<&RawValue>) -> Option<Id> {
     let params = Object::read(params?, &["id"]).ok()?;
     id_of(params.raw("id")?)
@@ -64,7 +65,7 @@ pub fn ended(id: &Id) -> Bytes {
     out.into()
 }
 
-/// The end of a response whose result is an event: its id, and the closing brace.
+/// The end of a response whose result is an event: the member with its id, and the closing brace.
 pub fn event_tail(id: EventId) -> String {
     format!("{EVENT_ID}{id}\"}}")
 }

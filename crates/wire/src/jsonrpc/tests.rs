@@ -1,4 +1,4 @@
-//! Valid and invalid envelopes.
+//! Tests of valid and invalid envelopes.
 
 use longshore_model::{Error, ErrorKind};
 use proptest::prelude::*;
@@ -155,7 +155,7 @@ fn written(bytes: Bytes) -> String {
 #[test]
 fn the_error_for_a_method_of_the_other_version_says_so() {
     let old = unknown_method("GetTask", ["tasks/get"], ProtocolVersion::V03);
-    // Clients of 0.3 know exactly this text.
+    // 0.3 clients know exactly this text.
     assert_eq!(old.message(), "Unsupported method: GetTask");
     let hint =
         "It is a method of A2A 1.0: send A2A-Version: 1.0, and not under /a2a/0.3, where only 0.3 is served.";

@@ -12,14 +12,14 @@ use super::row::Switch;
 use crate::json::{Fault, Read, carried_json, is_null, list, members, text};
 use crate::names::AGENT_OBJECT;
 
-/// A parameter that violates this would be a defect of the table: it checks the format of all parameters, and that the required
+/// The message for a violation that would be a defect of the table, which checks the format of all parameters and that the required
 /// ones exist.
 pub(crate) const CHECKED: &str = "the table has checked this parameter";
 
 /// The maximum number of unknown names that an error lists.
 const MAX_UNKNOWN: usize = 16;
 
-/// The values of an object, by the names of the table. An absent parameter is included if it has a default.
+/// The values of an object by their names in the table. An absent parameter is included if it has a default.
 #[derive(Debug, Default)]
 pub(crate) struct Args(Vec<(&'static str, Arg)>);
 
@@ -34,18 +34,18 @@ pub(crate) enum Arg {
     Object(Args),
     Tagged(&'static str, Args),
     List(Vec<Self>),
-    /// The keys of a map. Its values carry no information.
+    /// The keys of a map whose values carry no information.
     Names(Vec<String>),
 }
 
-/// The directory or workspace that the metadata of a call names.
+/// The directory or workspace in the metadata of a call.
 #[derive(Debug, Default)]
 pub(crate) struct Location {
     pub(crate) directory: Option<String>,
     pub(crate) workspace: Option<WorkspaceId>,
 }
 
-/// A value of an object. `within`: the inner object in which it was found, if it was not in the object itself.
+/// A value of an object. `within`: the inner object that contained the value. `None`: the object itself contained it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Member<'a> {
     pub(crate) raw: &'a RawValue,
@@ -126,9 +126,9 @@ pub(crate) fn need(fields: &[Param], args: &Args) -> Option<(String, Switch)> {
     })
 }
 
-/// Whether the agent might run a part of this text in a shell. An agent may execute !`...` in the text of a command, including
-/// its arguments, without asking for permission. The two characters are searched separately, because a template can assemble them from
-/// pieces of the arguments.
+/// Whether the agent might run a part of this text in a shell. An agent may execute !`...` in the text of a command, including its
+/// arguments, without asking for permission. The two characters are searched separately, because a template can assemble them from
+/// several arguments.
 fn may_run_shell(text: &str) -> bool {
     text.contains('!') && text.contains('`')
 }
@@ -155,7 +155,7 @@ fn check_values(
     Ok(())
 }
 
-/// Refuses unknown names. Only the first ones are listed, so that the error is not much longer than the request.
+/// Fails if there are unknown names. Only the first ones are listed, so that the error is not much longer than the request.
 fn check_names(fields: &[Param], members: &Members<'_>) -> Read<()> {
     let is_known = |name: &str| fields.iter().any(|field| field.name == name);
     let unknown = members.iter().filter(|(name, _)| !is_known(name)).map(|(name, member)| {
@@ -174,7 +174,7 @@ fn check_names(fields: &[Param], members: &Members<'_>) -> Read<()> {
     Err(Fault::unknown(unknown, text))
 }
 
-/// Completes the path of a fault to the path that the caller wrote.
+/// Completes the path of a fault, so that it is the path that the caller wrote.
 pub(crate) fn placed(fault: Fault, name: &str, member: Member<'_>) -> Fault {
     let fault = fault.under(name);
     match member.within {
@@ -183,7 +183,7 @@ pub(crate) fn placed(fault: Fault, name: &str, member: Member<'_>) -> Fault {
     }
 }
 
-/// The members of an object, none of them found in an inner object.
+/// The members of an object, none of which was in an inner object.
 pub(crate) fn plain(raw: &RawValue) -> Read<Members<'_>> {
     let members = members(raw.get())?.into_iter();
     Ok(members.map(|(name, raw)| (name, Member { raw, within: None })).collect())
@@ -233,8 +233,7 @@ fn value(kind: &'static Kind, raw: &RawValue) -> Read<Arg> {
     })
 }
 
-/// Reads the directory or workspace from the metadata. Other fields of the two objects are meant for other receivers and are not
-/// read.
+/// Reads the directory or workspace from the metadata. Other fields of the two objects are for other receivers and are not read.
 fn metadata(raw: &RawValue, routed: Option<&'static Routing>) -> Read<Location> {
     const KNOWN: [&str; 2] = [AGENT_OBJECT, "shared"];
     let members = plain(raw)?;
@@ -289,7 +288,7 @@ fn tagged(variants: &'static [Variant], raw: &RawValue) -> Read<Arg> {
 }
 
 fn elements(of: &'static Kind, max: usize, may_be_empty: bool, raw: &RawValue) -> Read<Vec<Arg>> {
-    // Count the elements first, so that a list that is too long is not read.
+    // Counts the elements first, so that a list that is too long is not read.
     if list(raw, |_| Ok(()))?.len() > max {
         return Err(Fault::new(format!("must have at most {max} elements")));
     }

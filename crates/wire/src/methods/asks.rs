@@ -22,8 +22,8 @@ const METADATA: Param = Param::optional(
     "Checked but ignored: the ask determines the directory.",
 );
 
-/// The errors of an answer. The limit on calls to the agent is not among them: an answer never waits for that limit, because the
-/// calls that hold the slots may wait for the answer.
+/// The errors of an answer. The limit on calls to the agent is not among them: an answer never waits for a slot, because the calls
+/// that hold the slots may be waiting for the answer.
 const ERRORS: &[ErrorKind] = &[
     ErrorKind::InterruptNotFound,
     ErrorKind::InterruptExpired,

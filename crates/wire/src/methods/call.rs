@@ -11,7 +11,7 @@ use crate::extension::{Activated, HEADER, naming};
 use crate::json::{Fault, Read, is_null, text_of_list};
 use crate::surface::ProtocolVersion;
 
-/// What a caller requests with one of the methods.
+/// A decoded call of an extension method.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Call {
     /// Answers an ask.
@@ -20,13 +20,13 @@ pub enum Call {
     OpenAsks(AskKind),
     /// Lists the approvals that the gateway keeps.
     Approvals,
-    /// Revokes the approval that the answer to this ask gave.
+    /// Revokes the approval that was given with the answer to this ask.
     RevokeApproval(RequestId),
     /// Queries or controls the agent.
     Control(ControlRequest),
 }
 
-/// A switch that a call needs in addition to the switch of its method. The caller needs its capability as well.
+/// A switch that the parameters of a call need, in addition to the switch of the method. The caller also needs its capability.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Need {
     /// The parameter that needs the switch.
@@ -34,14 +34,14 @@ pub struct Need {
     pub switch: Switch,
 }
 
-/// An object that in 0.3 may contain the parameters of a list.
+/// The object that may contain the parameters of a list in 0.3.
 const QUERY: &str = "query";
 
-/// Parameters of paging styles that the gateway does not support. They are refused.
+/// Parameters of paging styles that the gateway does not support. Requests with one of them are refused.
 pub(crate) const OTHER_PAGING: [&str; 3] = ["cursor", "page", "size"];
 
 impl Method {
-    /// Refuses a caller that has not activated the extension. In 0.3 all extensions are active.
+    /// Fails if the caller has not activated the extension. In 0.3 all extensions are active.
     pub fn check_activated(&self, activated: Activated) -> Result<()> {
         if activated.contains(self.extension) {
             return Ok(());
@@ -52,13 +52,13 @@ impl Method {
         Err(naming(error, &[self.extension], activated))
     }
 
-    /// Reads a call from its parameters, a JSON object. Checks in this order: the extension is activated, every parameter is
-    /// known, every value is valid. The caller of this function checks the switches and the capabilities.
+    /// Decodes a call from its parameters, a JSON object. Checks, in this order, that the extension is activated, that every
+    /// parameter is known, and that every value is valid. The caller of this function checks the switches and the capabilities.
     pub fn read(&self, version: ProtocolVersion, params: &str, activated: Activated) -> Result<Call> {
         self.read_with_need(version, params, activated).map(|(call, _)| call)
     }
 
-    /// Like `read`, but also returns the switch that these parameters need in addition to the switch of the method.
+    /// Like `read`, but also returns the additional switch that these parameters need.
     pub fn read_with_need(
         &self,
         version: ProtocolVersion,

@@ -8,7 +8,7 @@ use crate::json::{Fault, Read, text};
 
 pub(super) fn id(kind: IdKind, raw: &RawValue) -> Read<String> {
     let text = text(raw)?;
-    // Clients that answer asks have always been allowed to add spaces.
+    // Clients have always been allowed to add spaces to the id when they answer asks.
     let text = if kind == IdKind::REQUEST { text.trim() } else { &text };
     check_id(text).map_err(|error| Fault::new(error.to_string()))?;
     let IdKind { prefix, agent, .. } = kind;
@@ -52,7 +52,7 @@ pub(super) fn file_name(text: &str, max: usize) -> Read<&str> {
     Ok(name)
 }
 
-/// The rules of `git check-ref-format --branch`.
+/// Checks a branch name by the rules of `git check-ref-format --branch`.
 pub(super) fn branch(text: &str) -> Read<&str> {
     let name = line(text, MAX_BRANCH, false)?;
     let is_bad = name.starts_with('-')
@@ -66,7 +66,7 @@ pub(super) fn branch(text: &str) -> Read<&str> {
     if is_bad { Err(Fault::new("is not a valid name of a git branch")) } else { Ok(name) }
 }
 
-/// A whole number, or a text that contains one.
+/// Reads a whole number, or a text that contains one.
 pub(super) fn int(raw: &RawValue, min: i64, max: i64) -> Read<i64> {
     let written = match raw.get().as_bytes() {
         [b'"', ..] => text(raw)?,
@@ -115,7 +115,7 @@ pub(super) fn cursor(raw: &RawValue) -> Read<String> {
     Ok(text)
 }
 
-/// A name from the caller, short enough for a message.
+/// A name from the caller, shortened for a message.
 pub(super) fn shown(name: &str) -> String {
     name.chars().take(MAX_NAME).collect()
 }

@@ -1,5 +1,5 @@
-//! Describes the items in results: their fields for the card, the `OpenAPI` document and the reference page. A test compares them
-//! with real results.
+//! Describes the items in results, with their fields, for the card, the `OpenAPI` document and the reference page. A test compares
+//! the description with real results.
 
 use super::row::Answer;
 use crate::surface::ProtocolVersion;
@@ -9,9 +9,9 @@ use crate::surface::ProtocolVersion;
 pub struct Field {
     pub name: &'static str,
     pub field_type: FieldType,
-    /// If false, the field is left out when it has no value.
+    /// Whether the field is always present. If not, it is left out when it has no value.
     pub always: bool,
-    /// The only version that has the field. `None`: both have it.
+    /// The only version with this field. `None`: both versions have it.
     pub version: Option<ProtocolVersion>,
     pub help: &'static str,
 }
@@ -22,7 +22,7 @@ pub enum FieldType {
     Id,
     Text,
     Flag,
-    /// A whole number that is not negative.
+    /// A whole number, zero or more.
     Count,
     /// A time in milliseconds since 1970.
     Millis,
@@ -30,7 +30,7 @@ pub enum FieldType {
     Words(&'static [&'static str]),
     /// A number of seconds since 1970, or null.
     Deadline,
-    /// An object with any fields.
+    /// An object with arbitrary fields.
     Facts,
     Object(&'static [Field]),
     Objects(&'static [Field]),
@@ -51,15 +51,15 @@ pub struct ItemType {
     pub name: &'static str,
     /// A description of one sentence.
     pub help: &'static str,
-    /// The fields. Empty for items that A2A itself describes.
+    /// The fields. Empty for items that A2A itself defines.
     pub fields: &'static [Field],
-    /// The name of the schema of a list of them, if it is not made from `name`.
+    /// The schema name of a list of these items. `None`: it is made from `name`.
     pub list: Option<&'static str>,
-    /// In 0.3 a list has only a text for each item.
+    /// Whether a list in 0.3 contains only a text for each item.
     pub is_text_in_v03: bool,
 }
 
-/// A kind of item. Its fields are described once.
+/// A kind of item, whose fields are described once.
 pub type Item = &'static ItemType;
 
 impl ItemType {
@@ -67,7 +67,7 @@ impl ItemType {
         Self { name, help, fields, list: None, is_text_in_v03: false }
     }
 
-    /// The fields that a version has.
+    /// The fields of this version.
     pub fn fields_of(&self, version: ProtocolVersion) -> impl Iterator<Item = &'static Field> + use<> {
         self.fields.iter().filter(move |field| field.version.is_none_or(|only| only == version))
     }
@@ -113,7 +113,7 @@ impl Answer {
         }
     }
 
-    /// The type of the result, as the contracts write it.
+    /// The type of the result in the notation of the contracts.
     pub fn items_type(self, version: ProtocolVersion) -> Option<String> {
         let name = self.item().map(|item| item.name);
         match (self, version) {

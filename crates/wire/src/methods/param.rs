@@ -11,17 +11,17 @@ use super::args::Location;
 use super::row::Switch;
 use crate::json::Read;
 
-/// A parameter, or a field of one that is an object.
+/// A parameter, or a field of a parameter that is an object.
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
     pub name: &'static str,
     pub kind: Kind,
     pub required: bool,
-    /// Another parameter that is required together with this one.
+    /// Another parameter that must be present together with this one.
     pub with: Option<&'static str>,
-    /// The switch, and so the capability, that the parameter needs.
+    /// The switch that the parameter needs, together with its capability.
     pub switch: Option<Switch>,
-    /// The switch, and so the capability, that a value needs if the agent would run part of it in a shell.
+    /// The switch that a value needs, together with its capability, if the agent would run a part of the value in a shell.
     pub runs: Option<Switch>,
     /// A short description.
     pub help: &'static str,
@@ -48,12 +48,12 @@ impl Param {
         Self { runs: Some(switch), ..self }
     }
 
-    /// The switch that the parameter, or some of its values, needs besides that of the method.
+    /// The switch that the parameter, or some of its values, needs in addition to that of the method.
     pub(crate) fn needs(&self) -> Option<Switch> {
         self.switch.or(self.runs)
     }
 
-    /// The description, including what the parameter needs.
+    /// The description, which includes the switch that the parameter needs.
     pub(crate) fn description(&self) -> String {
         let needed = |switch: Switch| {
             format!("`{}` and the capability `{}`", switch.toggle(), switch.capability().as_str())
@@ -69,7 +69,7 @@ impl Param {
     }
 }
 
-/// The type of a parameter. `null` always means absent. Unknown names are refused, except inside metadata.
+/// The type of a parameter. `null` always means absent. Unknown names are errors, except inside metadata.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     Id(IdKind),
@@ -89,7 +89,7 @@ pub enum Kind {
     },
     /// One of these words.
     Word(&'static [&'static str]),
-    /// The name of a file or directory to be created: one line without a slash that does not begin with a dash or a dot.
+    /// The name of a file or directory that will be created: one line without a slash that does not begin with a dash or a dot.
     FileName {
         max: usize,
     },
@@ -107,16 +107,16 @@ pub enum Kind {
     Flag,
     /// A flag that may only be false.
     Off,
-    /// The start of a page, as the previous page returned it.
+    /// The start of a page: a cursor that the previous page returned.
     Cursor,
     Directory,
-    /// An object that may contain only the objects of the agent ([`crate::names::AGENT_OBJECT`]) and `shared`. `routed`: for methods
-    /// in which the directory or workspace in it counts. Everything else in it is ignored.
+    /// An object that may contain only the agent's object ([`crate::names::AGENT_OBJECT`]) and `shared`. `routed`: set for methods
+    /// that use the directory or workspace in it. Everything else in the object is ignored.
     Metadata {
         routed: Option<&'static Routing>,
     },
     Object(&'static [Param]),
-    /// An object with exactly one of these.
+    /// An object with exactly one of these fields.
     OneOf(&'static [Param]),
     /// An object whose fields depend on its `type`.
     Tagged(&'static [Variant]),
@@ -125,12 +125,12 @@ pub enum Kind {
         max: usize,
         may_be_empty: bool,
     },
-    /// An object with any names, each one line of at most [`MAX_NAME`] bytes.
+    /// An object with arbitrary names, each of which is one line of at most [`MAX_NAME`] bytes.
     Map {
         of: &'static Self,
         max: usize,
     },
-    /// A model: an object of `providerID` and `modelID`, or a text `provider/model`.
+    /// A model: an object with `providerID` and `modelID`, or a text `provider/model`.
     ModelRef,
     /// Any object, which is passed on unchanged.
     Json {
@@ -138,47 +138,47 @@ pub enum Kind {
     },
     /// `once`, `always` or `reject` in any case, or the id or the name of an option. One line of at most [`MAX_LINE`] bytes.
     Reply,
-    /// The chosen labels of each question.
+    /// For each question, the chosen labels.
     Answers,
 }
 
-/// A kind of tagged object.
+/// One variant of a tagged object.
 #[derive(Clone, Copy, Debug)]
 pub struct Variant {
     pub tag: &'static str,
     pub fields: &'static [Param],
 }
 
-/// The ids of one kind.
+/// A kind of id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct IdKind {
-    /// What the ids name.
+    /// The kind of object that the ids name.
     pub name: &'static str,
-    /// How all of them begin. May be empty.
+    /// The prefix of all these ids, which may be empty.
     pub prefix: &'static str,
-    /// The agent that makes the ids, for the error about a wrong prefix.
+    /// The agent that makes the ids. Named in the error about a wrong prefix.
     pub(crate) agent: &'static str,
 }
 
 impl IdKind {
-    /// The ids of asks, of either kind.
+    /// The ids of permission requests and questions.
     pub const REQUEST: Self = Self { name: "Request", prefix: "", agent: "" };
 }
 
 /// How a location is read from the metadata of a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Routing {
-    /// Reads the object of the agent.
+    /// Reads the agent's object in the metadata.
     pub(crate) read: fn(&RawValue) -> Read<Location>,
     /// The schema of the fields in that object.
     pub(crate) fields: fn() -> Value,
 }
 
-/// The longest name of an agent, a model, a tool and so on.
+/// The longest name, for example of an agent, a model or a tool.
 pub const MAX_NAME: usize = 128;
 /// The longest text of one line.
 pub const MAX_LINE: usize = 1024;
-/// The longest text of several lines.
+/// The longest multi-line text.
 pub const MAX_LINES: usize = 64 * 1024;
 /// The longest cursor.
 pub const MAX_CURSOR: usize = 512;
@@ -191,7 +191,7 @@ pub(crate) const NAME: Kind = Kind::Line { max: MAX_NAME, may_be_blank: false };
 pub(crate) const LINE: Kind = Kind::Line { max: MAX_LINE, may_be_blank: false };
 pub(crate) const LINES: Kind = Kind::Lines { max: MAX_LINES, may_be_blank: false };
 
-/// A model by its two names.
+/// The two parameters that name a model.
 pub(crate) const MODEL: &[Param] = &[
     Param::required("providerID", NAME, "The provider of the model."),
     Param::required("modelID", LINE, "The model, as its provider calls it."),

@@ -20,19 +20,19 @@ pub struct Method {
     /// A description of one sentence.
     pub summary: &'static str,
     pub params: &'static [Param],
-    /// The number of parameters that are checked before unknown names are refused. So a wrong ask id in an answer is reported
-    /// before other mistakes.
+    /// How many parameters are checked before unknown names are refused. With this, a wrong ask id in an answer is reported before
+    /// other mistakes.
     pub first: usize,
-    /// Whether the method has the parameter `limit` and refuses other styles of paging. In 0.3 the parameters may be in the object
-    /// `query`.
+    /// Whether the method has the parameter `limit` and refuses other styles of paging. In 0.3 the parameters may also be in the
+    /// object `query`.
     pub paged: bool,
     pub result: Answer,
     pub effect: Effect,
-    /// The switch of the operator, and so the capability, that the method needs.
+    /// The operator's switch that the method needs, together with its capability.
     pub switch: Option<Switch>,
-    /// The requests to the agent.
+    /// The requests that the gateway sends to the agent.
     pub upstream: &'static [Upstream],
-    /// The errors besides those of every method: bad parameters, an extension that is not activated, too many requests.
+    /// The errors in addition to those of every method: bad parameters, an extension that is not activated, too many requests.
     pub errors: &'static [ErrorKind],
     pub stability: Stability,
     /// Builds the call from checked parameters.
@@ -40,19 +40,19 @@ pub struct Method {
 }
 
 impl Method {
-    /// The capability that the caller's credential needs.
+    /// The capability that the caller's credential needs. `None`: it needs none.
     pub fn needs(&self) -> Option<Capability> {
         self.switch.map(Switch::capability)
     }
 
-    /// The switches that parameters need in addition to that of the method, each with the path of the parameter.
+    /// The additional switches that parameters need, each with the path of the parameter.
     pub fn param_switches(&self) -> Vec<(String, Switch)> {
         let mut needs = Vec::new();
         collect_needs(self.params, "", &mut needs);
         needs
     }
 
-    /// Whether a deployment has the method, switched on or off. A deployment without control of the agent has only the methods
+    /// Whether a deployment has the method, enabled or not. A deployment whose agent has no control surface has only the methods
     /// about asks.
     pub fn is_there(&self, deployment: &Deployment) -> bool {
         let is_of_asks =
@@ -76,13 +76,13 @@ fn collect_needs(fields: &[Param], prefix: &str, needs: &mut Vec<(String, Switch
     }
 }
 
-/// The effect of a method on the agent. Every effect except `Read` is audited, and is also carried out for notifications.
+/// The effect of a method on the agent. Methods with any effect except `Read` are audited, and are also executed for notifications.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
     Read,
     /// Changes a session, a workspace or a worktree.
     Mutate,
-    /// Starts work of the agent.
+    /// Makes the agent start work.
     Control,
 }
 
@@ -99,7 +99,7 @@ impl Switch {
     pub const ALL: [Self; 4] =
         [Self::SessionShell, Self::WorkspaceMutations, Self::SessionShare, Self::SessionDelete];
 
-    /// The setting, as the documents name it.
+    /// The name of the setting in the documents.
     pub fn toggle(self) -> &'static str {
         match self {
             Self::SessionShell => "A2A_ENABLE_SESSION_SHELL",
@@ -128,7 +128,7 @@ impl Switch {
     }
 }
 
-/// Whether the agent promises to keep the endpoints of a method.
+/// Whether the agent guarantees that the endpoints behind a method stay the same.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Stability {
     Stable,
@@ -139,7 +139,7 @@ pub enum Stability {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Upstream {
     pub verb: Verb,
-    /// Variable segments stand in braces.
+    /// The path. Variable segments are in braces.
     pub path: &'static str,
     /// The possible query parameters.
     pub query: &'static [&'static str],
@@ -159,7 +159,7 @@ impl Upstream {
     }
 }
 
-/// The query parameter of every request.
+/// The query parameter that every request has.
 pub(crate) const DIRECTORY_QUERY: &[&str] = &["directory"];
 
 /// The fields of a result.
@@ -175,13 +175,13 @@ pub enum Answer {
     Item(Item),
     /// `{item}`, which may be null
     ItemOrNull(Item),
-    /// `{item, task_id, context_id}`: the last answer of a turn, and the task of the turn
+    /// `{item, task_id, context_id}`: the last answer of a turn, and the task of that turn
     ItemOfTask(Item),
     /// `{ok}`
     Flag,
     /// `{ok, session_id}`
     Done,
-    /// `{ok, session_id, task_id?, context_id?}`: the task that began
+    /// `{ok, session_id, task_id?, context_id?}`: the task that was started
     Begun,
     /// `{ok, request_id}`
     Answered,

@@ -1,8 +1,8 @@
 //! Generates the JSON Schema of parameters and results from the rows of the table.
 //!
-//! A value that fits the schema is accepted, except for rules that a schema cannot express: limits of texts are in bytes, and names
-//! have more rules than their length. Alternative spellings (numbers and flags as text, `null` for absent) are accepted too, but
-//! are not in the schema.
+//! A value that matches the schema is accepted, except for rules that a schema cannot express: limits of texts are in bytes, and
+//! names have more rules than their length. The gateway also accepts alternative spellings (numbers and flags as text, `null` for
+//! absent), which are not in the schema.
 
 use longshore_model::id::MAX_ID_LENGTH;
 use serde_json::{Map, Value, json};
@@ -15,7 +15,7 @@ use crate::names::AGENT_OBJECT;
 use crate::openapi::reference;
 use crate::surface::ProtocolVersion;
 
-/// The schema of a method's parameters. Parameters that are switched off are left out.
+/// The schema of a method's parameters. Leaves out disabled parameters.
 pub(crate) fn params(method: &Method, deployment: &Deployment) -> Value {
     let is_on = |param: &&Param| param.switch.is_none_or(|switch| switch.is_on(deployment));
     object(method.params, &is_on)
@@ -122,7 +122,7 @@ pub(crate) fn text(max: usize, is_filled: bool) -> Value {
     schema
 }
 
-/// The schema of metadata. Only the location is described, because other fields are ignored.
+/// The schema of metadata. Describes only the location, because other fields are ignored.
 fn metadata(routed: Option<&Routing>) -> Value {
     let open = json!({"type": "object", "additionalProperties": true});
     let mut of_agent = open.clone();
@@ -209,7 +209,7 @@ pub(crate) fn result(answer: Answer, version: ProtocolVersion) -> Value {
 
 /// The name of the schema of an item.
 pub(crate) fn item_name(item: Item, version: ProtocolVersion) -> String {
-    // A2A itself describes an item without fields, in each version differently.
+    // A2A itself describes an item without fields, and does so differently in each version.
     let differs = item.fields.is_empty() || item.fields.iter().any(|field| field.version.is_some());
     if version == ProtocolVersion::V03 && differs { older(item.name) } else { item.name.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! The table as a whole.
+//! Tests of the table as a whole.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -110,14 +110,14 @@ fn every_row_is_complete_and_consistent() {
         assert!(names.insert(method.name) && keys.insert(method.key), "{}", method.name);
         assert!(method.summary.ends_with('.'), "{}", method.name);
         assert!(std::ptr::eq(find(method.name).unwrap(), find(method.name).unwrap()), "{}", method.name);
-        // A method that needs a capability can fail for lack of it.
+        // A method that needs a capability must list the error for a missing capability.
         let can_lack = method.errors.contains(&ErrorKind::AuthorizationForbidden);
         let can_need = method.needs().is_some() || !method.param_switches().is_empty();
         assert_eq!(can_need, can_lack, "{}", method.name);
-        // A method about a session can fail to find it.
+        // A method about a session must list the error for a session that does not exist.
         let has_session = method.params.iter().any(|param| param.name == "session_id");
         assert_eq!(method.errors.contains(&ErrorKind::SessionNotFound), has_session, "{}", method.name);
-        // The session can belong to another caller, also for a method that removes sessions.
+        // The session can belong to another caller. This also applies to a method that removes sessions.
         let removes_sessions = method.key == "remove_workspace";
         let can_be_forbidden = method.errors.contains(&ErrorKind::SessionForbidden);
         assert_eq!(can_be_forbidden, has_session || removes_sessions, "{}", method.name);
@@ -131,7 +131,7 @@ fn every_row_is_complete_and_consistent() {
     }
 }
 
-/// Names are unique, and parameters that require each other do so both ways.
+/// Names must be unique, and parameters that require each other must do so in both directions.
 fn check_fields(method: &str, fields: &[Param]) {
     let mut names = HashSet::new();
     for field in fields {
@@ -151,14 +151,14 @@ fn check_kind(method: &str, kind: &Kind) {
         Kind::Object(fields) => check_fields(method, fields),
         Kind::OneOf(fields) => {
             assert!(fields.iter().all(|field| !field.required), "{method}");
-            // A default would be a second one beside the given one.
+            // A default would add a second parameter to the given one.
             let has_default = |field: &Param| matches!(field.kind, Kind::Int { default: Some(_), .. });
             assert!(!fields.iter().any(has_default), "{method}");
             check_fields(method, fields);
         }
         Kind::Tagged(variants) => variants.iter().for_each(|variant| {
             check_fields(method, variant.fields);
-            // `args::need` looks into objects only.
+            // `args::need` only checks the fields of objects.
             assert!(variant.fields.iter().all(|field| field.needs().is_none()), "{method} {}", variant.tag);
         }),
         Kind::List { of, .. } | Kind::Map { of, .. } => check_kind(method, of),

@@ -1,4 +1,4 @@
-//! Examples: requests that can be sent unchanged.
+//! Example requests, which can be sent unchanged.
 
 use serde_json::{Map, Value, json};
 

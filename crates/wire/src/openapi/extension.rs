@@ -7,7 +7,7 @@ use crate::extension::Extension;
 use crate::surface::ProtocolVersion;
 
 /// The contract of each extension, under a key that clients of the document know. Extensions of the public card have the parameters
-/// of that card. All others have full parameters, and are only for callers with a credential.
+/// of that card. All others have full parameters, and are included only for callers with a credential.
 pub(super) fn contracts(deployment: &Deployment, audience: Audience) -> Map<String, Value> {
     let mut entries = extensions(deployment, ProtocolVersion::V1, Audience::Anonymous, Base::Root);
     for entry in extensions(deployment, ProtocolVersion::V1, audience, Base::Root) {

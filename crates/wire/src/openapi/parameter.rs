@@ -21,8 +21,8 @@ pub(super) fn of_operation(deployment: &Deployment, method: Method, version: Pro
     let (mut version_header, mut extensions) = (self::version(&[version]), extensions());
     if version == ProtocolVersion::V1 {
         if deployment.missing_version == MissingVersion::V03 {
-            // At the root, a request without this header counts as 0.3, so it is required. Below the base of 1.0 it is optional,
-            // but a parameter cannot express that.
+            // At the root, a request without this header counts as 0.3, so the header is required. Under the base of 1.0 it is
+            // optional, but a parameter cannot express that difference.
             version_header["required"] = json!(true);
         }
         if !deployment.required_extensions.is_empty() && method != Method::GetExtendedAgentCard {

@@ -1,4 +1,4 @@
-//! Paths, and the operation of each verb.
+//! Builds the paths of the document, with the operation of each verb.
 
 use serde_json::{Map, Value, json};
 
@@ -56,7 +56,7 @@ fn servers(deployment: &Deployment, versions: &[ProtocolVersion]) -> Value {
     Value::from(servers)
 }
 
-/// The versions below whose base paths a route is also served.
+/// The versions under whose base paths a route is also served.
 fn versions_of(route: &Route) -> &[ProtocolVersion] {
     match (route.served, &route.version) {
         (Served::Rpc | Served::Card, Some(version)) => std::slice::from_ref(version),
@@ -129,7 +129,7 @@ fn of_operation(
     entry
 }
 
-/// The id of an operation. An operation with several endpoints has a longer id for each.
+/// The id of an operation. If an operation has several endpoints, each gets a longer id.
 fn operation_id(operation: &Operation, version: ProtocolVersion, endpoint: Endpoint) -> String {
     let version_word = match version {
         ProtocolVersion::V1 => "v1",
@@ -199,7 +199,7 @@ fn body(deployment: &Deployment, operation: &Operation, dialect: Dialect, verb: 
         Method::CreateTaskPushNotificationConfig => {
             (dialect.reference("CreateTaskPushNotificationConfigRequest"), true)
         }
-        // The body may be empty. In an object, only the id is read, and must be that of the path.
+        // The body may be empty. If it is an object, only its id is read, which must equal the id in the path.
         _ => (json!({"type": "object", "additionalProperties": true}), false),
     };
     let mut media = json!({"application/json": {"schema": schema}});
@@ -252,10 +252,10 @@ fn of_route(deployment: &Deployment, route: &Route, verb: Verb) -> Value {
         }
         Served::Metrics => response::metrics(verb),
         Served::Alive => ok(json!({"description": "The gateway runs."})),
-        // Not among the routes that the document lists.
+        // These routes are not among those that the document lists.
         Served::WebSocket | Served::Mcp => Map::new(),
     };
-    // Requests that need no credential are not counted by the rate limiter.
+    // Requests that need no credential do not count towards the rate limit.
     let is_counted = route.access != Access::Anybody;
     for status in response::OF_ANY_PATH.into_iter().filter(|status| is_counted || *status != 429) {
         responses.entry(status.to_string()).or_insert_with(|| response::error(ProtocolVersion::V1, status));

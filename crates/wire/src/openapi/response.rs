@@ -9,14 +9,14 @@ use super::schema::reference;
 use crate::surface::{ProtocolVersion, Verb};
 use crate::{v1, v03};
 
-/// The status codes of errors that occur before the version is known, or on a path that belongs to neither version. Their format
-/// depends on the request.
+/// The status codes of errors that occur before the version is known, or on a path that belongs to neither version. The format of
+/// these errors depends on the request.
 const OF_EITHER_VERSION: [u16; 6] = [401, 403, 404, 429, 500, 503];
 
-/// The status codes that every path can return: 403 for a forbidden origin, and 429 for too many requests, if requests are counted.
+/// The status codes of every path: 403 for a forbidden origin, and 429 for too many requests if requests to the path are counted.
 pub(super) const OF_ANY_PATH: [u16; 2] = [403, 429];
 
-/// The shared responses: the errors of each version by their status.
+/// The shared responses: for each version its errors, by status.
 pub(super) fn all() -> Map<String, Value> {
     let mut responses = Map::new();
     for version in ProtocolVersion::ALL {
@@ -74,7 +74,7 @@ fn shared(name: &str) -> Value {
     json!({"$ref": format!("#/components/responses/{name}")})
 }
 
-/// Errors that only JSON-RPC methods have.
+/// Errors that only occur in JSON-RPC methods.
 const OF_METHODS: [ErrorKind; 7] = [
     ErrorKind::SessionNotFound,
     ErrorKind::SessionForbidden,
@@ -85,7 +85,7 @@ const OF_METHODS: [ErrorKind; 7] = [
     ErrorKind::MethodDisabled,
 ];
 
-/// The error words of a version, by status. There is no 405, because a path with another verb is another operation.
+/// The error words of a version by status. Contains no 405, because a path with another verb is another operation.
 fn rows(version: ProtocolVersion) -> BTreeMap<u16, Vec<&'static str>> {
     let mut rows: BTreeMap<u16, Vec<&str>> = BTreeMap::new();
     let is_listed = |kind: &ErrorKind| *kind != ErrorKind::VerbNotAllowed && !OF_METHODS.contains(kind);
@@ -124,7 +124,7 @@ const ACCEPT_RANGES: &str = "Accept-Ranges";
 const CONTENT_RANGE: &str = "Content-Range";
 const CONTENT_DISPOSITION: &str = "Content-Disposition";
 
-/// The shared headers. If a response declares a header, it always has it, except for `Retry-After`, whose value may be unknown.
+/// The shared headers. A response always has the headers that it declares, except `Retry-After`, whose value may be unknown.
 pub(super) fn all_headers() -> Map<String, Value> {
     let described = [
         (VERSION, "The version of A2A that defines the format of this response."),
@@ -157,7 +157,7 @@ fn headers(names: &[&str]) -> Value {
     Value::Object(names.iter().map(header).collect())
 }
 
-/// Adds the headers of every response. A response that is a reference is skipped, because the referenced response has them.
+/// Adds the headers of every response. Skips references, because the referenced response has the headers.
 pub(super) fn add_common_headers(answers: &mut Value) {
     for answer in answers.as_object_mut().into_iter().flat_map(Map::values_mut) {
         if answer.get("$ref").is_none() {
@@ -181,7 +181,7 @@ pub(super) fn plain_json(schema: &Value) -> Value {
     json!({"description": "Done.", "content": {"application/json": {"schema": schema}}})
 }
 
-/// A stream of server-sent events. Its text has no schema, but the JSON in each `data:` has.
+/// A stream of server-sent events. The text itself has no schema, but the JSON in each `data:` has one.
 pub(super) fn events(schema: &Value) -> Value {
     json!({"description": "Events, as they happen.", "content": stream(schema)})
 }

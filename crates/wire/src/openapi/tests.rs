@@ -1,4 +1,4 @@
-//! The document is complete, describes what there is, and everything that the gateway writes fits its schemas.
+//! Tests that the document is complete, describes what is served, and that all output of the gateway matches its schemas.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -31,7 +31,7 @@ use crate::{v1, v03};
 
 mod check;
 
-/// The whole document. Built once, because properties are checked against it thousands of times.
+/// The whole document. It is built once, because thousands of values are checked against it.
 fn whole() -> &'static Value {
     static WHOLE: LazyLock<Value> =
         LazyLock::new(|| value(&Deployment { metrics: true, ..full_deployment() }, Audience::Authenticated));
@@ -44,7 +44,7 @@ fn fits(document: &Value, name: &str, bytes: &[u8]) -> Result<(), String> {
     check::check(document, &schema::reference(name), &value).map_err(|why| format!("{name}: {why}"))
 }
 
-/// The contracts of extensions, which are in the snapshots of the cards.
+/// The contracts of extensions, which the snapshots of the cards contain.
 fn contracts(deployment: &Deployment) -> Vec<(String, Value)> {
     let mut contracts = Vec::new();
     for audience in [Audience::Anonymous, Audience::Authenticated] {
@@ -58,7 +58,7 @@ fn contracts(deployment: &Deployment) -> Vec<(String, Value)> {
     contracts
 }
 
-/// The document of the default deployment is in the snapshots in full, the others as differences to it.
+/// The snapshots contain the document of the default deployment in full, and the others as differences to it.
 #[test]
 fn the_documents() {
     let read = |deployment: &Deployment, audience| -> Value {
@@ -78,7 +78,7 @@ fn the_documents() {
     }
 }
 
-/// The words that stay are the names that clients of every agent know.
+/// Words with the name of OpenCode remain only where clients of every agent know them.
 #[test]
 fn the_documents_of_another_agent_name_nothing_of_opencode() {
     let deployment = Deployment {
@@ -114,7 +114,7 @@ fn the_documents_of_another_agent_name_nothing_of_opencode() {
     let expected = [
         "metadata.opencode.directory",
         "metadata.opencode.output_negotiation.accepted_output_modes",
-        // The object in metadata that has the two.
+        // The name of the metadata object that contains these two fields.
         "opencode",
         "opencode-a2a-single-tenant-coding-v1",
         "opencode.chat",
@@ -352,7 +352,7 @@ fn every_result_fits_its_schema() {
                 let schema = &call["x-a2a-result"][version.as_str()];
                 check::check(document, schema, &value).unwrap_or_else(|why| panic!("{}: {why}", method.name));
                 fits(document, "JsonRpcResponse", &jsonrpc::result(&Id::Null, &result)).unwrap();
-                // The card names the same fields.
+                // The card must name the same fields.
                 let named: HashSet<&str> = method.result.fields().iter().copied().collect();
                 assert!(value.as_object().unwrap().keys().all(|key| named.contains(key.as_str())), "{value}");
             }
@@ -360,7 +360,7 @@ fn every_result_fits_its_schema() {
     }
 }
 
-/// The full samples have every field, so a field that is declared and never written is found.
+/// The full samples contain every field, so this test finds a field that is declared but never written.
 #[test]
 fn every_field_of_an_item_is_written() {
     for method in opencode::methods() {
@@ -375,7 +375,8 @@ fn every_field_of_an_item_is_written() {
     }
 }
 
-/// Whether a schema cannot decide: which short texts are invalid names, paths or cursors, and how many bytes an object has.
+/// Whether a schema cannot decide if the value is valid: it cannot recognize invalid short names, paths and cursors, and cannot
+/// count the bytes of an object.
 fn is_beyond_schemas(put: &Value) -> bool {
     match put {
         Value::String(text) => text.len() < 64,
@@ -476,7 +477,7 @@ fn written(task: &Task, entry: &Entry, dialect: Dialect, view: View) -> Vec<(&'s
 }
 
 proptest! {
-    // Each case is checked against a dozen nested schemas.
+    // Few cases, because each one is checked against a dozen nested schemas.
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]

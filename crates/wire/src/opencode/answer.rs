@@ -1,8 +1,8 @@
-//! Writes the result of an extension method, in the format that the method table names and in the caller's protocol version.
+//! Writes the result of an extension method, in the format of the method table and of the caller's protocol version.
 //!
-//! A session is written as a completed task, and a message of a session as a message, so that clients of A2A can show them. All
-//! other results are summaries with the field names of the Python gateway `opencode-a2a`, except that in 0.3 projects and
-//! workspaces have OpenCode's field names.
+//! A session is written as a completed task, and a message of a session as an A2A message, so that A2A clients can show both. All
+//! other results are summaries with the field names of the Python gateway `opencode-a2a`, except that projects and workspaces have
+//! OpenCode's field names in 0.3.
 
 mod catalog;
 mod session;
@@ -26,7 +26,7 @@ use crate::v1;
 use crate::v03::Dialect;
 
 impl Method {
-    /// Writes the result of a call. Fails only if the result is of another kind than this method returns.
+    /// Writes the result of a call. Fails only if the result is not of the kind that this method returns.
     pub fn answer(&self, result: &ControlResult, version: ProtocolVersion) -> Result<Bytes> {
         let mut out = Vec::with_capacity(256);
         let mut object = ObjectWriter::begin(&mut out);
@@ -107,7 +107,7 @@ impl Method {
             (Answer::Item(items::WORKTREE), ControlResult::Worktree(info)) => {
                 workspace::write_worktree(object.key("item"), info, version);
             }
-            // The result is not repeated here, because it may contain text of the caller.
+            // The error does not contain the result, which may contain text of the caller.
             _ => return Err(Error::internal(format!("{} has a result of another method", self.name))),
         }
         object.end();
@@ -120,7 +120,7 @@ fn write_begun(object: &mut ObjectWriter<'_>, begun: &StartedTask) {
     object.text("context_id", begun.context.as_str());
 }
 
-/// How JSON-RPC of this version writes states, roles and parts. REST is left out, because it has no extension methods.
+/// The spelling of states, roles and parts in JSON-RPC of this version. REST is not needed, because it has no extension methods.
 fn spelling(version: ProtocolVersion) -> &'static Spelling {
     match version {
         ProtocolVersion::V1 => &v1::SPELLING,

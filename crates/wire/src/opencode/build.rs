@@ -69,7 +69,7 @@ pub(super) fn command(args: &Args) -> Call {
     let order = NativePrompt::Command {
         name: required(request, "command"),
         arguments: required(request, "arguments"),
-        // The engine sets this, depending on the rights of the caller.
+        // The engine sets this later, according to the rights of the caller.
         may_run: false,
     };
     let control = Control::NativePrompt(order_request(args, request, order, content));
@@ -159,8 +159,8 @@ fn workspace(args: &Args, name: &str) -> Option<WorkspaceId> {
     args.text(name).map(|id| WorkspaceId::parse(id).expect(CHECKED))
 }
 
-/// The location that a call requests. A workspace has priority over all directories, and the parameter `directory` over the one in
-/// the metadata.
+/// The location that a call requests. A workspace takes precedence over all directories, and the parameter `directory` over the
+/// directory in the metadata.
 fn location(args: &Args) -> RequestedLocation {
     let metadata = match args.get("metadata") {
         Some(Arg::Location(location)) => Some(location),
@@ -209,8 +209,8 @@ fn order_request(
     })
 }
 
-/// Converts a part of a prompt. Texts and files are added to `content`. The returned part marks their position among the other
-/// parts.
+/// Converts a part of a prompt. Texts and files are appended to `content`, and the returned part marks their position among the
+/// other parts.
 fn order_part(part: &Arg, content: &mut Vec<Part>) -> NativePromptPart {
     let Arg::Tagged(tag, fields) = part else { unreachable!("{CHECKED}") };
     match *tag {

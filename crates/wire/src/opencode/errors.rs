@@ -1,4 +1,4 @@
-//! Which errors the methods have.
+//! Lists of errors that several methods share.
 
 use longshore_model::ErrorKind;
 
@@ -31,7 +31,7 @@ pub(super) const SHARED_SESSION: &[ErrorKind] = &[
     ErrorKind::UpstreamBackpressure,
 ];
 
-/// The errors of methods that begin a turn. The turn may have files, may exceed the limit of tasks, and may run a shell.
+/// The errors of methods that start a turn. The turn may have files, may exceed the limit of tasks, and may run a shell.
 pub(super) const TURN: &[ErrorKind] = &[
     ErrorKind::AuthorizationForbidden,
     ErrorKind::SessionNotFound,
@@ -45,7 +45,7 @@ pub(super) const TURN: &[ErrorKind] = &[
     ErrorKind::UpstreamBackpressure,
 ];
 
-/// The errors of methods that begin a turn or add a message that expects no answer.
+/// The errors of methods that start a turn or add a message that expects no answer.
 pub(super) const TURN_OR_NOTE: &[ErrorKind] = &[
     ErrorKind::SessionNotFound,
     ErrorKind::SessionForbidden,

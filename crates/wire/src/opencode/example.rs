@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// Example parameters for a method of each sort.
+/// Example parameters for one method of each kind.
 pub(super) fn calls() -> Vec<(&'static str, Value)> {
     let prompt = json!({
         "parts": [{"type": "text", "text": "Run the tests."}],

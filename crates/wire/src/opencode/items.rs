@@ -4,7 +4,7 @@ use crate::methods::item::{always, sometimes};
 use crate::methods::{Field, FieldType, Item, ItemType};
 use crate::surface::ProtocolVersion;
 
-/// All of them, in the order of the documents.
+/// All items in the order of the documents.
 pub const ALL: [Item; 11] = [
     SESSION_STATUS,
     TASK,
@@ -23,7 +23,7 @@ pub const SESSION_STATUS: Item =
     &ItemType::new("SessionStatusSummary", "The status of a session.", STATUS_FIELDS);
 pub const TASK: Item = &ItemType::new("Task", "A session, as a completed task of A2A.", &[]);
 pub const MESSAGE: Item = &ItemType::new("Message", "A message of a session, as a message of A2A.", &[]);
-/// The todos of the agent.
+/// A todo of the agent.
 pub const PLANNED: Item = &ItemType::new("Todo", "A todo of the agent.", PLANNED_FIELDS);
 pub const FILE_DIFF: Item = &ItemType::new("FileDiff", "The change of a file.", DIFF_FIELDS);
 pub const SESSION_SUMMARY: Item = &ItemType::new("SessionSummary", "A session.", SUMMARY_FIELDS);
@@ -36,7 +36,7 @@ pub const WORKTREE: Item = &ItemType {
     ..ItemType::new("Worktree", "A worktree of the project.", WORKTREE_FIELDS)
 };
 
-/// Marks a field as 0.3 only. In 0.3, projects and workspaces have OpenCode's own fields.
+/// Marks a field as present only in 0.3, where projects and workspaces have OpenCode's own fields.
 const fn older(field: Field) -> Field {
     Field { version: Some(ProtocolVersion::V03), ..field }
 }

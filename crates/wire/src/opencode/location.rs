@@ -1,4 +1,4 @@
-//! Reads the directory or workspace that the metadata of a call names.
+//! Reads the directory or workspace in the metadata of a call.
 
 use longshore_model::WorkspaceId;
 use serde_json::value::RawValue;
@@ -21,7 +21,7 @@ fn fields() -> Value {
     })
 }
 
-/// Blank text counts as absent, as in the metadata of messages.
+/// Reads the object. Blank text counts as absent, as in the metadata of messages.
 fn read(raw: &RawValue) -> Read<Location> {
     let opencode = plain(raw)?;
     let field = |members: &Members<'_>, name: &str| {

@@ -8,7 +8,7 @@ use crate::agent::directory_schema;
 use crate::json::{Fault, Object, Read, text};
 use crate::read::send_options::{MetadataOptions, field, line, lines};
 
-/// The fields for the `OpenAPI` document.
+/// The schema of the fields for the `OpenAPI` document.
 pub(super) fn schema() -> Value {
     let line = directory_schema();
     json!({
@@ -48,7 +48,7 @@ fn workspace_id(text: String) -> Read<String> {
     }
 }
 
-/// Refuses a JSON schema as output format. OpenCode accepts one, but cannot list the messages of that session any more.
+/// Refuses a JSON schema as output format. OpenCode accepts one, but can then no longer list the messages of that session.
 fn format(raw: &RawValue) -> Read<()> {
     Object::read(raw, &["type"])?.required("type", |raw| match text(raw)?.as_str() {
         "text" => Ok(()),

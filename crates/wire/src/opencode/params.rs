@@ -10,7 +10,7 @@ pub(super) const SESSION_ID: Param =
 pub(super) const DIRECTORY: Param =
     Param::optional("directory", Kind::Directory, "The directory; the default is the root of the workspace.");
 
-/// The parameter `directory` of methods about one session. It is accepted, but the directory of the session is used.
+/// The parameter `directory` of methods about one session. It is accepted but has no effect: the directory of the session is used.
 pub(super) const SESSION_DIRECTORY: Param = Param::optional(
     "directory",
     Kind::Directory,

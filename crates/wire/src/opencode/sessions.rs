@@ -1,4 +1,4 @@
-//! The methods that read sessions of OpenCode, change them, and start work of the agent in them.
+//! The methods that read OpenCode's sessions, change them, and make the agent start work in them.
 
 use longshore_model::{ControlCommand, ControlQuery};
 
@@ -17,7 +17,7 @@ use crate::methods::{
 const MAX_PARTS: usize = 100;
 /// How many tools may be withheld.
 const MAX_TOOLS: usize = 128;
-/// The longest text of a part. The edge limits the size of a whole request.
+/// The longest text of a part. The size of a whole request is limited by the edge.
 const MAX_TEXT: usize = 1024 * 1024;
 /// The longest URL of a file. A `data:` URL contains the file itself.
 const MAX_URL: usize = 64 * 1024 * 1024;
@@ -30,8 +30,8 @@ const LIMIT: Param = Param::optional(
 
 const MESSAGE_ID: Kind = Kind::Id(ids::MESSAGE);
 
-/// The caller's id for its message. The gateway never passes it to OpenCode, because OpenCode would overwrite a message that has
-/// that id.
+/// The caller's id for its message. The gateway never passes it on to OpenCode, because OpenCode would overwrite an existing
+/// message with that id.
 const OWN_MESSAGE_ID: Param = Param::optional(
     "messageID",
     MESSAGE_ID,
@@ -55,7 +55,8 @@ const FILE: Variant = Variant {
     ],
 };
 
-/// A shell command must be one line: OpenCode replaces line breaks and tabs, and the shell would run another command.
+/// The type of a shell command, which must be one line: OpenCode replaces line breaks and tabs, so the shell would run another
+/// command.
 const SHELL_LINE: Kind = Kind::Line { max: MAX_LINES, may_be_blank: false };
 
 const PROMPT_PARTS: Kind = Kind::Tagged(&[

@@ -1,4 +1,4 @@
-//! The skills of a card that only a gateway of OpenCode has.
+//! The skills that only the card of an OpenCode gateway has.
 
 use crate::contract::{PRIVATE_SKILL as PRIVATE, SkillRow};
 use crate::extension::Extension;

@@ -1,4 +1,4 @@
-//! The methods for projects, workspaces and worktrees. They always concern the project that the gateway works in.
+//! The methods for projects, workspaces and worktrees. They always concern the project in which the gateway works.
 
 use longshore_model::{ControlCommand, ControlQuery, ErrorKind};
 
@@ -10,7 +10,7 @@ use crate::methods::{
     Answer, DIRECTORY_QUERY, Effect, Kind, LINES, Method, NAME, Param, Stability, Switch, Upstream,
 };
 
-/// The largest `extra` of a new workspace.
+/// The largest `extra` object of a new workspace, in bytes.
 const MAX_EXTRA: usize = 16 * 1024;
 /// The longest name of a worktree.
 const MAX_WORKTREE: usize = 64;

@@ -72,7 +72,7 @@ fn data_as_text_is_canonical() {
         (r#"{"é":1,"z":2}"#, r#"{"z":2,"\u00e9":1}"#),
         (r#"{"a":1,"a":2}"#, r#"{"a":2}"#),
         (r#""\n\t\"\\\u0000""#, r#""\n\t\"\\\u0000""#),
-        // Half of a surrogate pair is valid JSON, but no text.
+        // Half of a surrogate pair is valid in JSON, but is not valid text.
         (r#"["\ud800é"]"#, r#"["\ud800\u00e9"]"#),
     ] {
         assert_eq!(data_as_text(json), expected, "{json}");

@@ -1,6 +1,6 @@
 //! Decodes responses of an agent, for an A2A client: tasks, pages and the events of a stream.
 //!
-//! The data of the extensions stays in the metadata, unchanged. Two values are also parsed from it: the kind of a block and the
+//! The data of the extensions stays unchanged in the metadata. Two values are also parsed from it: the kind of a block and the
 //! output modes of a task.
 
 use longshore_model::{
@@ -16,7 +16,7 @@ use crate::names::AGENT_OBJECT;
 use crate::spelling::Spelling;
 use crate::time;
 
-/// One event of a stream, or the payload of a send.
+/// One event of a stream, or the result of a send.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[expect(clippy::large_enum_variant, reason = "a client has one at a time")]
 pub enum StreamEvent {
@@ -27,8 +27,8 @@ pub enum StreamEvent {
 }
 
 impl StreamEvent {
-    /// Converts a frame back to the log event from which it was made. `None` for a snapshot of a task and for a bare message, which
-    /// no log contains.
+    /// Converts a frame back into the log event from which it was made. `None`: a snapshot of a task or a bare message, which no
+    /// log contains.
     pub fn into_event(self) -> Option<TaskEvent> {
         match self {
             Self::Task(Task { context_id, status, mut history, options, parent, .. })
@@ -48,13 +48,13 @@ impl StreamEvent {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskPage {
     pub tasks: Vec<Task>,
-    /// Empty on the last page.
+    /// The token of the next page. Empty on the last page.
     pub next_page_token: String,
     pub page_size: u32,
     pub total: u32,
 }
 
-/// Reads a stream event, or the response to a send, in which a key names the kind: `{"task": …}` and so on.
+/// Reads a stream event, or the response to a send, whose kind is given by a key: `{"task": …}` and so on.
 pub(crate) fn wrapped_event(json: &str, spelling: &Spelling) -> Result<StreamEvent> {
     answer(json, &["task", "message", "statusUpdate", "artifactUpdate"], |event| {
         let arms = [
@@ -71,7 +71,7 @@ pub(crate) fn wrapped_event(json: &str, spelling: &Spelling) -> Result<StreamEve
     })
 }
 
-/// Reads a stream event, or the response to a send, that has its kind in the field `kind`.
+/// Reads a stream event, or the response to a send, whose kind is given by the field `kind`.
 pub(crate) fn tagged_event(json: &str, spelling: &Spelling) -> Result<StreamEvent> {
     answer(json, &["kind"], |event| {
         let kind = event.required("kind", text)?;
@@ -133,7 +133,7 @@ fn task_fields(task: &Object<'_>, spelling: &Spelling) -> Read<Task> {
         open_asks: Vec::new(),
         expired_asks: Vec::new(),
         options: Box::new(TaskOptions { output, ..TaskOptions::default() }),
-        // The metadata has only some of the parent's fields.
+        // The metadata contains only some fields of the parent, so it cannot be restored.
         parent: None,
         metadata,
     })
@@ -169,7 +169,7 @@ fn artifact(raw: &RawValue, spelling: &Spelling) -> Read<Artifact> {
     })
 }
 
-/// The output modes in [`crate::names::OUTPUT_MODES_FIELD`].
+/// Reads the output modes from [`crate::names::OUTPUT_MODES_FIELD`].
 fn output_modes(metadata: &Metadata) -> Option<OutputModes> {
     let of_agent = member(metadata.json().raw(), &[AGENT_OBJECT])?;
     let negotiation = member(of_agent, &["output_negotiation"])?;
@@ -177,7 +177,7 @@ fn output_modes(metadata: &Metadata) -> Option<OutputModes> {
     Some(OutputModes::new(modes.iter().map(String::as_str)))
 }
 
-/// `shared.stream.block_type`, which only a client with the stream hints extension receives.
+/// Reads `shared.stream.block_type`, which only a client with the stream hints extension receives.
 fn block_kind(metadata: &Metadata) -> Option<BlockKind> {
     let stream = member(member(metadata.json().raw(), &["shared"])?, &["stream"])?;
     let word = text(member(stream, &["block_type"])?).ok()?;
@@ -185,7 +185,7 @@ fn block_kind(metadata: &Metadata) -> Option<BlockKind> {
     kinds.into_iter().find(|kind| kind.as_str() == word)
 }
 
-/// The only known field of an object. `None` if the value is no object.
+/// The only known field of an object. `None`: the object lacks it, or the value is not an object.
 fn member<'a>(raw: &'a RawValue, name: &'static [&'static str; 1]) -> Option<&'a RawValue> {
     Object::read(raw, name).ok()?.raw(name[0])
 }

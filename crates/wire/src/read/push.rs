@@ -1,7 +1,7 @@
 //! Decodes the configurations of push notifications, and the requests about them.
 //!
-//! Clients of 0.3 wrap a configuration in three ways: JSON-RPC has one form, and the clients for REST have two. Each is read in every
-//! request of 0.3, and so is the flat form of 1.0.
+//! 0.3 clients wrap a configuration in three ways: JSON-RPC has one form, and REST clients use two. All of them are read in every
+//! 0.3 request, and so is the flat form of 1.0.
 
 use longshore_model::{
     CreatePushConfig, DeletePushConfig, GetPushConfig, ListPushConfigs, PushAuthentication, PushConfigId,
@@ -17,17 +17,17 @@ use crate::json::{Fault, Object, Read, int32, int32_from_text, list, some_text, 
 #[cfg(test)]
 mod tests;
 
-/// The page of a version or binding that has no pages: more than a task may have.
+/// The page size for a version or binding without pages: more configurations than a task may have.
 const ALL: u32 = 1_000;
 
 const MAX_SCHEME_BYTES: usize = 64;
 
-/// The fields of a configuration, in all requests.
+/// The fields of a configuration, which all requests can contain.
 macro_rules! with_fields {
     ($($name:literal),*) => { &["id", "url", "token", "authentication", $($name),*] };
 }
 
-/// Decodes a configuration inside of a send. `place`: its path in the request.
+/// Decodes a configuration inside a send. `place`: its path in the request.
 pub(crate) fn in_send(raw: &RawValue, format: PushFormat, place: &'static str) -> Read<PushRequest> {
     request(&Object::read(raw, with_fields!())?, format, place)
 }
@@ -39,7 +39,7 @@ pub fn create(json: &str) -> Result<CreatePushConfig> {
     })
 }
 
-/// `path_id`: the task in the path. The body may repeat it.
+/// Decodes a REST request of 1.0. `path_id`: the task id in the path, which the body may repeat.
 pub fn create_query(path_id: &str, query: Pairs<'_>, body: &str) -> Result<CreatePushConfig> {
     let task = query::read(query, |_| query::path_id(path_id))?;
     params(body, with_fields!("tenant", "taskId"), |params| {
@@ -48,7 +48,7 @@ pub fn create_query(path_id: &str, query: Pairs<'_>, body: &str) -> Result<Creat
     })
 }
 
-/// JSON-RPC of 0.3.
+/// Decodes a JSON-RPC request of 0.3.
 pub fn create_v03(json: &str) -> Result<CreatePushConfig> {
     params(json, WRAPPED, |params| {
         let task = params.required("taskId", task_id)?;
@@ -56,7 +56,7 @@ pub fn create_v03(json: &str) -> Result<CreatePushConfig> {
     })
 }
 
-/// REST of 0.3.
+/// Decodes a REST request of 0.3.
 pub fn create_query_v03(path_id: &str, query: Pairs<'_>, body: &str) -> Result<CreatePushConfig> {
     let (task, named) = query::read(query, |query| {
         let named = query.get(&["configId", "config_id"], |text| some_id(text, PushConfigId::parse))?;
@@ -117,7 +117,7 @@ pub fn list_v03(json: &str) -> Result<ListPushConfigs> {
     })
 }
 
-/// Both versions.
+/// Decodes a REST request of either version.
 pub fn list_query(path_id: &str, query: Pairs<'_>) -> Result<ListPushConfigs> {
     query::read(query, |query| {
         let size =
@@ -149,7 +149,7 @@ pub fn delete_query(path_id: &str, config: &str, query: Pairs<'_>) -> Result<Del
     query::read(query, |_| Ok(DeletePushConfig { task: query::path_id(path_id)?, id: path_config(config)? }))
 }
 
-/// The fields of a request of 0.3 that creates a configuration.
+/// The fields of a 0.3 request that creates a configuration.
 const WRAPPED: &[&str] =
     with_fields!("tenant", "taskId", "parent", "configId", "config", "pushNotificationConfig");
 
@@ -180,12 +180,12 @@ fn request(config: &Object<'_>, format: PushFormat, place: &'static str) -> Read
         token: config.optional("token", some_header_text)?.flatten(),
         authentication: config.optional("authentication", authentication)?.flatten(),
         format,
-        // The edge sets this later: the decoder knows neither the extensions of the request nor its caller.
+        // The edge sets this later, because the decoder knows neither the extensions of the request nor its caller.
         view: PushView::default(),
     })
 }
 
-/// In 0.3 there is a list of schemes. The first is used, because there are credentials for one only.
+/// Reads the authentication. In 0.3 there is a list of schemes; the first one is used, because there are credentials for one only.
 fn authentication(raw: &RawValue) -> Read<Option<PushAuthentication>> {
     let object = Object::read(raw, &["scheme", "schemes", "credentials"])?;
     let several = object.optional("schemes", |raw| list(raw, text))?.unwrap_or_default();
@@ -203,13 +203,13 @@ fn authentication(raw: &RawValue) -> Read<Option<PushAuthentication>> {
     }
 }
 
-/// A token of HTTP.
+/// Whether the text is an HTTP token, as authentication schemes must be.
 fn is_scheme(text: &str) -> bool {
     text.len() <= MAX_SCHEME_BYTES
         && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte))
 }
 
-/// A secret that is sent in a header as it is.
+/// Reads a secret that is sent unchanged in a header.
 fn some_header_text(raw: &RawValue) -> Read<Option<Secret>> {
     let Some(secret) = some_text(raw)? else { return Ok(None) };
     if !secret.chars().all(|c| matches!(c, ' '..='~')) || secret.trim() != secret {
@@ -220,7 +220,7 @@ fn some_header_text(raw: &RawValue) -> Read<Option<Secret>> {
     Ok(Some(Secret::new(secret)))
 }
 
-/// 0 counts as absent, as for every number of proto3 without field presence.
+/// Reads a page size. 0 counts as absent, as for every proto3 number without field presence.
 fn some_page_size(number: i32) -> Read<Option<u32>> {
     if number == 0 { Ok(None) } else { page_size(number).map(Some) }
 }

@@ -9,12 +9,12 @@ use super::{id, some_id};
 use crate::json::{Fault, Read, count, flag_from_text, int32_from_text, text};
 use crate::spelling::Spelling;
 
-/// Checks the query of a request that has no query parameters except `tenant`.
+/// Checks the query of a request whose only allowed query parameter is `tenant`.
 pub(crate) fn check_tenant(query: &[(String, String)]) -> Result<()> {
     read(query, |_| Ok(()))
 }
 
-/// `id`: the path segment, already decoded. The query pairs are already decoded too.
+/// Decodes a request for a task. `id` (the path segment) and the query pairs are already percent-decoded.
 pub fn get_task(id: &str, query: &[(String, String)]) -> Result<GetTask> {
     read(query, |query| {
         Ok(GetTask {
@@ -54,13 +54,13 @@ pub(crate) fn list_tasks(query: &[(String, String)], spelling: &Spelling) -> Res
     })
 }
 
-/// The pairs of a query, decoded.
+/// The decoded pairs of a query.
 pub(crate) type Pairs<'a> = &'a [(String, String)];
 
 pub(super) struct Query<'a>(Pairs<'a>);
 
 impl Query<'_> {
-    /// The last value under any spelling of a name.
+    /// The last value of a parameter, under any spelling of its name.
     pub(super) fn get<T>(&self, spellings: &[&str], read: impl FnOnce(&str) -> Read<T>) -> Read<Option<T>> {
         let pair = self.0.iter().rev().find(|(key, _)| spellings.contains(&key.as_str()));
         pair.map(|(key, value)| read(value).map_err(|fault| fault.under(key))).transpose()
@@ -95,7 +95,7 @@ fn history_length(text: &str) -> Read<u32> {
     count(int32_from_text(text)?)
 }
 
-/// An empty filter counts as absent, because an empty enum is the unspecified value.
+/// Reads a filter by state. An empty filter counts as absent, because the empty enum is the unspecified value.
 fn status(text: &str, spelling: &Spelling) -> Read<Option<TaskState>> {
     if text.is_empty() { Ok(None) } else { Ok((spelling.state_from_text)(text)?.value()) }
 }

@@ -14,18 +14,18 @@ use crate::json::{
 use crate::spelling::{Named, Spelling};
 use crate::time;
 
-/// The size of a page if the caller names none.
+/// The page size if the caller gives none.
 pub(super) const DEFAULT_PAGE_SIZE: u32 = 50;
-/// The number of messages of each listed task, if the caller names no number: none, because messages may contain whole files.
+/// The number of messages in each listed task if the caller gives none: no messages, because they may contain whole files.
 pub(super) const LISTED_HISTORY: Option<u32> = Some(0);
-/// The limit of the specification. A larger page is refused, not shortened.
+/// The largest page size, which the specification limits. A larger one is refused, not reduced.
 const MAX_PAGE_SIZE: u32 = 100;
-/// Limits for the accepted modes, because every event of the task repeats them.
+/// Limits for the accepted output modes, because every event of the task repeats them.
 const MAX_OUTPUT_MODES: usize = 64;
 const MAX_OUTPUT_MODE_BYTES: usize = 255;
 
-/// Decodes a send. `names`: the possible names of the message field, the usual one first. `config` decodes the configuration, which
-/// may be absent.
+/// Decodes a send. `names`: the possible names of the message field, the usual one first. `config`: decodes the configuration,
+/// which may be absent.
 pub(crate) fn send_message(
     json: &str,
     spelling: &Spelling,
@@ -49,7 +49,7 @@ pub(crate) fn send_message(
         };
         let metadata = params.optional("metadata", carried_metadata)?;
         let options = send_options::read(metadata.as_ref(), message.metadata.as_ref())?;
-        // The edge sets this later: the decoder does not know the caller, and so not whether it may claim sessions.
+        // The edge sets this later, because the decoder does not know whether the caller may claim sessions.
         Ok(SendMessage { message, config, metadata, options, may_claim: false, trace: None })
     })
 }
@@ -96,7 +96,7 @@ pub(crate) fn list_tasks(json: &str, spelling: &Spelling) -> Result<ListTasks> {
     })
 }
 
-/// Parses a whole text. `known` must contain "tenant": every request may have that field, and a value in it is refused.
+/// Parses a complete text. `known` must contain "tenant": every request may have that field, and a value in it is refused.
 pub(crate) fn params<T>(
     json: &str,
     known: &'static [&'static str],
@@ -130,7 +130,7 @@ pub(super) fn page_size(number: i32) -> Read<u32> {
         .ok_or_else(|| Fault::new("must be from 1 to 100"))
 }
 
-/// The lower bound of a filter, inclusive.
+/// Reads the inclusive lower bound of a filter.
 pub(super) fn moment(text: &str) -> Read<Timestamp> {
     let moment = time::parse(text);
     moment
@@ -146,7 +146,7 @@ pub(crate) fn output_modes(raw: &RawValue) -> Read<OutputModes> {
     Ok(OutputModes::new(modes.iter().map(String::as_str)))
 }
 
-/// A media type, with or without parameters, or a media range.
+/// Reads a media type, with or without parameters, or a media range.
 fn media_range(raw: &RawValue) -> Read<String> {
     let range = text(raw)?;
     if range.len() > MAX_OUTPUT_MODE_BYTES {

@@ -1,7 +1,7 @@
-//! Decodes the options for the gateway in the metadata of a send. All other metadata is passed on unread.
+//! Decodes the options for the gateway from the metadata of a send. All other metadata is passed on without being read.
 //!
 //! Options in the request's metadata override those in the message's metadata, field by field. Blank text counts as absent. Both
-//! objects are checked: an error in one is reported even if the other overrides the field.
+//! objects are checked: an error in one of them is reported even if the other one overrides the field.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::names::{AGENT_OBJECT, DIRECTORY, WORKSPACE};
 #[cfg(test)]
 mod tests;
 
-/// The longest text of a field. Longer ones are refused, because the gateway stores the text as long as the task.
+/// The longest text of a field. A longer one is refused, because the gateway stores the text for as long as the task.
 const MAX_BYTES: usize = 1024;
 /// How many options of the agent a message may choose.
 const MAX_CONFIG: usize = 32;
@@ -38,7 +38,7 @@ pub(super) fn read(request: Option<&Metadata>, message: Option<&Metadata>) -> Re
         prompt: first.prompt.or(&second.prompt),
         push_events: first.push_events.or(second.push_events),
     };
-    // The chain of a turn is that of the message that started it, so a message that joins would hide its own.
+    // A turn has the chain of gateways of the message that started it. A message that joins would hide its own chain.
     if options.delivery == Delivery::Steer && !options.prompt.hops.is_empty() {
         let fault = Fault::new("must not be steer: a message of another gateway's agent cannot join a turn");
         return Err(fault.under("delivery").under("shared").under("metadata"));
@@ -46,7 +46,7 @@ pub(super) fn read(request: Option<&Metadata>, message: Option<&Metadata>) -> Re
     Ok(options)
 }
 
-/// The paths of the used option fields that belong to extensions. Invalid metadata has been refused before.
+/// The paths of the option fields in use that belong to extensions. The metadata must be valid.
 pub(crate) fn gated_fields(
     request: Option<&Metadata>,
     message: Option<&Metadata>,
@@ -57,7 +57,7 @@ pub(crate) fn gated_fields(
         let model = options.prompt.model.as_ref();
         let is_plain = model.is_some_and(|model| model.provider.is_empty());
         let has_both = model.is_some() && !is_plain;
-        // The alias `cwd` of the directory is not listed: the clients that use it do not know these extensions.
+        // The alias `cwd` of the directory is not listed, because the clients that use it do not know these extensions.
         for (is_used, field, extension) in [
             (options.session.is_some(), "shared.session.id", Extension::SessionBinding),
             (options.directory.is_some(), DIRECTORY, Extension::SessionBinding),
@@ -74,7 +74,7 @@ pub(crate) fn gated_fields(
     fields
 }
 
-/// The options in one metadata object.
+/// The options in one of the two metadata objects.
 #[derive(Default)]
 pub(crate) struct MetadataOptions {
     session: Option<SessionId>,
@@ -131,7 +131,8 @@ impl MetadataOptions {
         Ok(())
     }
 
-    /// The title beside an id is not read: the session has one, and clients may send the object back as the gateway wrote it.
+    /// Reads the session. Does not read a title next to an id: the session exists and has a title, and clients may send the object
+    /// back as the gateway wrote it.
     fn read_session(&mut self, raw: &RawValue) -> Read<()> {
         let session = Object::read(raw, &["id", "title"])?;
         self.session =
@@ -152,8 +153,8 @@ pub(crate) fn field<T>(
     Ok(object.optional(name, read)?.flatten())
 }
 
-/// Reads the model: its id, or an object with the id and perhaps the provider. Whether an id alone is enough depends on the agent.
-/// Provider and model must both be in the same object, so that halves of two requests are never combined.
+/// Reads the model: its id, or an object with the id and perhaps the provider. The agent decides whether an id alone is enough.
+/// Provider and model must be in the same object, so that parts of two requests are never combined.
 fn model(raw: &RawValue) -> Read<Option<ModelName>> {
     if raw.get().starts_with('"') {
         return Ok(line(raw)?.map(ModelName::plain));
@@ -185,7 +186,7 @@ fn config(raw: &RawValue) -> Read<BTreeMap<String, String>> {
     Ok(config)
 }
 
-/// The chain of gateways that the message came through. Which of its entries are true is for the gateways in it to say.
+/// Reads the chain of gateways through which the message came. Only the gateways in the chain can verify their entries.
 fn hops(raw: &RawValue) -> Read<Hops> {
     let hops = list(raw, |raw| {
         let hop = Object::read(raw, &["gateway", "signature"])?;
@@ -205,7 +206,7 @@ fn delivery(word: &str) -> Read<Delivery> {
     })
 }
 
-/// `all`, or a list of states, each as any version spells it, and `artifact`.
+/// Reads `all`, or a list of states (in the spelling of any version) and `artifact`.
 fn push_events(raw: &RawValue) -> Read<PushEvents> {
     if !raw.get().starts_with('[') {
         return match text(raw)?.as_str() {
@@ -227,12 +228,12 @@ fn push_events(raw: &RawValue) -> Read<PushEvents> {
     Ok(words.into_iter().collect())
 }
 
-/// Text of one line.
+/// Reads a text of one line.
 pub(crate) fn line(raw: &RawValue) -> Read<Option<String>> {
     checked(raw, MAX_BYTES, "must have at most 1024 bytes", |_| false)
 }
 
-/// A title. Its lines become one, because agents and clients show titles in lists.
+/// Reads a title. Its lines are joined into one, because agents and clients show titles in lists.
 fn title(raw: &RawValue) -> Read<Option<String>> {
     let text = checked(raw, MAX_BYTES, "must have at most 1024 bytes", |c| matches!(c, '\n' | '\r' | '\t'))?;
     let lines = |text: &String| {
@@ -242,7 +243,7 @@ fn title(raw: &RawValue) -> Read<Option<String>> {
     Ok(text.as_ref().map(lines))
 }
 
-/// Text of any number of lines.
+/// Reads a text of any number of lines.
 pub(crate) fn lines(raw: &RawValue) -> Read<Option<String>> {
     checked(raw, MAX_SYSTEM_BYTES, "must have at most 65536 bytes", |c| matches!(c, '\n' | '\r' | '\t'))
 }

@@ -1,7 +1,7 @@
-//! Model values for property tests. The gateway could hold every one of them: ids are valid, there is at least one part, and
-//! optional text is not empty.
+//! Model values for property tests. The gateway could hold each of them: ids are valid, there is at least one part, and optional
+//! text is not empty.
 //!
-//! Plain values contain only what every client sees, so they read back unchanged. Noted values contain all fields.
+//! Plain values contain only what every client sees, so they can be read back unchanged. Noted values contain all fields.
 
 use longshore_model::{
     Artifact, ArtifactId, ArtifactUpdate, AskKind, AskOption, AskOptions, BlockKind, ContextId, Cost, Entry,
@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::Value;
 
-/// Any text, control characters and line breaks included.
+/// Any text, including control characters and line breaks.
 pub(crate) fn text() -> impl Strategy<Value = String> {
     "(?s).{0,12}"
 }
@@ -211,7 +211,7 @@ pub(crate) fn noted_entry() -> impl Strategy<Value = (Entry, Entry)> {
     )
 }
 
-/// The output modes that a caller accepts. An empty list accepts all; `x/y` fits no generated part.
+/// The output modes that a caller accepts. An empty list accepts all modes. `x/y` matches no generated part.
 pub(crate) fn output_modes() -> impl Strategy<Value = OutputModes> {
     let modes =
         ["text/plain", "application/json", "application/octet-stream", "image/*", "text/*", "x/y", "*/*"];
@@ -290,7 +290,7 @@ fn ask_options() -> impl Strategy<Value = AskOptions> {
     vec(option, 0..3).prop_map(AskOptions::new)
 }
 
-/// The kind of a block, and the message that it belongs to.
+/// The kind of a block, and the message to which it belongs.
 fn block() -> impl Strategy<Value = (BlockKind, Option<MessageId>)> {
     let kind = select(vec![BlockKind::Text, BlockKind::Reasoning, BlockKind::ToolCall, BlockKind::File]);
     (kind, option::of(message_id()))

@@ -1,11 +1,11 @@
-//! Prints JSON documents for snapshots: one in full, and others as their difference to it. For tests only.
+//! Prints JSON documents for snapshots: one in full, and others as differences to it. For tests only.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// A value that fits into this width stays on one line.
+/// The width within which a value is printed on one line.
 const WIDTH: usize = 130;
 
 /// A document as pretty-printed JSON, with short objects and arrays on one line.
@@ -15,15 +15,15 @@ pub(crate) fn print(document: &Value) -> String {
     out
 }
 
-/// The difference between two documents, one change per line: `+` added, `-` removed, `~` changed. A removed value is not
-/// repeated, because the other document has it.
+/// The differences between two documents, one per line: `+` added, `-` removed, `~` changed. A removed value is not printed,
+/// because the other document contains it.
 pub(crate) fn changes(from: &Value, to: &Value) -> String {
     let mut out = String::new();
     compare(&mut out, "", from, to);
     if out.is_empty() { "(no difference)\n".to_owned() } else { out }
 }
 
-/// Replaces each part of a document that equals one of the known documents by its name.
+/// Replaces each part of a document that equals one of the known documents by the name of that document.
 pub(crate) fn elide(document: &mut Value, known: &[(impl AsRef<str>, Value)]) {
     if let Some((name, _)) = known.iter().find(|(_, value)| value == document) {
         *document = Value::from(format!("<{}>", name.as_ref()));
@@ -36,7 +36,7 @@ pub(crate) fn elide(document: &mut Value, known: &[(impl AsRef<str>, Value)]) {
     }
 }
 
-/// Replaces texts, also within others and in keys.
+/// Replaces texts, even inside other texts and in keys.
 pub(crate) fn replace(document: &mut Value, texts: &[(String, String)]) {
     let mut json = document.to_string();
     for (from, to) in texts {
@@ -45,7 +45,7 @@ pub(crate) fn replace(document: &mut Value, texts: &[(String, String)]) {
     *document = serde_json::from_str(&json).unwrap();
 }
 
-/// `used`: the number of characters on the line so far.
+/// Writes a value. `used`: the number of characters on the line so far.
 fn write_value(out: &mut String, value: &Value, indent: usize, used: usize) {
     let compact = value.to_string();
     match value {
@@ -115,7 +115,7 @@ fn compare(out: &mut String, path: &str, from: &Value, to: &Value) {
     }
 }
 
-/// Elements that both lists have are recognised by their [`identity`].
+/// Compares two lists. Elements that occur in both are recognized by their [`identity`].
 fn compare_lists(out: &mut String, path: &str, from: &[Value], to: &[Value]) {
     let [old, new] = [from, to].map(|list| list.iter().map(identity).collect::<Vec<_>>());
     let is_unique = |names: &[String]| names.iter().collect::<HashSet<_>>().len() == names.len();
@@ -136,7 +136,7 @@ fn compare_lists(out: &mut String, path: &str, from: &[Value], to: &[Value]) {
     }
 }
 
-/// What names an element of a list: its id, or all of it.
+/// The identity of a list element: its id, or the whole element.
 fn identity(value: &Value) -> String {
     let names = ["uri", "id", "name"];
     let name = names.into_iter().find_map(|name| value.get(name)?.as_str());

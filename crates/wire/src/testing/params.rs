@@ -1,6 +1,6 @@
 //! Generates parameters for property tests from the table: valid ones, and every change that the table permits or forbids.
 //!
-//! Two things have tests of their own: the `query` of 0.3, and models that are written as text.
+//! Two things are left out because they have separate tests: the `query` of 0.3, and models that are written as text.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -20,9 +20,9 @@ enum Step {
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
     at: Vec<Step>,
-    /// `None`: the value is removed.
+    /// The new value. `None`: the value is removed.
     pub(crate) put: Option<Value>,
-    /// The field that is invalid after the change. `None`: the parameters stay valid.
+    /// The field that the change makes invalid. `None`: the parameters stay valid.
     pub(crate) breaks: Option<String>,
 }
 
@@ -48,12 +48,12 @@ impl Change {
     }
 }
 
-/// Valid parameters with some of the optional ones.
+/// Generates valid parameters with some of the optional ones.
 pub(crate) fn some(fields: &'static [Param]) -> BoxedStrategy<Value> {
     object(fields, false)
 }
 
-/// Valid parameters with all optional ones.
+/// Generates valid parameters with all optional ones.
 pub(crate) fn full(fields: &'static [Param]) -> BoxedStrategy<Value> {
     object(fields, true)
 }
@@ -75,7 +75,7 @@ fn object(fields: &'static [Param], is_full: bool) -> BoxedStrategy<Value> {
         for (field, value) in fields.iter().zip(values) {
             built.extend(value.map(|value| (field.name.to_owned(), value)));
         }
-        // A parameter that needs another one is left out together with it.
+        // A parameter that requires another one is left out together with it.
         for field in fields {
             let is_alone = field.with.is_some_and(|other| built.get(other).is_none_or(Value::is_null));
             if is_alone {
@@ -131,7 +131,7 @@ fn valid(kind: &'static Kind, is_full: bool) -> BoxedStrategy<Value> {
         Kind::Tagged(variants) => {
             proptest::strategy::Union::new(variants.iter().map(|variant| tagged(variant, is_full))).boxed()
         }
-        // One of each type, so that each type is changed.
+        // One element of each type, so that each type is changed.
         Kind::List { of: Kind::Tagged(variants), .. } if is_full => {
             let each: Vec<_> = variants.iter().map(|variant| tagged(variant, true)).collect();
             each.prop_map(Value::from).boxed()
@@ -163,7 +163,7 @@ fn tagged(variant: &'static Variant, is_full: bool) -> BoxedStrategy<Value> {
     object(variant.fields, is_full).prop_map(with_tag).boxed()
 }
 
-/// Every change to these full parameters for which the table has a rule.
+/// All changes to these full parameters for which the table has a rule.
 pub(crate) fn changes(fields: &'static [Param], params: &Value) -> Vec<Change> {
     let mut changes = Changes { all: Vec::new(), at: Vec::new() };
     changes.of_object(fields, params);
@@ -189,7 +189,7 @@ impl Changes {
         self.push(Some(value), None);
     }
 
-    /// The path as error messages show it.
+    /// The path in the form of error messages.
     fn path(&self) -> String {
         self.at.iter().fold(String::new(), |path, step| match step {
             Step::Index(index) => format!("{path}[{index}]"),
@@ -294,7 +294,7 @@ impl Changes {
         }
     }
 
-    /// A text of the maximal length, and one that is too long. Very large limits have a test of their own.
+    /// Adds a text of the maximum length, and one that is too long. Very large limits have a separate test.
     fn lengths(&mut self, prefix: &str, max: usize) {
         const LARGEST: usize = 2 * 1024 * 1024;
         if max <= LARGEST {
@@ -333,7 +333,7 @@ impl Changes {
         self.below("shared", |here| here.wrong(json!("x")));
         self.below("opencode", |here| {
             here.wrong(json!([]));
-            // Fields that are not read may have any value.
+            // A field that is not read may have any value.
             let unread_or_wrong = |here: &mut Self, value: Value| {
                 if is_routed { here.wrong(value) } else { here.right(value) }
             };
@@ -371,7 +371,7 @@ impl Changes {
             let Some(value) = value.get(field.name) else { continue };
             self.below(field.name, |here| here.of(&field.kind, value));
             for other in fields.iter().filter(|other| other.name != field.name) {
-                // The later of two, in the order of the table, is the one that is refused.
+                // Of two such parameters, the later one in the table is refused.
                 let order = |name: &str| fields.iter().position(|field| field.name == name);
                 let later = if order(other.name) > order(field.name) { other.name } else { field.name };
                 let mut breaks = String::new();

@@ -6,7 +6,7 @@ use longshore_model::card::Card;
 use super::Dialect;
 use crate::card::{self, CardVersions};
 
-/// The card for clients of 0.3 only. In a REST response its security schemes also have the format of ProtoJSON, which some
+/// The card for clients that only use 0.3. In a REST response, its security schemes also have the format of ProtoJSON, which some
 /// clients expect there.
 pub fn encode(card: &Card, dialect: Dialect) -> Bytes {
     let versions = match dialect {
@@ -16,8 +16,8 @@ pub fn encode(card: &Card, dialect: Dialect) -> Bytes {
     card::encode(card, versions)
 }
 
-/// One card for clients of both versions: it has the fields of both. Only a reader that refuses unknown fields needs the card
-/// of its own version.
+/// One card for clients of both versions, with the fields of both. Only a reader that refuses unknown fields needs the card of its
+/// own version.
 pub fn merged(card: &Card) -> Bytes {
     card::encode(card, CardVersions::Both)
 }
@@ -49,7 +49,7 @@ mod tests {
         }
     }
 
-    /// Collects the paths at which `part` has a value that `whole` lacks or has differently.
+    /// Collects the paths at which `part` has a value that `whole` lacks or that differs in `whole`.
     fn lacks(whole: &Value, part: &Value, path: &str, missing: &mut Vec<String>) {
         match (whole, part) {
             (Value::Object(whole), Value::Object(part)) => {

@@ -1,6 +1,6 @@
-//! Reads requests of 0.3 (JSON-RPC params, REST bodies, query strings) into commands, and responses as a client does.
+//! Reads 0.3 requests (JSON-RPC params, REST bodies, query strings) into commands, and 0.3 responses as a client does.
 //!
-//! Old clients mix the formats of 0.3 and 1.0, so every field that is unambiguous is understood in either format.
+//! Old clients mix the formats of 0.3 and 1.0, so every unambiguous field is accepted in either format.
 
 use longshore_model::{GetTask, ListTasks, PushFormat, Result, SendConfig, SendMessage, Task};
 use serde_json::value::RawValue;
@@ -23,7 +23,7 @@ pub use crate::v1::decode::{
 };
 
 pub fn send_message(dialect: Dialect, json: &str) -> Result<SendMessage> {
-    // In the proto file the message is called `request`, and ProtoJSON permits that name too.
+    // In the proto file the message field is called `request`, and ProtoJSON permits that name too.
     request::send_message(json, dialect.spelling(), &["message", "request"], |raw| send_config(dialect, raw))
 }
 
@@ -31,7 +31,7 @@ pub fn list_tasks(json: &str) -> Result<ListTasks> {
     request::list_tasks(json, Dialect::Rpc.spelling())
 }
 
-/// `id` is the decoded path segment. The query pairs are decoded, too.
+/// Decodes a request for a task. `id` (the path segment) and the query pairs are already percent-decoded.
 pub fn get_task_query(id: &str, query: &[(String, String)]) -> Result<GetTask> {
     let command = query::get_task(id, query)?;
     Ok(GetTask { history_length: unless_zero(command.history_length), ..command })
@@ -51,7 +51,7 @@ pub fn list_tasks_query(query: &[(String, String)]) -> Result<ListTasks> {
     query::list_tasks(&query, Dialect::Rest.spelling())
 }
 
-/// A stream event, or the response to a send.
+/// Decodes a stream event, or the response to a send.
 pub fn stream_event(dialect: Dialect, json: &str) -> Result<StreamEvent> {
     match dialect {
         Dialect::Rpc => answer::tagged_event(json, dialect.spelling()),
@@ -59,7 +59,7 @@ pub fn stream_event(dialect: Dialect, json: &str) -> Result<StreamEvent> {
     }
 }
 
-/// A bare task, the response to getting and canceling one.
+/// Decodes a bare task, which is the response to getting and canceling a task.
 pub fn task(dialect: Dialect, json: &str) -> Result<Task> {
     answer::task(json, dialect.spelling())
 }
@@ -109,8 +109,8 @@ fn send_config(dialect: Dialect, raw: Option<&RawValue>) -> Read<SendConfig> {
     })
 }
 
-/// Whether a send without `blocking` returns as soon as the task has begun. On REST it does: in ProtoJSON an absent boolean is
-/// false.
+/// Whether a send without `blocking` returns as soon as the task has begun. On REST it does, because an absent boolean is false in
+/// ProtoJSON.
 fn returns_immediately(dialect: Dialect) -> bool {
     match dialect {
         Dialect::Rpc => false,
@@ -118,7 +118,7 @@ fn returns_immediately(dialect: Dialect) -> bool {
     }
 }
 
-/// Turns a history length of 0 into no limit: in ProtoJSON the number 0 means "not set".
+/// Turns a history length of 0 into "no limit", because in ProtoJSON the number 0 means "not set".
 fn unless_zero(length: Option<u32>) -> Option<u32> {
     length.filter(|length| *length > 0)
 }

@@ -1,5 +1,5 @@
 //! Encodes responses and stream events of 0.3, each on one line. All fields of `metadata.shared` are written, because 0.3 needs no
-//! activation. `metadata.iac_code` is not written.
+//! activation of extensions. `metadata.iac_code` is not written.
 
 use bytes::Bytes;
 use longshore_model::{
@@ -25,7 +25,7 @@ mod tests;
 pub use self::stream::{FORMS, Frame, HasArtifact, Step, Stream, TaskFrame};
 pub use crate::write::{Gap, View};
 
-/// A bare task, the response to getting and canceling one.
+/// Encodes a bare task, which is the response to getting and canceling a task.
 pub fn task(task: &Task, view: View, dialect: Dialect) -> Bytes {
     let view = ungated(view);
     let mut out = Vec::with_capacity(size_of_task(task, view));
@@ -33,12 +33,12 @@ pub fn task(task: &Task, view: View, dialect: Dialect) -> Bytes {
     out.into()
 }
 
-/// The response to a send: on JSON-RPC the task itself, on REST `{"task": …}`.
+/// Encodes the response to a send: on JSON-RPC the task itself, on REST `{"task": …}`.
 pub fn send_response(task: &Task, view: View, dialect: Dialect) -> Bytes {
     stream_task(task, view, dialect, None)
 }
 
-/// A page of a list, with the same four fields in both dialects.
+/// Encodes a page of a list, with the same four fields in both dialects.
 pub fn list_response(
     tasks: &[Task],
     view: View,
@@ -56,14 +56,14 @@ pub fn list_response(
     out.into()
 }
 
-/// A configuration of push notifications, without its secrets.
+/// Encodes a push configuration without its secrets.
 pub fn push_config(config: &PushConfig, dialect: Dialect) -> Bytes {
     let mut out = Vec::with_capacity(256);
     write_push_config(&mut out, config, dialect);
     out.into()
 }
 
-/// The configurations of a task. JSON-RPC has no pages: the result is the list itself.
+/// Encodes the push configurations of a task. JSON-RPC has no pages, so its result is the list itself.
 pub fn push_page(configs: &[PushConfig], next_page_token: &str, dialect: Dialect) -> Bytes {
     let mut out = Vec::with_capacity(64 + 256 * configs.len());
     let write = |out: &mut Vec<u8>, config: &PushConfig| write_push_config(out, config, dialect);
@@ -74,7 +74,7 @@ pub fn push_page(configs: &[PushConfig], next_page_token: &str, dialect: Dialect
     out.into()
 }
 
-/// The response to a deletion. On JSON-RPC the result is `null`: clients look for the key.
+/// Encodes the response to a deletion. On JSON-RPC the result is `null`, because clients look for the key.
 pub fn deleted(dialect: Dialect) -> Bytes {
     Bytes::from_static(match dialect {
         Dialect::Rpc => &b"null"[..],
@@ -94,7 +94,7 @@ fn write_push_config(out: &mut Vec<u8>, config: &PushConfig, dialect: Dialect) {
     object.end();
 }
 
-/// A snapshot as a frame of a stream. With a gap, the task's metadata says which events the reader missed.
+/// Encodes a snapshot as a frame of a stream. With a gap, the task's metadata says which events the reader missed.
 pub fn stream_task(task: &Task, view: View, dialect: Dialect, gap: Option<Gap>) -> Bytes {
     let view = ungated(view);
     let mut out = Vec::with_capacity(size_of_task(task, view) + 16);
@@ -109,17 +109,17 @@ pub fn stream_task(task: &Task, view: View, dialect: Dialect, gap: Option<Gap>) 
     out.into()
 }
 
-/// The view with those extensions activated that 0.3 always shows.
+/// Adds the extensions that are always active in 0.3 to the view.
 fn ungated(view: View) -> View {
     View { activated: Activated::SHOWN_IN_V03, ..view }
 }
 
-/// Selects the message in the status of a task.
+/// Which message the status of a task contains.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum StatusMessage {
     /// The stored message.
     Stored,
-    /// The stored message, or else the agent's answer, which clients of 0.3 expect there.
+    /// The stored message. If there is none, the agent's answer, which 0.3 clients expect there.
     WithAnswer,
 }
 
@@ -159,7 +159,7 @@ fn write_task(
     object.end();
 }
 
-/// The whole text of the agent in a completed task, as one message.
+/// The agent's whole text in a completed task, as one message.
 fn answer(task: &Task, view: View) -> Option<Message> {
     if task.status.state != TaskState::Completed || task.status.message.is_some() {
         return None;
@@ -178,9 +178,9 @@ fn answer(task: &Task, view: View) -> Option<Message> {
     })
 }
 
-/// An artifact in a task of 0.3.
+/// An artifact of a task in 0.3.
 enum Shown<'a> {
-    /// The stream artifact, with all blocks except files.
+    /// The stream artifact, which contains all blocks except files.
     Stream,
     File(&'a Artifact),
 }

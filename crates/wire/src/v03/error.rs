@@ -1,8 +1,8 @@
-//! The error table of 0.3, and the two formats of an error, for JSON-RPC and REST. Both are flat, with a field `type` that names
-//! the kind of error.
+//! The error table of 0.3, and the two formats of an error, for JSON-RPC and REST. Both formats are flat, with a field `type` that
+//! names the kind of error.
 //!
 //! The HTTP status codes are those of the last release of 0.3. Words and numbers that A2A does not define are those of the Python
-//! gateway that this one replaces. Its clients check `type`, because several errors share a number.
+//! gateway that this gateway replaces. Its clients check `type`, because several errors share a number.
 
 use std::borrow::Cow;
 
@@ -23,9 +23,9 @@ pub struct Row {
     /// The code of the JSON-RPC error object.
     pub code: i32,
     /// The status of a REST response. A JSON-RPC response has this status only if the gateway refused the request before it had
-    /// read the whole body (401, 403, 413, 429), or a handler panicked (500). All other JSON-RPC errors are sent with 200.
+    /// read the whole body (401, 403, 413, 429), or if a handler panicked (500). All other JSON-RPC errors have status 200.
     pub http: u16,
-    /// The `type`, which is what a program should check.
+    /// The `type`, which programs should check.
     pub word: &'static str,
 }
 
@@ -44,7 +44,7 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::ContentTypeNotSupported => (-32005, 415, "CONTENT_TYPE_NOT_SUPPORTED"),
         ErrorKind::InvalidAgentResponse => (-32006, 502, "INVALID_AGENT_RESPONSE"),
         ErrorKind::ExtendedCardNotConfigured => (-32007, 400, "AUTHENTICATED_EXTENDED_CARD_NOT_CONFIGURED"),
-        // A2A 0.3 has neither of these two errors. The first gets the number that the Python gateway uses. The second gets the number
+        // A2A 0.3 has neither of these two errors. The first has the number that the Python gateway uses. The second has the number
         // of an unsupported operation, because it has the same effect.
         ErrorKind::VersionNotSupported => (-32001, 400, "VERSION_NOT_SUPPORTED"),
         ErrorKind::ExtensionRequired => (-32004, 400, "EXTENSION_SUPPORT_REQUIRED"),
@@ -89,8 +89,8 @@ pub fn jsonrpc(id: &Id, error: &Error) -> Bytes {
     })
 }
 
-/// The body of a failed REST request. Old clients expect the text under one of two names, depending on the server that they
-/// were written for. Clients in JavaScript recognise an error by its JSON-RPC code only.
+/// The body of a failed REST request. Old clients expect the text under one of two names, depending on the server for which they
+/// were written. JavaScript clients recognize an error only by its JSON-RPC code.
 pub fn rest_body(error: &Error) -> Bytes {
     let mut out = Vec::with_capacity(320);
     let mut body = ObjectWriter::begin(&mut out);
@@ -103,7 +103,7 @@ pub fn rest_body(error: &Error) -> Bytes {
     out.into()
 }
 
-/// Writes the `type` of an error and its other details for programs.
+/// Writes the `type` of an error and its other machine-readable details.
 fn write_facts(object: &mut ObjectWriter<'_>, error: &Error, dialect: Dialect) {
     object.text("type", word(error));
     let violations = error.violations();
@@ -115,7 +115,7 @@ fn write_facts(object: &mut ObjectWriter<'_>, error: &Error, dialect: Dialect) {
     }
     let details = error.details();
     for (index, (name, value)) in details.iter().enumerate() {
-        // A later detail replaces an earlier one of the same name. The fields that are already written stay.
+        // A later detail replaces an earlier one of the same name. Fields that are already written cannot be replaced.
         let is_replaced = details[index + 1..].iter().any(|(later, _)| later == name);
         let is_taken = matches!(name.as_str(), "type" | "message" | "error" | "code")
             || (!violations.is_empty() && matches!(name.as_str(), "field" | "fields"));
@@ -126,7 +126,7 @@ fn write_facts(object: &mut ObjectWriter<'_>, error: &Error, dialect: Dialect) {
     }
 }
 
-/// Rewrites a text that begins with the name of a field. The engine says `message.parts`, but a REST client wrote the parts under
+/// Rewrites a text that begins with the name of a field. The engine writes `message.parts`, but a REST client sent the parts under
 /// another name.
 fn respelled(text: &str, dialect: Dialect) -> Cow<'_, str> {
     match text.strip_prefix("message.parts") {
@@ -140,7 +140,7 @@ fn respelled(text: &str, dialect: Dialect) -> Cow<'_, str> {
 /// The `type` of an error. For invalid parameters it depends on whether one field is at fault.
 fn word(error: &Error) -> &'static str {
     match (error.kind(), error.violations()) {
-        // The detail `unsupported` names a way of paging that this gateway does not have.
+        // The detail `unsupported` names a style of paging that this gateway does not support.
         (ErrorKind::InvalidParams, _) if error.details().iter().any(|(name, _)| name == "unsupported") => {
             "INVALID_PAGINATION_MODE"
         }
@@ -150,10 +150,11 @@ fn word(error: &Error) -> &'static str {
     }
 }
 
-/// Details that are numbers. All details are stored as text, because 1.0 has only text. An id of digits stays text.
+/// The details that are numbers. All details are stored as text, because 1.0 has only text. An id that consists of digits stays
+/// text.
 const NUMBERS: [&str; 6] = ["maxBytes", "actualSize", "upstreamStatus", "limit", "max", "retryAfterSeconds"];
 
-/// Details that are lists. A text from the caller may look like a list, and stays text.
+/// The details that are lists. A text of the caller may look like a list, and stays text.
 const LISTS: [&str; 10] = [
     "acceptedOutputModes",
     "fields",

@@ -1,12 +1,12 @@
 //! The operations of 0.3, by their JSON-RPC names.
 //!
-//! `tasks/list` is an addition of the gateway, because a JSON-RPC client of 0.3 would have no way to list tasks. A2A 0.3 defines a
-//! list as a REST path only, and its SDKs do not have it at all. Clients that do not call `tasks/list` are not affected.
+//! `tasks/list` is an addition of the gateway, because a 0.3 JSON-RPC client could not list tasks otherwise. A2A 0.3 defines a list
+//! only as a REST path, and its SDKs do not have it at all. Clients that do not call `tasks/list` are not affected.
 
 use crate::surface::{Operation, ProtocolVersion};
 pub use crate::v1::method::Method;
 
-/// `None` for a name that 0.3 does not have.
+/// Parses a method name. `None`: 0.3 has no such method.
 pub fn parse(method: &str) -> Option<Method> {
     Operation::by_jsonrpc(ProtocolVersion::V03, method).map(|operation| operation.method)
 }

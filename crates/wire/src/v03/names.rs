@@ -1,5 +1,5 @@
-//! Reads and writes the enums of 0.3. They are written as the dialect spells them, and read in every spelling, because old clients
-//! mix them.
+//! Reads and writes the enums of 0.3. They are written in the spelling of the dialect, and read in every spelling, because old
+//! clients mix the spellings.
 
 use longshore_model::{Role, TaskState};
 use serde_json::value::RawValue;
@@ -28,7 +28,7 @@ pub(super) fn state_word(state: TaskState) -> &'static str {
     }
 }
 
-/// The state names of `a2a.v1`. They are those of 1.0, except that CANCELLED has two L.
+/// The state names of `a2a.v1`. They are those of 1.0, except that CANCELLED has two Ls.
 pub(super) fn state_enum(state: TaskState) -> &'static str {
     match state {
         TaskState::Canceled => "TASK_STATE_CANCELLED",

@@ -1,4 +1,4 @@
-//! Reads and writes parts. Each dialect of 0.3, and 1.0, has its own format. All three formats are read.
+//! Reads and writes parts. Each dialect of 0.3 has its own format, and so has 1.0. All three formats are read.
 
 use longshore_model::{Json, Metadata, Part, PartContent};
 use serde_json::value::RawValue;
@@ -47,7 +47,7 @@ fn read(raw: &RawValue, dialect: Dialect) -> Read<Part> {
         };
         Err(Fault::new(problem))
     })?;
-    // Outside of `file` these two fields have the names of 1.0.
+    // Outside of `file`, these two fields have their names of 1.0.
     let media_type = object.optional("mediaType", some_text)?.flatten();
     let filename = object.optional("filename", some_text)?.flatten();
     Ok(Part {
@@ -81,7 +81,7 @@ fn content(part: &Object<'_>, dialect: Dialect) -> Read<Part> {
         (Some(_), Some(_)) => {
             Err(Fault::new("has more than one of text, file and data; a part has exactly one"))
         }
-        // As in 1.0, `null` is a value if it stands alone.
+        // As in 1.0, `null` is a value if no other field is present.
         (None, _) => match part.raw("data").filter(|raw| is_null(raw)) {
             Some(null) => carried_json(null).map(PartContent::Data).map(plain),
             None => Err(Fault::new("must have one of text, file and data")),
@@ -128,16 +128,16 @@ fn bytes(raw: &RawValue) -> Read<Vec<u8>> {
 }
 
 /// Undoes a double base64 encoding. The official Python client of 0.3 puts base64 where the bytes belong, and then encodes that
-/// once more. The JavaScript client does not, and nothing else in the request tells them apart: the header with the program's
-/// name is set by the application. So the bytes decide. They count as encoded twice if they are base64 exactly as an encoder writes
-/// it, and one of these is true as well: a file of this media type is never base64; the bytes look like base64, and decode to what
-/// the media type promises; the bytes decode to readable text.
+/// base64 once more. The JavaScript client does not, and nothing else in the request tells the two apart, because the application
+/// sets the header with the program's name. So the bytes decide. They count as encoded twice if they are base64 exactly as an
+/// encoder writes it, and in addition one of these conditions holds: a file of this media type is never base64; the bytes look like
+/// base64 and decode to what the media type promises; the bytes decode to readable text.
 ///
-/// This guess is wrong for some files of clients that encode once: a file that is itself the base64 of a text becomes that
-/// text, and a file without a clear type that is a long key, or any base64, becomes the decoded bytes. The guess also misses
-/// some files of the client that encodes twice: a text of 3 or 6 bytes, other files of less than 18 bytes whose base64 has no
-/// padding, and a text that is not UTF-8. The rules prefer this error, because a garbled word does more harm than a tiny file that
-/// is not decoded.
+/// This guess is wrong for some files of clients that encode once. A file that is itself the base64 of a text becomes that text. A
+/// file without a clear media type that is a long key, or any base64, becomes the decoded bytes. The guess also misses some files
+/// of the client that encodes twice: a text of 3 or 6 bytes, other files of less than 18 bytes whose base64 has no padding, and a
+/// text that is not UTF-8. The rules prefer missing a file, because a garbled word does more harm than a tiny file that is not
+/// decoded.
 fn encoded_twice(bytes: &[u8], media_type: Option<&str>) -> Option<Vec<u8>> {
     let outer = str::from_utf8(bytes).ok().filter(|text| !text.is_empty())?;
     let inner = base64::decode_strict(outer)?;
@@ -151,7 +151,7 @@ fn encoded_twice(bytes: &[u8], media_type: Option<&str>) -> Option<Vec<u8>> {
     is_twice.then_some(inner)
 }
 
-/// Classes of media types, by whether a file of the type can be base64 itself.
+/// The class of a media type, by whether a file of the type can itself be base64.
 enum MediaClass {
     Text,
     /// A file of this type is never base64 as a whole.
@@ -171,8 +171,8 @@ impl MediaClass {
     }
 }
 
-/// Whether a text is base64 rather than a word, a path, a number or a hash. Those have no padding, and no long stretch with upper
-/// case, lower case and digits. `+` and `/` prove nothing, because sums and paths contain them.
+/// Whether a text is base64 and not a word, a path, a number or a hash. Those have no padding, and no long stretch with upper case,
+/// lower case and digits. `+` and `/` prove nothing, because sums and paths contain them.
 fn looks_encoded(text: &str) -> bool {
     const MIN_MIXED_LENGTH: usize = 24;
     text.ends_with('=')
@@ -182,7 +182,7 @@ fn looks_encoded(text: &str) -> bool {
             && has(text, u8::is_ascii_digit)
 }
 
-/// Whether the text decodes to readable text that is too long for a coincidence.
+/// Whether the text decodes to readable text that is too long to be a coincidence.
 fn decodes_to_text(outer: &str, inner: &[u8]) -> bool {
     const MIN_LENGTH: usize = 12;
     let is_layout = |c| matches!(c, '\n' | '\r' | '\t');
@@ -196,8 +196,8 @@ fn has(text: &str, is: fn(&u8) -> bool) -> bool {
     text.as_bytes().iter().any(is)
 }
 
-/// Writes bytes as a data URL. `fileWithBytes` cannot be used: the official Python client of 0.3 fails on bytes that are not
-/// text, and takes text for base64. All clients, including the JavaScript one, read a URL as it is.
+/// Writes bytes as a data URL. `fileWithBytes` cannot be used, because the official Python client of 0.3 fails on bytes that are
+/// not text, and takes text for base64. All clients, including the JavaScript client, read a URL unchanged.
 fn write_data_url(out: &mut Vec<u8>, bytes: &[u8], media_type: Option<&str>) {
     let is_plain = |media_type: &&str| {
         media_type.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/.+-_".contains(&byte))
@@ -216,7 +216,8 @@ fn bytes_of_data_url(url: &str) -> Option<Vec<u8>> {
     base64::decode(head.ends_with(";base64").then_some(body)?)
 }
 
-/// In ProtoJSON a data part contains a message that contains the data. Without that wrapper the value is the data itself.
+/// Reads a data part. In ProtoJSON it contains a message that contains the data. Without that wrapper, the value is the data
+/// itself.
 fn data(raw: &RawValue, dialect: Dialect) -> Read<Json> {
     if dialect == Dialect::Rest
         && let Ok(wrapper) = Object::read(raw, &["data"])
@@ -257,7 +258,7 @@ fn write(out: &mut Vec<u8>, PartView { part, as_text, block }: PartView<'_>, dia
     object.end();
 }
 
-/// In 0.3, data is an object. Any other value is wrapped in one.
+/// Writes data, which must be an object in 0.3. Any other value is wrapped in an object.
 fn write_data(object: &mut ObjectWriter<'_>, data: &Json) {
     if data.get().starts_with('{') {
         object.json("data", data);

@@ -1,4 +1,4 @@
-//! Properties of every value: what is written reads back except for the named losses, and no input breaks a decoder.
+//! Property tests: everything that is written can be read back except for the named losses, and no input makes a decoder panic.
 
 use longshore_model::{
     ArtifactId, BlockKind, ContextId, Entry, Epoch, Message, OutputModes, Role, Seq, Task, TaskEvent, TaskId,
@@ -67,7 +67,7 @@ proptest! {
                 let with = |artifact| Task { artifacts: vec![artifact], ..before.clone() };
                 let (read, expected) = (with(update.artifact), losses::lossy(&with(expected.artifact), dialect));
                 let mut read = losses::plain(read).artifacts.remove(0);
-                // The kind and the metadata of a block come with its updates, and an empty text may stand beside others.
+                // The updates of a block carry its kind and metadata, and a text may be empty if there are other parts.
                 (read.metadata, read.kind) = (None, BlockKind::Text);
                 read.parts.retain(|part| part.as_text() != Some(""));
                 prop_assert_eq!(&read, &expected.artifacts[0]);
@@ -101,7 +101,7 @@ proptest! {
 
     #[test]
     fn messages_of_1_0_are_understood(message in user_message(), dialect in dialect()) {
-        // Except for data with a field `data`, which in 0.3 is the ProtoJSON wrapper.
+        // Data with a field `data` is an exception, because in 0.3 this looks like the ProtoJSON wrapper.
         let is_wrapped = |part: &longshore_model::Part| matches!(&part.content,
             longshore_model::PartContent::Data(data) if dialect == Dialect::Rest && data.get().contains("\"data\""));
         prop_assume!(!message.parts.iter().any(is_wrapped));
@@ -141,7 +141,7 @@ proptest! {
     }
 }
 
-/// Whether an event is of an empty block. Only those are not encoded.
+/// Whether the event concerns an empty block. Only such events are not encoded.
 fn is_empty_block(event: &TaskEvent) -> bool {
     match event {
         TaskEvent::Artifact(update) if update.artifact.kind != BlockKind::File => {
@@ -155,7 +155,7 @@ fn dialect() -> impl Strategy<Value = Dialect> {
     prop::sample::select(Dialect::ALL.to_vec())
 }
 
-/// Passes a text to every decoder. What a decoder accepts must be encodable.
+/// Passes a text to every decoder. Everything that a decoder accepts must be encodable.
 fn read_all(json: &str) {
     let _ = decode::get_task(json);
     let _ = decode::list_tasks(json);
@@ -185,7 +185,7 @@ fn user_message() -> impl Strategy<Value = Message> {
     arbitrary::message().prop_map(|message| Message { role: Role::User, ..message })
 }
 
-/// A message as a client of the dialect writes it.
+/// A message in the form in which a client of the dialect writes it.
 fn message_json(message: &Message, dialect: Dialect) -> String {
     #[derive(serde::Deserialize)]
     struct History<'a> {

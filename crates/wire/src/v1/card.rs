@@ -1,4 +1,4 @@
-//! The agent card of 1.0. It has no fields of other versions, because strict readers refuse unknown fields.
+//! The agent card of 1.0. It contains no fields of other versions, because strict readers refuse unknown fields.
 
 use bytes::Bytes;
 use longshore_model::card::Card;
@@ -8,7 +8,7 @@ use crate::card::{self, CardVersions};
 /// The header that carries an API key.
 pub const API_KEY_HEADER: &str = "X-API-Key";
 
-/// The same card always gives the same bytes, so that its hash can serve as an entity tag.
+/// Encodes a card. The same card always results in the same bytes, so that their hash can serve as an entity tag.
 pub fn encode(card: &Card) -> Bytes {
     card::encode(card, CardVersions::V1)
 }

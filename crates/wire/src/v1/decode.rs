@@ -1,4 +1,4 @@
-//! Reads requests of 1.0 (JSON-RPC params, REST bodies, query strings) into commands, and responses as a client does.
+//! Reads 1.0 requests (JSON-RPC params, REST bodies, query strings) into commands, and 1.0 responses as a client does.
 
 use longshore_model::{ListTasks, PushFormat, Result, SendConfig, SendMessage, Task};
 use serde_json::value::RawValue;
@@ -32,7 +32,7 @@ pub fn list_tasks(json: &str) -> Result<ListTasks> {
     request::list_tasks(json, &SPELLING)
 }
 
-/// The message is in the body. Of the query only `tenant` is checked.
+/// Decodes a send, whose message is in the body. Of the query, only `tenant` is checked.
 pub fn send_message_query(query: &[(String, String)], body: &str) -> Result<SendMessage> {
     query::check_tenant(query)?;
     send_message(body)
@@ -42,12 +42,12 @@ pub fn list_tasks_query(query: &[(String, String)]) -> Result<ListTasks> {
     query::list_tasks(query, &SPELLING)
 }
 
-/// A stream event, or the response to a send: `{"task": …}` and so on.
+/// Decodes a stream event, or the response to a send: `{"task": …}` and so on.
 pub fn stream_event(json: &str) -> Result<StreamEvent> {
     answer::wrapped_event(json, &SPELLING)
 }
 
-/// A bare task, the response to `GetTask` and `CancelTask`.
+/// Decodes a bare task, which is the response to `GetTask` and `CancelTask`.
 pub fn task(json: &str) -> Result<Task> {
     answer::task(json, &SPELLING)
 }

@@ -1,7 +1,7 @@
-//! Responses and stream events of 1.0: canonical ProtoJSON on one line.
+//! Encodes responses and stream events of 1.0: canonical ProtoJSON on one line.
 //!
-//! Required fields are always written, optional ones only if they have a value. Values go from the model to bytes without
-//! copies in between.
+//! Required fields are always written, and optional fields only if they have a value. Values are written from the model into bytes
+//! without intermediate copies.
 
 use bytes::Bytes;
 use longshore_model::{
@@ -29,26 +29,26 @@ pub(crate) mod tests;
 pub use crate::extension::Exposure;
 pub use crate::write::{Gap, View};
 
-/// A bare task.
+/// Encodes a bare task.
 pub fn task(task: &Task, view: View) -> Bytes {
     let mut out = Vec::with_capacity(size_of_task(task, view));
     write_task(&mut out, task, view, None);
     out.into()
 }
 
-/// `{"task": …}`, the response to `SendMessage`.
+/// Encodes the response to `SendMessage`: `{"task": …}`.
 pub fn send_response(task: &Task, view: View) -> Bytes {
     wrapped_task(task, view, None)
 }
 
-/// The response to `ListTasks`. All four fields are always there; `nextPageToken` is "" on the last page.
+/// Encodes the response to `ListTasks`. All four fields are always present; `nextPageToken` is "" on the last page.
 pub fn list_response(tasks: &[Task], view: View, next_page_token: &str, page_size: u32, total: u64) -> Bytes {
     let mut out = Vec::with_capacity(tasks.iter().map(|task| size_of_task(task, view)).sum::<usize>() + 160);
     write_page(&mut out, tasks, next_page_token, page_size, total, |out, task| {
         let mut object = ObjectWriter::begin(out);
         write_task_head(&mut object, task, &SPELLING);
         if view.artifacts {
-            // The specification wants an empty array here: "included with its actual content, which may be an empty array".
+            // The specification demands an empty array here: "included with its actual content, which may be an empty array".
             object.array("artifacts", seen_artifacts(task, view), |out, artifact| {
                 write_block(out, artifact, task, view);
             });
@@ -59,27 +59,27 @@ pub fn list_response(tasks: &[Task], view: View, next_page_token: &str, page_siz
     out.into()
 }
 
-/// A configuration of push notifications, without its secrets.
+/// Encodes a push configuration without its secrets.
 pub fn push_config(config: &PushConfig) -> Bytes {
     let mut out = Vec::with_capacity(256);
     push::write_flat(&mut out, config);
     out.into()
 }
 
-/// The response to `ListTaskPushNotificationConfigs`.
+/// Encodes the response to `ListTaskPushNotificationConfigs`.
 pub fn push_page(configs: &[PushConfig], next_page_token: &str) -> Bytes {
     let mut out = Vec::with_capacity(64 + 256 * configs.len());
     push::write_page(&mut out, configs, next_page_token, push::write_flat);
     out.into()
 }
 
-/// The response to `DeleteTaskPushNotificationConfig`.
+/// Encodes the response to `DeleteTaskPushNotificationConfig`.
 pub fn deleted() -> Bytes {
     Bytes::from_static(b"{}")
 }
 
 /// Encodes one event of the log as one frame of a stream. `None`: this client may not see the event. Three fields of the view
-/// matter: the activated extensions, the exposure, and the length of the history. The last one matters only for the first event,
+/// matter: the activated extensions, the exposure, and the length of the history. The length only matters for the first event,
 /// which has one message.
 pub fn stream_entry(
     task: &TaskId,
@@ -124,7 +124,7 @@ pub fn is_shown(event: &TaskEvent, view: View, output: &OutputModes) -> bool {
     }
 }
 
-/// Whether a client sees any note of a status update.
+/// Whether a client can see any note of a status update.
 fn shows_notes(update: &StatusUpdate, view: View) -> bool {
     let activated = view.activated;
     let Notes { session, usage, progress, interrupt, sub_agent_model } = &update.notes;
@@ -138,8 +138,8 @@ fn shows_notes(update: &StatusUpdate, view: View) -> bool {
 pub const HIDDEN: u8 = 24;
 
 /// The number of the form in which a view shows an event. Two frames of one event with the same form are equal, byte for byte, so
-/// readers share them. All visible forms are below [`HIDDEN`]. The output modes do not matter, because they belong to the task and
-/// are the same for all its readers.
+/// readers share them. All visible forms are below [`HIDDEN`]. The output modes need no separate forms, because they belong to the
+/// task and are the same for all its readers.
 pub fn frame_form(event: &TaskEvent, view: View) -> u8 {
     let activated = view.activated;
     match event {
@@ -159,7 +159,7 @@ pub fn frame_form(event: &TaskEvent, view: View) -> u8 {
             let session = update.notes.session.is_some() && activated.shows_session();
             let interrupt = update.notes.interrupt.is_some() && activated.shows_interrupt();
             let details = Details::of_status(update, view);
-            // 0 to 2: the exposure may hide the permission, and nothing else of the details.
+            // 0 to 2, because of the details the exposure can only hide the permission.
             let details = u8::from(!details.is_empty()) + u8::from(details.has_permission());
             u8::from(activated.shows_stream())
                 | u8::from(session) << 1
@@ -169,7 +169,7 @@ pub fn frame_form(event: &TaskEvent, view: View) -> u8 {
     }
 }
 
-/// A snapshot as a frame of a stream. With a gap, the task's metadata says which events the reader missed.
+/// Encodes a snapshot as a frame of a stream. With a gap, the task's metadata says which events the reader missed.
 pub fn stream_task(task: &Task, view: View, gap: Option<Gap>) -> Bytes {
     wrapped_task(task, view, gap)
 }
@@ -224,7 +224,7 @@ fn write_artifact_update(
     write_names(object, ["taskId", "contextId"], position.task, position.context);
     let shared = Shared::of_block(&update.artifact, Some(position), activated);
     write_artifact(object.key("artifact"), &update.artifact, &shared, output, &SPELLING);
-    // Absent means false, and nearly every frame of a long text needs only `append`.
+    // An absent flag means false, and most frames of a long text need only `append`.
     if update.append {
         object.boolean("append", true);
     }

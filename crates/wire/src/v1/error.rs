@@ -11,11 +11,11 @@ pub struct Row {
     /// The code of the JSON-RPC error object.
     pub code: i32,
     /// The status of a REST response. A JSON-RPC response has this status only if the gateway refused the request before it had
-    /// read the whole body (401, 403, 413, 429), or a handler panicked (500). All other JSON-RPC errors are sent with 200.
+    /// read the whole body (401, 403, 413, 429), or if a handler panicked (500). All other JSON-RPC errors have status 200.
     pub http: u16,
     /// The canonical name of the status.
     pub status: &'static str,
-    /// The `reason` of the `ErrorInfo`, which is what a program should check.
+    /// The `reason` of the `ErrorInfo`, which programs should check.
     pub reason: &'static str,
 }
 
@@ -24,9 +24,10 @@ pub const DOMAIN: &str = "a2a-protocol.org";
 
 /// Looks up the codes of an error kind.
 ///
-/// A2A reserves -32001 to -32099, and JSON-RPC all codes from -32768 to -32000. Kinds of the gateway's own use -31051 and
-/// lower numbers, so that a client of a later A2A never takes such a code for one of A2A. Error kinds of the extensions use codes
-/// that other kinds have too, because the specifications of the extensions say so: clients tell them apart by the reason.
+/// A2A reserves -32001 to -32099, and JSON-RPC reserves all codes from -32768 to -32000. The gateway's own kinds use -31051 and
+/// lower numbers, which are outside of both ranges, so that a client of a later A2A never takes such a code for one of A2A. Error
+/// kinds of the extensions share codes with other kinds, because the specifications of the extensions say so. Clients tell them
+/// apart by the reason.
 pub fn row(kind: ErrorKind) -> Row {
     let (code, http, status, reason) = match kind {
         ErrorKind::Parse => (-32700, 400, "INVALID_ARGUMENT", "PARSE_ERROR"),
@@ -52,22 +53,22 @@ pub fn row(kind: ErrorKind) -> Row {
         ErrorKind::Unauthenticated => (-31051, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"),
         ErrorKind::PermissionDenied => (-31052, 403, "PERMISSION_DENIED", "PERMISSION_DENIED"),
         ErrorKind::RouteNotFound => (-31053, 404, "NOT_FOUND", "ROUTE_NOT_FOUND"),
-        // No canonical name belongs to 405; this one comes nearest.
+        // No canonical name corresponds to 405. This one is the closest.
         ErrorKind::VerbNotAllowed => (-31054, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED"),
         ErrorKind::WrongBinding => (-31061, 400, "INVALID_ARGUMENT", "INVALID_HTTP_JSON_PAYLOAD"),
         ErrorKind::BodyTooLarge => (-31055, 413, "RESOURCE_EXHAUSTED", "REQUEST_BODY_TOO_LARGE"),
         ErrorKind::TooManyRequests => (-31056, 429, "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS"),
-        // This error usually comes in the middle of a stream. Then the HTTP status is 200 already, and this status is in the frame
-        // only.
+        // This error usually comes in the middle of a stream. The HTTP status is then already 200, and this status is only in the
+        // frame.
         ErrorKind::StreamBudgetExceeded => (-31062, 429, "RESOURCE_EXHAUSTED", "STREAM_BUDGET_EXCEEDED"),
         ErrorKind::UpstreamBackpressure => (-31063, 429, "RESOURCE_EXHAUSTED", "UPSTREAM_BACKPRESSURE"),
         ErrorKind::Unavailable => (-31057, 503, "UNAVAILABLE", "UNAVAILABLE"),
-        // Not 502: the name UNAVAILABLE belongs to 503, clients retry on 503, and a 502 would look like one from a proxy
-        // in front of the gateway.
+        // Not 502: the name UNAVAILABLE belongs to 503, clients retry on 503, and a 502 would look as if it came from a proxy in
+        // front of the gateway.
         ErrorKind::AgentUnavailable => (-31058, 503, "UNAVAILABLE", "AGENT_UNAVAILABLE"),
-        // A retry cannot help, but a new context can: hence a failed precondition, for which A2A uses 400.
+        // A retry cannot help, but a new context can. So this is a failed precondition, for which A2A uses 400.
         ErrorKind::SessionGone => (-31059, 400, "FAILED_PRECONDITION", "SESSION_GONE"),
-        // A retry can help: hence a conflict, which A2A 1.1 uses for a task that changed in the meantime.
+        // A retry can help. So this is a conflict, which A2A 1.1 uses for a task that changed in the meantime.
         ErrorKind::SessionBusy => (-31060, 409, "ABORTED", "SESSION_BUSY"),
 
         ErrorKind::InterruptNotFound => (-32004, 404, "NOT_FOUND", "INTERRUPT_REQUEST_NOT_FOUND"),
@@ -128,7 +129,7 @@ fn write_error_info(object: &mut ObjectWriter<'_>, error: &Error) {
     if !details.is_empty() {
         object.object("metadata", |object| {
             for (index, (name, value)) in details.iter().enumerate() {
-                // A later detail replaces an earlier one of the same name, because an object has each key once.
+                // A later detail replaces an earlier one of the same name, because an object has each key only once.
                 let is_replaced = details[index + 1..].iter().any(|(later, _)| later == name);
                 if !is_replaced {
                     crate::json::write_text(object.foreign_key(name), value);
@@ -209,7 +210,7 @@ mod tests {
         ];
         for kind in ErrorKind::ALL {
             assert_eq!(RESERVED.contains(&row(kind).code), !own.contains(&kind), "{kind:?}");
-            // In 0.3 some of these kinds have the code that the Python gateway gives them.
+            // In 0.3, some of these kinds have the codes of the Python gateway.
             let old = v03::error::row(kind).code;
             assert!(RESERVED.contains(&old) || old == row(kind).code, "{kind:?}");
         }

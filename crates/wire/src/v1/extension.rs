@@ -1,4 +1,4 @@
-//! Checks that the extensions of the used metadata fields are activated, and encodes the responses of the methods about asks.
+//! Checks that the extensions of all metadata fields in use are activated, and encodes the responses of the methods about asks.
 
 use bytes::Bytes;
 use longshore_model::{
@@ -14,7 +14,7 @@ use crate::write::shared::write_options;
 #[cfg(test)]
 mod tests;
 
-/// Refuses a message that uses fields of extensions that its sender has not activated.
+/// Fails if a message uses fields of extensions that its sender has not activated.
 pub fn check_send_options(command: &SendMessage, activated: Activated) -> Result<()> {
     let options = &command.options;
     let may_use_any = options.session.is_some()
@@ -39,7 +39,7 @@ pub fn check_send_options(command: &SendMessage, activated: Activated) -> Result
     Err(naming(error, &missing, activated))
 }
 
-/// The response to the answer of an ask.
+/// Encodes the response to the answer of an ask.
 pub fn answered(request: &RequestId) -> Bytes {
     let mut out = Vec::with_capacity(64);
     let mut object = ObjectWriter::begin(&mut out);
@@ -49,10 +49,10 @@ pub fn answered(request: &RequestId) -> Bytes {
     out.into()
 }
 
-/// The longest command in a list of approvals, in characters. The rest is cut; the ask showed more of it.
+/// The longest command in a list of approvals, in characters. A longer one is cut; the ask showed more of it.
 const MAX_COMMAND_CHARS: usize = 1024;
 
-/// The response to a list of approvals.
+/// Encodes a list of approvals.
 pub fn approvals(approvals: &[Approval]) -> Bytes {
     let mut out = Vec::with_capacity(64 + approvals.len() * 256);
     let mut object = ObjectWriter::begin(&mut out);
@@ -80,7 +80,7 @@ pub fn approvals(approvals: &[Approval]) -> Bytes {
     out.into()
 }
 
-/// The response to a list of open asks.
+/// Encodes a list of open asks.
 pub fn asks(interrupts: &[Interrupt]) -> Bytes {
     let mut out = Vec::with_capacity(64 + interrupts.len() * 320);
     let mut object = ObjectWriter::begin(&mut out);

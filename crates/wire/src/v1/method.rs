@@ -31,7 +31,7 @@ impl Method {
         Self::GetExtendedAgentCard,
     ];
 
-    /// `None` for a name that 1.0 does not have.
+    /// Parses a method name. `None`: 1.0 has no such method.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.as_str() == name)
     }

@@ -33,7 +33,7 @@ pub(crate) fn state(raw: &RawValue) -> Read<Named<TaskState>> {
     int32(raw).ok().and_then(state_from_number).ok_or_else(unknown_state)
 }
 
-/// Reads a state from a query string, where a number is text too.
+/// Reads a state from a query string, in which a number is also text.
 pub(crate) fn state_from_text(text: &str) -> Read<Named<TaskState>> {
     match text.parse() {
         Ok(number) => state_from_number(number).ok_or_else(unknown_state),

@@ -1,4 +1,4 @@
-//! Properties of every value: what is written reads back, the official types agree, and no input breaks a decoder.
+//! Property tests: everything that is written can be read back, the official types agree, and no input makes a decoder panic.
 
 use a2a_pb::protojson;
 use longshore_model::{
@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-/// Passes a text to every decoder. What a decoder accepts must be encodable.
+/// Passes a text to every decoder. Everything that a decoder accepts must be encodable.
 fn read_all(json: &str) {
     let _ = decode::get_task(json);
     let _ = decode::list_tasks(json);
@@ -182,9 +182,9 @@ fn frame(task: &TaskId, context: &ContextId, entry: &Entry, output: &OutputModes
     encode::stream_entry(task, context, entry, View::default(), output).map(|frame| text(&frame))
 }
 
-/// JSON as the official types write it after reading ours.
+/// The JSON that the official types write after they have read ours.
 fn through<T: DeserializeOwned + Serialize>(json: &str) -> String {
-    // The official types refuse an integer that a double cannot hold exactly, but not the same number written as a double.
+    // The official types refuse an integer that a double cannot hold exactly, but accept the same number written as a double.
     let readable = numbers(serde_json::from_str(json).unwrap(), |number| {
         let is_exact = number.as_i64().is_some_and(|number| number.unsigned_abs() < 1 << 53);
         if is_exact { Value::from(number) } else { Value::from(number.as_f64()) }
@@ -193,7 +193,7 @@ fn through<T: DeserializeOwned + Serialize>(json: &str) -> String {
     serde_json::to_string(&value).unwrap()
 }
 
-/// The value of a JSON text, with every number as a double: protobuf's `Struct` has no other numbers.
+/// The value of a JSON text with all numbers as doubles, because protobuf's `Struct` has no other numbers.
 fn loosely(json: &str) -> Value {
     numbers(serde_json::from_str(json).unwrap(), |number| Value::from(number.as_f64()))
 }
@@ -209,7 +209,7 @@ fn numbers(value: Value, change: fn(Number) -> Value) -> Value {
     }
 }
 
-/// The official types read `"data": null` as no content at all, although ProtoJSON makes it a value.
+/// Removes `"data": null`, which the official types read as no content, although it is a value in ProtoJSON.
 fn without_null_data(mut task: Task) -> Task {
     task.status.message.iter_mut().chain(&mut task.history).for_each(without_null_data_in_message);
     task.artifacts.iter_mut().for_each(|artifact| without_null_data_in_parts(&mut artifact.parts));

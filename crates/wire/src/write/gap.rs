@@ -1,8 +1,8 @@
-//! Adds a note to a task's metadata that its reader has missed events that the log no longer has.
+//! Adds a note to a task's metadata that the reader has missed events that the log no longer has.
 
 use super::{Gap, merge};
 
-/// The metadata with `longshore.gap` set. All other keys stay, also those inside `longshore`.
+/// The metadata with `longshore.gap` set. All other keys are kept, including those inside `longshore`.
 pub(crate) fn annotated(metadata: Option<&str>, gap: Gap) -> String {
     let mut out = Vec::new();
     merge::write_merged(&mut out, metadata.unwrap_or("{}"), "longshore", |object| {

@@ -1,4 +1,4 @@
-//! `metadata.iac_code`: details of tool calls, permissions, reasoning and usage, for clients of 1.0 that activated the extensions
+//! `metadata.iac_code`: details of tool calls, permissions, reasoning and usage, for 1.0 clients that have activated the extensions
 //! of `iac-code`. The names are those of `iac-code`.
 
 use std::borrow::Cow;
@@ -15,10 +15,10 @@ use super::{View, merge};
 use crate::extension::Activated;
 use crate::json::{ObjectWriter, on_one_line, text_of, write_text};
 
-/// The longest text of a field, in characters. The rest of a longer text is left out, as in `iac-code`.
+/// The longest text of a field, in characters. A longer text is cut, as in `iac-code`.
 pub(crate) const MAX_CHARS: usize = 4000;
 
-/// The states of a tool call. `iac-code` also has `input_delta`, for arguments that are still being written; no agent here
+/// The states of a tool call. `iac-code` also has `input_delta`, for arguments that are still being written, but no supported agent
 /// reports those.
 pub(crate) const TOOL_STATES: [&str; 4] = [STARTED, INPUT_COMPLETE, COMPLETED, FAILED];
 const STARTED: &str = "started";
@@ -26,11 +26,11 @@ const INPUT_COMPLETE: &str = "input_complete";
 const COMPLETED: &str = "completed";
 const FAILED: &str = "failed";
 
-/// Longer values that are nested deeper are replaced by [`OMITTED`], as in `iac-code`.
+/// The deepest nesting inside a long value. Deeper values are replaced by [`OMITTED`], as in `iac-code`.
 const MAX_DEPTH: usize = 32;
 const OMITTED: &str = "[omitted]";
 
-/// The content of one `metadata.iac_code`. Usually there is none.
+/// The content of one `metadata.iac_code`, which is usually empty.
 #[derive(Default)]
 pub(crate) struct Details<'a> {
     tool: Option<ToolDetails<'a>>,
@@ -44,7 +44,7 @@ struct ToolDetails<'a> {
     call: LoggedCall<'a>,
 }
 
-/// A tool call as the log has it.
+/// A tool call in the form in which the log contains it.
 #[derive(Deserialize)]
 struct LoggedCall<'a> {
     #[serde(borrow)]
@@ -68,7 +68,7 @@ struct PermissionDetails {
 }
 
 impl<'a> Details<'a> {
-    /// A reader without the tool trace sees only a permission that is pending, which it may have to answer.
+    /// The details of a status update. A reader without the tool trace sees only a pending permission, which it may have to answer.
     pub(crate) fn of_status(update: &'a StatusUpdate, view: View) -> Self {
         if !view.activated.shows_tool_details() {
             return Self::default();
@@ -92,7 +92,7 @@ impl<'a> Details<'a> {
         }
     }
 
-    /// The usage of a task, and its oldest open ask.
+    /// The details of a task: its usage, and its oldest open ask.
     pub(crate) fn of_task(task: &'a Task, activated: Activated) -> Self {
         if !activated.shows_tool_details() {
             return Self::default();
@@ -110,7 +110,7 @@ impl<'a> Details<'a> {
         tool.is_none() && permission.is_none() && thinking.is_none() && usage.is_none()
     }
 
-    /// The metadata with these details.
+    /// Adds these details to the metadata.
     pub(crate) fn added_to<'m>(&self, metadata: Option<Cow<'m, str>>) -> Option<Cow<'m, str>> {
         if self.is_empty() {
             return metadata;
@@ -150,7 +150,7 @@ impl<'a> Details<'a> {
 }
 
 impl<'a> ToolDetails<'a> {
-    /// `None`: `iac-code` has no name for the state. This is so for the output of a tool that still runs.
+    /// The state of a call. `None`: `iac-code` has no name for it, as for the output of a running tool.
     fn of(part: &'a Part) -> Option<Self> {
         let PartContent::Data(data) = &part.content else { return None };
         let call: LoggedCall<'a> = serde_json::from_str(data.get()).ok()?;
@@ -179,8 +179,8 @@ impl<'a> ToolDetails<'a> {
 }
 
 impl PermissionDetails {
-    /// `None`: the ask is no permission, or a person granted it. A client of `iac-code` takes `autoApproved: false` without
-    /// `pending` for a rejection.
+    /// The permission of an ask. `None`: the ask is no permission request, or a person granted it. An `iac-code` client takes
+    /// `autoApproved: false` without `pending` for a rejection.
     fn of(note: &InterruptNote) -> Option<Self> {
         if note.kind != AskKind::Permission {
             return None;
@@ -204,9 +204,9 @@ fn cut(text: &str) -> &str {
     text.char_indices().nth(MAX_CHARS).map_or(text, |(end, _)| &text[..end])
 }
 
-/// Writes a JSON value with the beginning of each long text in it.
+/// Writes a JSON value in which each long text is cut.
 fn write_cut(out: &mut Vec<u8>, json: &str, depth: usize) {
-    // A value without long texts is copied. A text has at most as many characters as its JSON has bytes.
+    // A value without long texts is copied. A text never has more characters than its JSON has bytes.
     if json.len() <= MAX_CHARS {
         return out.extend_from_slice(on_one_line(json).as_bytes());
     }

@@ -1,5 +1,4 @@
-//! Adds objects of the gateway to a metadata object that came from elsewhere. The rest of the JSON text of that object is copied
-//! unchanged.
+//! Adds objects of the gateway to a metadata object from elsewhere. The rest of that object's JSON text is copied unchanged.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::json::{ObjectWriter, on_one_line};
 
-/// Writes the object `base` and adds the object `name` to it. If `base` has that object already, its keys stay, except for
+/// Writes the object `base` and adds the object `name` to it. If `base` already has that object, its keys are kept, except for
 /// those that `write` writes.
 pub(crate) fn write(
     out: &mut Vec<u8>,
@@ -19,7 +18,7 @@ pub(crate) fn write(
     if may_hold(&base, name) {
         return write_merged(out, &base, name, write);
     }
-    // The name is new in `base`, so its object goes before the closing brace and nothing has to be parsed.
+    // `base` does not have the name, so the object is inserted before the closing brace, and nothing has to be parsed.
     let open = base.strip_suffix('}').unwrap_or("{").trim_ascii_end();
     out.extend_from_slice(open.as_bytes());
     if open.len() > 1 {
@@ -59,20 +58,20 @@ pub(crate) fn write_all_but(object: &mut ObjectWriter<'_>, json: &str, name: &st
     write_fields(object, fields_of(json).iter().filter(|(key, _)| *key != name));
 }
 
-/// Writes the fields of `base`, each replaced by the field of `overrides` that has the same name, and the rest of `overrides`.
+/// Writes the fields of `base`, except that fields of `overrides` with the same name replace them, and the rest of `overrides`.
 pub(crate) fn write_over(object: &mut ObjectWriter<'_>, base: &str, overrides: &str) {
     let overrides = fields_of(overrides);
     write_fields(object, fields_of(base).iter().filter(|(key, _)| !overrides.contains_key(*key)));
     write_fields(object, overrides.iter());
 }
 
-/// Whether `name` may be a key of the object. False is certain, true is not.
+/// Whether `name` may be a key of the object. `false` is certain, `true` is not.
 fn may_hold(base: &str, name: &str) -> bool {
     base.contains(name) || base.contains("\\u")
 }
 
-/// The fields of an object. Any other value counts as an object without fields, so it is replaced, because the name belongs to the
-/// gateway.
+/// The fields of an object. Any other value counts as an object without fields. The gateway may replace it, because the name
+/// belongs to the gateway.
 fn fields_of(json: &str) -> BTreeMap<String, &RawValue> {
     serde_json::from_str(json).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Adds a note to a task's metadata that the task is delivered in certain output modes only.
+//! Adds a note to a task's metadata that the task is delivered only in certain output modes.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use longshore_model::{Metadata, OutputModes};
 use super::merge;
 use crate::names::AGENT_OBJECT;
 
-/// The metadata with `output_negotiation` set in the object of the agent, if the modes are restricted. All other keys stay.
+/// Sets `output_negotiation` in the agent's metadata object, if the output modes are restricted. All other keys are kept.
 pub(crate) fn annotated<'a>(metadata: Option<&'a Metadata>, output: &OutputModes) -> Option<Cow<'a, str>> {
     let metadata = metadata.map(Metadata::get);
     if output.is_unrestricted() {

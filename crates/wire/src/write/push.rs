@@ -1,10 +1,10 @@
-//! Writes the configurations of push notifications. No credentials and no token: who may read a configuration need not know them.
+//! Writes push configurations without credentials and token, because a caller who may read a configuration need not know them.
 
 use longshore_model::PushConfig;
 
 use crate::json::ObjectWriter;
 
-/// `{"configs": […], "nextPageToken": …}`. The token is left out on the last page.
+/// Writes `{"configs": […], "nextPageToken": …}`. The token is left out on the last page.
 pub(crate) fn write_page(
     out: &mut Vec<u8>,
     configs: &[PushConfig],
@@ -17,7 +17,7 @@ pub(crate) fn write_page(
     page.end();
 }
 
-/// The flat form of 1.0.
+/// Writes a configuration in the flat form of 1.0.
 pub(crate) fn write_flat(out: &mut Vec<u8>, config: &PushConfig) {
     let mut object = ObjectWriter::begin(out);
     object.text("taskId", config.task.as_str());
@@ -29,7 +29,7 @@ pub(crate) fn write_flat(out: &mut Vec<u8>, config: &PushConfig) {
     object.end();
 }
 
-/// The inner object of 0.3.
+/// Writes the inner object of a configuration in 0.3.
 pub(crate) fn write_inner(object: &mut ObjectWriter<'_>, config: &PushConfig) {
     object.object("pushNotificationConfig", |object| {
         object.text("id", config.id.as_str());

@@ -1,6 +1,6 @@
-//! Writes `metadata.shared`: the fields that the extensions add to a response, for clients that activated them.
+//! Writes `metadata.shared`: the fields that the extensions add to a response, for clients that have activated the extensions.
 //!
-//! The names and structures are those of the Python gateway that this one replaces, so that its clients work unchanged.
+//! The names and structures are those of the Python gateway that this gateway replaces, so that its clients work unchanged.
 
 use longshore_model::{
     Artifact, AskOption, AskOptions, BlockKind, ContextId, Cost, Expired, InterruptNote, InterruptPhase,
@@ -21,7 +21,7 @@ pub(crate) struct EventPosition<'a> {
     pub(crate) seq: Seq,
 }
 
-/// The content of one `metadata.shared`. Usually all fields are empty.
+/// The content of one `metadata.shared`, which is usually empty.
 #[derive(Default)]
 pub(crate) struct Shared<'a> {
     session: Option<&'a SessionNote>,
@@ -29,11 +29,11 @@ pub(crate) struct Shared<'a> {
     progress: Option<&'a Progress>,
     interrupt: Option<&'a InterruptNote>,
     parent: Option<&'a Parent>,
-    /// The model of a sub-agent whose parent is not written.
+    /// The model of a sub-agent, if the parent is not written.
     sub_agent_model: Option<&'a str>,
     block: Option<&'a Artifact>,
     position: Option<EventPosition<'a>>,
-    /// The kind of the block that a part belongs to, for dialects that write it on each part.
+    /// The kind of the block to which a part belongs, in dialects that write it on each part.
     part_of: Option<BlockKind>,
     /// The reason for a status update. Only 0.3 has this field.
     source: Option<&'static str>,
@@ -62,7 +62,7 @@ impl<'a> Shared<'a> {
         Self { source: Some(source), ..self }
     }
 
-    /// The fields for a whole task. Of several open asks the oldest is shown, because it should be answered first.
+    /// The fields for a whole task. If several asks are open, shows the oldest one, because it should be answered first.
     pub(crate) fn of_task(task: &'a Task, activated: Activated) -> Self {
         Self {
             session: task.session.as_ref().filter(|_| activated.shows_session()),
@@ -76,8 +76,8 @@ impl<'a> Shared<'a> {
         Self { parent: parent.filter(|_| activated.shows_stream()), ..Self::default() }
     }
 
-    /// The fields for a block. `position`: the position of the update, or `None` for a block in a whole task. A file gets no
-    /// fields, because it is not part of the agent's stream.
+    /// The fields for a block. `position`: the position of the update; `None` for a block in a whole task. A file gets no fields,
+    /// because it is not part of the agent's stream.
     pub(crate) fn of_block(
         block: &'a Artifact,
         position: Option<EventPosition<'a>>,
@@ -93,7 +93,7 @@ impl<'a> Shared<'a> {
         Self { part_of: block, ..Self::default() }
     }
 
-    /// Writes the key `metadata`, if there is anything to write: the given metadata, and `shared` in it.
+    /// Writes the key `metadata` with the given metadata and `shared` in it, unless there is nothing to write.
     pub(crate) fn write(&self, object: &mut ObjectWriter<'_>, metadata: Option<&str>) {
         if !self.is_empty() {
             merge::write(object.key("metadata"), metadata, "shared", |shared| self.write_notes(shared));
@@ -200,7 +200,7 @@ fn write_usage(object: &mut ObjectWriter<'_>, usage: &Usage) {
     write_cost(object.key("cost"), cost);
 }
 
-/// Writes the exact decimal: a float cannot represent every cost.
+/// Writes the exact decimal number, because a float cannot represent every cost.
 fn write_cost(out: &mut Vec<u8>, Cost(billionths): Cost) {
     const UNIT: u64 = 1_000_000_000;
     write_number(out, billionths / UNIT);
@@ -251,7 +251,7 @@ fn write_interrupt(object: &mut ObjectWriter<'_>, note: &InterruptNote) {
     write_options(object, &note.options);
 }
 
-/// Writes the answers that an agent offers. Leaves them out if there are none to show.
+/// Writes the answers that an agent offers, if there are any to show.
 pub(crate) fn write_options(object: &mut ObjectWriter<'_>, options: &AskOptions) {
     if options.is_empty() {
         return;

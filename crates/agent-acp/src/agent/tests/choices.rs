@@ -1,4 +1,4 @@
-//! Modes and models: those that a turn gets, those that are refused, and those that callers see.
+//! Tests of modes and models: which a turn gets, which are refused, and which callers see.
 
 use longshore_model::{Choice, ModelName};
 
@@ -15,7 +15,7 @@ fn options(mode: Option<&str>, model: Option<ModelName>) -> PromptOptions {
 }
 
 impl Stage {
-    /// Opens a session, in which the agent offers this.
+    /// Opens a session whose response is `answer`.
     async fn open_with(&mut self, answer: Value) -> Session {
         let directory = self.directory();
         let playing = async {
@@ -27,7 +27,7 @@ impl Stage {
         opened.unwrap()
     }
 
-    /// Runs a turn. The agent is to be set up by these requests first: each a method and the chosen word.
+    /// Runs a turn. Before the prompt, the agent must get exactly these requests: each a method and the chosen value.
     async fn run_set_up(&mut self, session: &Session, options: PromptOptions, set_up: &[(&str, &str)]) {
         let request = TurnRequest { options, ..request(session, "hi") };
         let playing = async {
@@ -66,7 +66,7 @@ async fn a_turn_has_the_mode_and_the_model_that_its_message_names_or_else_the_co
             &[("session/set_model", "p/b"), ("session/set_mode", "plan")],
         ),
         (options(Some("plan"), ModelName::parse("p/b")), &[]),
-        // The choice was for one message.
+        // The choice applied to one message only.
         (options(None, None), &[("session/set_model", "a"), ("session/set_mode", "auto")]),
     ] {
         stage.run_set_up(&session, options, set_up).await;
@@ -81,7 +81,7 @@ async fn without_a_configuration_a_turn_goes_back_to_what_new_sessions_have() {
     stage.run_set_up(&session, plan(), &[("session/set_mode", "plan")]).await;
     stage.run_set_up(&session, options(None, None), &[("session/set_mode", "ask")]).await;
     stage.run_set_up(&session, plan(), &[("session/set_mode", "plan")]).await;
-    // Also if the agent remembers the choice of an earlier turn when it opens the session again.
+    // The same holds if the agent remembers the choice of an earlier turn when it reopens the session.
     stage.die();
     while stage.agent.check().await.is_ok() {
         tokio::task::yield_now().await;
@@ -118,7 +118,7 @@ async fn an_unknown_mode_or_model_is_refused_with_the_list_once_a_session_was_op
         ),
         (options(None, Some(ModelName::plain("c"))), "metadata.shared.model", "no model `c`."),
     ];
-    // Nothing is known yet: the turn finds out.
+    // Nothing is known yet, so the check is left to the turn.
     for (options, ..) in &unknown {
         stage.admit(options).await.unwrap();
     }
@@ -177,7 +177,7 @@ fn ids(choices: &[Choice]) -> Vec<&str> {
     choices.iter().map(|choice| choice.id.as_str()).collect()
 }
 
-/// The config options of Claude Agent, which leaves a mode out with one model.
+/// The config options of Claude Agent, which omits one mode with one of its models.
 fn claude_options(model: &str, offered: &[&str]) -> Value {
     let offered: Vec<_> = offered.iter().map(|id| json!({"value": id, "name": id.to_uppercase()})).collect();
     json!([{"id": "mode", "category": "mode", "currentValue": "default", "options": offered},
@@ -230,7 +230,7 @@ async fn what_the_agent_offers_follows_its_updates_and_changes_with_the_model() 
     let haiku = Some(ModelName::plain("haiku"));
     let refused = stage.admit(&options(Some("auto"), haiku)).await.unwrap_err();
     assert!(refused.message().contains("no mode `auto`"), "{refused}");
-    // With the default model the agent may have it again.
+    // The default model may have the mode again.
     stage.admit(&options(Some("auto"), None)).await.unwrap();
 }
 
@@ -295,7 +295,7 @@ async fn an_unknown_option_is_refused_with_the_list_and_a_pinned_one_without() {
         (config(&[("effort", "high")]), "effort", "no value `high`. Choose one of: low, max."),
         (config(&[("mode", "auto")]), "mode", "A message chooses the mode by metadata.shared.mode."),
     ];
-    // Nothing is known yet: the turn finds out.
+    // Nothing is known yet, so the check is left to the turn.
     for (options, ..) in &unknown {
         stage.admit(options).await.unwrap();
     }
@@ -369,7 +369,7 @@ async fn an_option_of_a_model_is_set_back_when_the_model_is_used_again() {
         (opus(config(&[("effort", "max")])), &[("opus", of("opus", "low")), ("max", of("opus", "max"))][..]),
         (opus(config(&[])), &[("low", of("opus", "low"))]),
         (opus(config(&[("effort", "max")])), &[("max", of("opus", "max"))]),
-        // Without the model there is nothing to set back.
+        // Without that model there is no option to reset.
         (config(&[]), &[("haiku", of("haiku", ""))]),
         (opus(config(&[])), &[("opus", of("opus", "max")), ("low", of("opus", "low"))]),
         (opus(config(&[])), &[]),

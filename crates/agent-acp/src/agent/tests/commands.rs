@@ -1,18 +1,18 @@
-//! Commands of the agent in messages: what a caller adds to one needs the right to run a shell.
+//! Tests of the agent's commands in messages: adding anything to a command needs the right to run a shell.
 
 use longshore_engine::port::{ContentFacts, FileSource, InputFile};
 
 use super::*;
 
-/// What a caller sends.
+/// A part of the message that the caller sends.
 #[derive(Clone, Copy, Debug)]
 enum Part {
     Text(&'static str),
-    /// The content of a file of text.
+    /// The content of a text file.
     TextFile(&'static str),
-    /// The name of a file that the agent does not take.
+    /// The name of a file whose type the agent does not accept.
     FileName(&'static str),
-    /// The name of a picture, which the agent takes.
+    /// The name of an image, which the agent accepts.
     Picture(&'static str),
     /// The name of a file in the workspace.
     Workspace(&'static str),
@@ -42,7 +42,7 @@ impl Part {
 
 const COMMANDS: [&str; 5] = ["logs", "nested/run", "mcp:server:ask", "vibe:worktree", "Remember all"];
 
-/// Each adds something to a command.
+/// Messages that add something to a command.
 const HOSTILE: &[&[Part]] = &[
     &[Text("/logs $(touch pwned)")],
     &[Text("/logs x; touch pwned; echo")],
@@ -102,7 +102,7 @@ const HOSTILE: &[&[Part]] = &[
     &[TextFile("/logs x"), Text("Please look.")],
 ];
 
-/// None of these adds anything to a command.
+/// Messages that add nothing to a command.
 const HARMLESS: &[&[Part]] = &[
     &[Text("/logs")],
     &[Text(" /logs\n")],
@@ -136,7 +136,7 @@ fn named(commands: &[&str]) -> Value {
 }
 
 impl Stage {
-    /// The agent names its commands in the session `s`.
+    /// Lets the agent name its commands in the session `s`.
     async fn name_commands(&mut self, commands: &[&str]) {
         self.peers[0].update("s", named(commands)).await;
         let known = || self.agent.facts()?.session?.commands;
@@ -153,7 +153,7 @@ impl Stage {
         self.agent.check_input(&self.directory(), &input, options)
     }
 
-    /// Starts a turn. If the agent gets the prompt, it ends the turn.
+    /// Starts a turn. If the agent gets the prompt, the test ends the turn.
     async fn run(&mut self, session: &Session, parts: &[Part], options: &PromptOptions) -> Result<()> {
         let input = parts.iter().copied().map(Part::input).collect();
         let request = TurnRequest { input, options: options.clone(), ..request(session, "") };
@@ -209,7 +209,7 @@ async fn every_word_after_a_slash_may_be_a_command_until_the_agent_has_named_its
     for parts in [&[Text("/logs")][..], &[Text("/* a comment */")], &[Text("Hello.")]] {
         stage.run(&session, parts, &options).await.unwrap_or_else(|error| panic!("{parts:?}: {error}"));
     }
-    // The agent names its commands while the turn waits for that.
+    // The agent names its commands while the turn waits for them.
     for (id, text, is_command) in [("a", "/tmp is full", false), ("b", "/logs x", true)] {
         let session = stage.open(id).await;
         let mut starting = Box::pin(stage.agent.start_turn(request(&session, text)));

@@ -1,11 +1,11 @@
-//! The sessions that the agent keeps, as callers see them.
+//! Tests of the sessions that the agent keeps, as callers see them.
 
 use longshore_engine::port::Control;
 use longshore_model::{ControlCommand, ControlQuery, ControlResult, SessionInfo, SessionQuery};
 
 use super::*;
 
-/// An agent that offers these methods for sessions.
+/// The initialize response of an agent that offers these session methods.
 fn offers(methods: &[&str]) -> Value {
     let capabilities: serde_json::Map<_, _> =
         methods.iter().map(|method| ((*method).to_owned(), json!({}))).collect();
@@ -52,7 +52,7 @@ async fn sessions_are_listed_page_by_page_and_only_those_of_the_directory() {
     let shown: Vec<_> = found.iter().map(|info| (info.id.as_str(), info.title.as_str())).collect();
     assert_eq!(shown, [("a", "One"), ("c", ""), ("d", "")]);
     assert!(found.iter().all(|info| info.directory.as_deref() == Some(here.as_str())));
-    // No further page than needed is read, and a page that names itself is the last one.
+    // No more pages are read than needed, and a page whose cursor repeats is the last one.
     let narrow = query(1);
     let (result, _) = tokio::join!(agent.query(&here, None, &narrow), peer.answer("session/list", first));
     assert_eq!(listed(result).len(), 1);
@@ -70,7 +70,7 @@ async fn a_session_is_found_if_it_is_open_or_in_the_agents_list() {
     let open = stage.begin(offers(&["list"]), "s").await;
     let here = stage.directory();
     let (agent, peer) = (Arc::clone(&stage.agent), &mut stage.peers[0]);
-    // Without a request: the process has the session.
+    // No request is sent, because the process has the session.
     let found = agent.find(&open.id).await.unwrap().unwrap();
     assert_eq!((found.session, found.is_open), (open, true));
     let list = json!({"sessions": [{"sessionId": "out", "cwd": "/"}, {"sessionId": "in", "cwd": here}]});
@@ -135,7 +135,7 @@ async fn a_method_that_the_agent_lacks_is_refused_also_if_it_was_advertised() {
         let (agent, peer) = (Arc::clone(&stage.agent), &mut stage.peers[0]);
         let list = ControlQuery::Sessions(SessionQuery { limit: 1, roots: None, start: None, search: None });
         for round in 0..2 {
-            // The agent is asked once; then the method counts as absent.
+            // The agent is asked once. After its error the method counts as absent.
             let is_asked = is_asked && round == 0;
             let (fork, delete) = (fork(&session), ControlCommand::Delete(session.id.clone()));
             for (method, command) in [("session/fork", &fork), ("session/delete", &delete)] {
@@ -168,7 +168,7 @@ async fn a_session_that_the_agents_list_no_longer_has_is_not_found() {
     stage.begin(offers(&["list"]), "s").await;
     let here = stage.directory();
     let (agent, peer) = (Arc::clone(&stage.agent), &mut stage.peers[0]);
-    // The gateway knows it: a task ran there.
+    // The gateway knows the session, because a task ran in it.
     let gone = Session { id: id("gone"), directory: here.clone() };
     let query = ControlQuery::Session(gone.id.clone());
     let (read, ()) = tokio::join!(agent.query(&here, Some(&gone), &query), async {
@@ -197,7 +197,7 @@ async fn the_title_of_an_open_session_is_told_also_if_only_the_agents_list_has_i
         let Ok(ControlResult::Session(read)) = read else { panic!("{read:?}") };
         assert_eq!((read.title.as_str(), read.directory.as_deref()), (title, Some(here.as_str())));
     }
-    // A title that the agent told by itself needs no list.
+    // If the agent has reported the title by itself, no list is needed.
     let all = ControlQuery::Sessions(SessionQuery { limit: 1, roots: None, start: None, search: None });
     let (_, ()) = tokio::join!(agent.query(&here, None, &all), async {
         peer.update("s", json!({"sessionUpdate": "session_info_update", "title": "Told"})).await;

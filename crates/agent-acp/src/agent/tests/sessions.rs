@@ -1,11 +1,11 @@
-//! Sessions: opened, and opened again after a death of the agent.
+//! Tests of sessions: opening them, and reopening them after the agent has died.
 
 use super::*;
 use longshore_engine::port::{ContentFacts, Control, FileSource, InputFile};
 use longshore_model::ControlCommand;
 use sha2::{Digest as _, Sha256};
 
-/// Lets the agent die during a turn in which it said `half`.
+/// Lets the agent die during a turn in which it has said `half`.
 async fn broken_off(stage: &mut Stage, about: Value) -> Session {
     let session = stage.begin(about, "s").await;
     let (mut turn, _) = stage.prompt(&session, "old").await;
@@ -119,7 +119,7 @@ async fn a_picture_of_the_workspace_is_sent_unless_it_changed_since_it_was_check
     }
 }
 
-/// An agent that closes sessions, and opens them again without their history.
+/// An agent that can close sessions, and can reopen them without their history.
 fn closes() -> Value {
     json!({"protocolVersion": 1, "agentCapabilities": {"sessionCapabilities": {"close": {}, "resume": {}}}})
 }
@@ -133,7 +133,7 @@ async fn open_many(stage: &mut Stage, count: usize) -> Vec<Session> {
     sessions
 }
 
-/// A whole turn in a session that the process has.
+/// Runs a whole turn in a session that the process has.
 async fn use_once(stage: &mut Stage, session: &Session) {
     let (mut turn, prompt) = stage.prompt(session, "hi").await;
     stage.peers[0].end(&prompt, "end_turn").await;
@@ -146,7 +146,7 @@ async fn a_new_session_is_not_closed_before_its_first_turn_had_time_to_begin() {
     let mut stage = stage_with(1, |config| config.limits.open_sessions = 1);
     let first = stage.begin(closes(), "s1").await;
     let (mut turn, prompt) = stage.prompt(&first, "hi").await;
-    // The first session is in use, so only the second could be closed.
+    // The first session is in use, so only the second one could be closed.
     let second = stage.open("s2").await;
     stage.open("s3").await;
     tokio::time::sleep(Duration::from_secs(1)).await;
@@ -154,7 +154,7 @@ async fn a_new_session_is_not_closed_before_its_first_turn_had_time_to_begin() {
     stage.peers[0].end(&late_prompt, "end_turn").await;
     assert_eq!(rest(&mut late).await.1, completed());
     assert_eq!(stage.peers[0].answer("session/close", json!({})).await["params"]["sessionId"], "s2");
-    // Its turn never came.
+    // The first turn of the session never came.
     tokio::time::sleep(Duration::from_mins(2)).await;
     stage.peers[0].end(&prompt, "end_turn").await;
     assert_eq!(rest(&mut turn).await.1, completed());
@@ -173,7 +173,7 @@ async fn the_sessions_that_were_used_least_recently_are_closed_and_opened_again_
 
     let playing = async {
         let peer = &mut stage.peers[0];
-        // The two come in this order or the other.
+        // The two requests may come in either order.
         let first = peer.get().await;
         let second = peer.get().await;
         for request in [first, second] {
@@ -253,7 +253,7 @@ async fn sessions_stay_open_if_the_agent_lacks_a_way_to_close_or_to_open_them() 
         if fails {
             stage.peers[0].fail("session/close", -32601, "Method not found").await;
         }
-        // No session is opened again, and no other is closed.
+        // No session is reopened, and no other session is closed.
         for session in [&first, &second, &first] {
             let (mut turn, prompt) = stage.prompt(session, "hi").await;
             stage.peers[0].end(&prompt, "end_turn").await;

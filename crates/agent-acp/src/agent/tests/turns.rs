@@ -1,4 +1,4 @@
-//! Turns: their events, asks, cancels and ends.
+//! Tests of turns: their events, asks, cancels and ends.
 
 use super::*;
 use longshore_engine::port::Resume;
@@ -92,18 +92,18 @@ async fn an_agent_waits_for_an_engine_that_does_not_read_and_can_still_be_cancel
             stage.peers[0].update("s", update).await;
         }
     };
-    // The clock moves only when nothing else can.
+    // The paused clock advances only when no task can run.
     assert!(timeout(Duration::from_secs(1), flood).await.is_err(), "all events wait in memory");
     let aborting = async {
         let mut aborting = Box::pin(stage.agent.cancel(&session));
         assert!(poll_once(&mut aborting).await.is_none());
-        // As the engine does once the task is canceled.
+        // The engine does the same when the task is canceled.
         drop(turn);
         aborting.await.unwrap();
     };
     let playing = async {
         assert_eq!(stage.peers[0].get().await["method"], "session/cancel");
-        // A piece of an update may be in the pipe.
+        // A part of an update may already be in the pipe, so this ends its line.
         stage.peers[0].say_raw("\n").await;
         stage.peers[0].end(&prompt, "cancelled").await;
     };
@@ -145,7 +145,7 @@ async fn an_agent_that_ignores_a_cancel_is_replaced_when_its_other_turns_are_ove
     assert!(matches!(rest(&mut ignored).await.1, Outcome::Canceled { .. }));
     assert!(stage.agent.is_busy(&stuck).await.unwrap());
 
-    // A turn of another session goes on, and a new one in the stuck session waits for the new process.
+    // A turn of another session continues, and a new turn in the stuck session waits for the new process.
     stage.peers[0].text("other", "still here").await;
     assert!(matches!(next(&mut working).await, AgentEvent::Text { .. }));
     let mut old = stage.peers.pop_front().unwrap();
@@ -175,7 +175,7 @@ async fn new_turns_of_other_sessions_do_not_wait_for_a_process_with_a_stuck_sess
     let mut old = stage.peers.pop_front().unwrap();
     assert_eq!(old.get().await["method"], "session/cancel");
 
-    // Another process serves the new turns, also of a session that the old one has.
+    // A new process serves the new turns, even of a session that the old process has.
     let (facts, _) = tokio::join!(stage.agent.start(), stage.peers[0].answer("initialize", loads()));
     facts.unwrap();
     let fresh = stage.open("fresh").await;
@@ -183,7 +183,7 @@ async fn new_turns_of_other_sessions_do_not_wait_for_a_process_with_a_stuck_sess
     stage.peers[0].end(&next, "end_turn").await;
     assert_eq!(rest(&mut turn).await.1, completed());
 
-    // The turn that ran goes on, and its process ends with it.
+    // The running turn continues, and its process ends after it.
     old.text("other", "still here").await;
     old.end(&prompt, "end_turn").await;
     assert_eq!(rest(&mut working).await, ("still here".to_owned(), completed()));
@@ -199,7 +199,7 @@ async fn new_turns_of_other_sessions_do_not_wait_for_a_process_with_a_stuck_sess
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_can_close_a_stuck_session_keeps_its_process() {
     let about = json!({"protocolVersion": 1, "agentCapabilities": {"sessionCapabilities": {"close": {}, "resume": {}}}});
-    // The agent ignored a cancel, or says itself that it still works.
+    // In the first case the agent ignores the cancel; in the second it says itself that it still works.
     for says_so in [false, true] {
         let mut stage = stage(1);
         let session = stage.begin(about.clone(), "s").await;
@@ -221,7 +221,7 @@ async fn an_agent_that_can_close_a_stuck_session_keeps_its_process() {
             peer.get().await
         };
         let (turn, again) = tokio::join!(stage.agent.start_turn(request(&session, "again")), playing);
-        // The first turn is over, whatever the agent says now.
+        // The first turn stays over, whatever the agent says now.
         stage.peers[0].end(&prompt, "end_turn").await;
         stage.peers[0].text("s", "new").await;
         stage.peers[0].end(&again, "end_turn").await;
@@ -243,7 +243,7 @@ async fn a_stuck_session_is_reported_as_busy_while_other_turns_keep_the_process(
 
 #[tokio::test(start_paused = true)]
 async fn a_turn_whose_agent_is_silent_for_too_long_is_stopped_and_fails() {
-    // The agent stops, says that it came to an end, or does not stop.
+    // The agent stops because of the cancel, reports a normal end, or does not stop.
     for reason in [Some("cancelled"), Some("end_turn"), None] {
         let mut stage = stage_with(1, |config| config.silence = Some(Duration::from_secs(20)));
         let session = stage.begin(loads(), "s").await;
@@ -331,14 +331,14 @@ async fn an_agent_with_an_open_ask_or_a_running_tool_may_be_silent() {
     long().await;
     stage.agent.reply(&session, &asked, &permission(PermissionReply::Once)).await.unwrap();
     assert_eq!(stage.peers[0].get().await["result"]["outcome"]["optionId"], "y");
-    // The allowed tool.
+    // The tool that was allowed.
     long().await;
     let done = json!({"sessionUpdate": "tool_call_update", "toolCallId": "call-0", "status": "completed"});
     stage.peers[0].update("s", done).await;
     stage.peers[0].ask("s", json!(1)).await;
     let asked = ask(&mut turn).await;
     long().await;
-    // One agent tells nothing of a tool that was refused.
+    // One agent reports nothing about a tool that was refused.
     stage.agent.reply(&session, &asked, &permission(PermissionReply::Reject)).await.unwrap();
     assert_eq!(stage.peers[0].get().await["result"]["outcome"]["optionId"], "cancel");
     let since = Instant::now();

@@ -19,7 +19,7 @@ use crate::turn::Turn;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A session `s` in a workspace, beside which there is a secret.
+/// A session `s` in a workspace, with a secret beside the workspace.
 struct World {
     holder: TempDir,
     connection: Connection,
@@ -71,7 +71,7 @@ impl World {
         Path::new(&self.workspace()).join(name)
     }
 
-    /// Starts a turn. Returns the prompt too.
+    /// Starts a turn. Also returns the prompt.
     async fn turn(&mut self) -> (Turn, Value) {
         let blocks = [PromptBlock::Text { text: "hi".to_owned() }];
         let session = SessionId::parse("s").unwrap();
@@ -86,7 +86,7 @@ impl World {
         self.last
     }
 
-    /// The answer to a request: its result, or its error.
+    /// The response to a request: its result or its error.
     async fn call(&mut self, method: &str, params: Value) -> Result<Value, Value> {
         let id = self.ask(method, params).await;
         let answer = self.peer.get().await;
@@ -109,7 +109,7 @@ impl World {
         written.map(drop).map_err(|error| code(&error))
     }
 
-    /// Runs a command of the shell to its end. Returns its terminal, and how it ended.
+    /// Runs a shell command to its end. Returns the terminal and how the command ended.
     async fn run(&mut self, command: &str) -> (String, Value) {
         let created = self.call("terminal/create", json!({"command": command})).await.unwrap();
         let terminal = created["terminalId"].as_str().unwrap().to_owned();
@@ -122,14 +122,14 @@ impl World {
     }
 }
 
-/// The code of an error, which names no path of the machine.
+/// The code of an error. Checks that the error contains no path of the machine.
 fn code(error: &Value) -> i64 {
     let text = error["message"].as_str().unwrap();
     assert!(!text.contains('/') && text.ends_with('.'), "{text}");
     error["code"].as_i64().unwrap()
 }
 
-/// The last state of the tool call in these events.
+/// The last state of a tool call in these events.
 fn last_call(events: Vec<AgentEvent>) -> Option<ToolCall> {
     events.into_iter().rev().find_map(|event| match event {
         AgentEvent::Tool { call, .. } => Some(*call),
@@ -137,7 +137,7 @@ fn last_call(events: Vec<AgentEvent>) -> Option<ToolCall> {
     })
 }
 
-/// Waits until a process is gone, or a zombie that its new parent has not reaped yet.
+/// Waits until a process has ended. A zombie that its new parent has not reaped yet counts as ended.
 async fn gone(pid: &str) {
     let stat = format!("/proc/{}/stat", pid.trim());
     let is_gone = || fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z"));
@@ -168,7 +168,7 @@ async fn the_agent_is_told_what_it_may_ask_for_and_gets_nothing_else() {
             ("terminal/resize", false),
             ("fs/delete", false),
         ] {
-            // No parameters: a method that is served refuses them.
+            // The parameters are missing, so a served method refuses them with another error than a method that is not served.
             let code = world.call(method, json!({})).await.unwrap_err()["code"].as_i64();
             assert_eq!(code, Some(if is_served { -32_602 } else { -32_601 }), "{method}");
         }
@@ -267,7 +267,7 @@ async fn a_directory_that_is_swapped_for_a_link_leads_nowhere_else() {
     let is_over = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let swapping = {
         let is_over = Arc::clone(&is_over);
-        // `sub` is in turn the directory and the link.
+        // `sub` is alternately the directory and the link.
         std::thread::spawn(move || {
             while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
                 fs::rename(&real, &moved).unwrap();
@@ -304,7 +304,7 @@ async fn files_are_written_and_commands_run_only_during_a_turn() {
     assert_eq!(world.call("terminal/create", create()).await.unwrap_err()["code"], -32_602);
     world.peer.end(&prompt, "cancelled").await;
     assert_eq!(world.write("file").await, Err(-32_602));
-    // Nobody can ask for another session.
+    // A session can only make requests for itself.
     let other = json!({"id": 1, "method": "fs/read_text_file", "params": {"sessionId": "t", "path": world.path("file")}});
     world.peer.say(&other).await;
     assert_eq!(world.peer.get().await["error"]["message"], Refusal::NO_SESSION.text);
@@ -394,7 +394,7 @@ async fn the_output_of_a_terminal_is_shown_in_its_tool_call() {
             json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "shell", "content": content}),
         )
         .await;
-    // While the command runs.
+    // Reports that come while the command runs.
     let mut calls = Vec::new();
     let mut live = async |calls: &mut Vec<ToolCall>, expected: &str| loop {
         for event in turn.next().await.expect("the turn goes on") {
@@ -442,7 +442,7 @@ async fn commands_end_with_their_turn_and_with_their_agent() {
             }
         };
         let waiting = world.ask("terminal/wait_for_exit", json!({"terminalId": terminal})).await;
-        // The answer shows that the request before it was read.
+        // The response to this later request shows that the previous request was read.
         world.output(&terminal).await;
         match end {
             "cancel" => {
@@ -475,12 +475,12 @@ async fn commands_end_with_their_turn_and_with_their_agent() {
 async fn commands_that_fork_flood_and_hold_the_pipe_are_bounded() {
     let mut world = World::new(FileAccess::Off, true).await;
     let _turn = world.turn().await;
-    // The child would live on in the group of the command.
+    // Without the kill, the child would live on in the group of the command.
     let (terminal, ended) = world.run("sleep 1000 & echo $!; exit 0").await;
     assert_eq!(ended["exitCode"], 0);
     let child = world.output(&terminal).await["output"].as_str().unwrap().to_owned();
     gone(&child).await;
-    // This child leaves the group, and keeps the pipe.
+    // This child leaves the group and keeps the pipe open.
     let leaving =
         "setsid sh -c 'touch left; exec sleep 60' & echo $!; until test -e left; do sleep 0.01; done; exit 4";
     let (terminal, ended) = timeout(PATIENCE, world.run(leaving)).await.expect("the end is noticed");
@@ -488,7 +488,7 @@ async fn commands_that_fork_flood_and_hold_the_pipe_are_bounded() {
     let child = world.output(&terminal).await["output"].as_str().unwrap().to_owned();
     let killed = std::process::Command::new("kill").arg(child.trim()).status();
     assert!(killed.unwrap().success(), "a process that leaves its group is not ended");
-    // 40 megabytes, of which the end is kept.
+    // The command writes 40 megabytes, of which the end is kept.
     let (terminal, ended) =
         timeout(PATIENCE, world.run("yes flood | head -c 40000000; echo; echo end")).await.unwrap();
     assert_eq!(ended["exitCode"], 0);

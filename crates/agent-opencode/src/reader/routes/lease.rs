@@ -1,4 +1,4 @@
-//! A turn's hold on its route at a reader, and the wait for the route.
+//! A turn's lease of its route at a reader, and the wait for the route.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -15,16 +15,16 @@ use crate::reader::Reader;
 /// How often a turn that waits for its route reads its state from OpenCode.
 pub(super) const WAITING_READ_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The maximum number of events that are peeked at while a command begins. If none of them matches, `peek_until` waits forever.
+/// The maximum number of events that are peeked at while a command begins. If none of them matches, `peek_until` never returns.
 const MAX_PEEKED: usize = 64;
 
-/// A turn's route at a reader. Dropping the lease gives up the route.
+/// A turn's lease of its route at a reader. Dropping the lease releases the route.
 #[derive(Debug)]
 pub(crate) struct Lease {
     reader: Arc<Reader>,
     session: String,
     queue: queue::Receiver<Routed>,
-    /// Events that were peeked at and not consumed yet.
+    /// Events that were peeked at but not consumed yet.
     peeked: VecDeque<Routed>,
     shared: Arc<RouteState>,
     /// Set while another turn holds the session's route.
@@ -41,7 +41,7 @@ struct WaitingLease {
     keep_alive: KeepAlive,
 }
 
-/// Lets another task make a turn read its state from OpenCode again.
+/// Lets another task make this turn read its state from OpenCode again.
 #[derive(Debug)]
 pub(crate) struct RereadTrigger {
     reader: Arc<Reader>,
@@ -102,7 +102,7 @@ impl Lease {
         &self.reader
     }
 
-    /// The next entry of the queue. If events were dropped, this is reported after the events that were queued before.
+    /// Waits for the next entry of the queue. If events were dropped, this is reported after the events that were queued before.
     pub(crate) async fn next(&mut self) -> Routed {
         if let Some(routed) = self.peeked.pop_front() {
             return routed;
@@ -123,7 +123,7 @@ impl Lease {
         std::future::pending::<()>().await;
     }
 
-    /// Returns a trigger for this turn. `None`: another turn holds the session's route.
+    /// A trigger for this turn. `None`: another turn holds the session's route.
     pub(crate) fn reread_trigger(&self) -> Option<RereadTrigger> {
         let routes = self.reader.routes();
         let route = routes.by_session.get(&self.session)?;
@@ -137,18 +137,18 @@ impl Lease {
 
     async fn next_queued(&mut self) -> Routed {
         if self.waiting.is_some() {
-            // Boxed, because a turn hardly ever waits.
+            // Boxed, because a turn hardly ever waits for its route.
             Box::pin(self.wait_for_route()).await;
             return Routed::Reconnected;
         }
         match self.queue.recv().await {
             Some(routed) => self.taken(routed),
-            // This cannot happen: the route holds the sender, and ends only with this lease.
+            // Cannot happen, because the route holds the sender and ends only with this lease.
             None => std::future::pending().await,
         }
     }
 
-    /// Waits until the route could be claimed, or until it is time to read the state from OpenCode. Cancel safe.
+    /// Waits until the route could be claimed, or until the state should be read from OpenCode. Cancel safe.
     async fn wait_for_route(&mut self) {
         let reader = Arc::clone(&self.reader);
         loop {
@@ -185,7 +185,7 @@ impl Lease {
         Some(self.taken(routed))
     }
 
-    /// Discards everything that is queued.
+    /// Discards all queued entries.
     pub(crate) fn discard_queued(&mut self) {
         while let Some(routed) = self.try_next() {
             self.discard(routed);
@@ -231,8 +231,8 @@ impl Lease {
         self.shared.aborted.load(Ordering::Acquire)
     }
 
-    /// Registers a sub-agent's session that was found by reading from OpenCode or in a tool call. Returns the session if it was
-    /// unknown until now. Then events of it were missed.
+    /// Registers a sub-agent's session that was found in a tool call or by reading from OpenCode. Returns the session if it was
+    /// unknown until now; events of it were then missed.
     pub(crate) fn add_child(&self, child: &str, parent: &str) -> Option<Arc<ChildSession>> {
         self.reader.routes().add_child(child, parent)
     }
@@ -275,7 +275,7 @@ impl Drop for Lease {
     }
 }
 
-/// Keeps a reader running for a caller that has no route, until it is dropped.
+/// Keeps a reader running for a caller without a route, until this is dropped.
 #[derive(Debug)]
 pub(in crate::reader) struct KeepAlive(Arc<Reader>);
 

@@ -21,14 +21,14 @@ fn reader() -> Arc<Reader> {
     })
 }
 
-/// Returns whether the event went to a turn.
+/// Sends an event. Returns whether a turn received it.
 fn send(reader: &Reader, session: &str, kind: EventKind, body: &str) -> bool {
     let routes = reader.routes();
     let event = Event::parsed(kind, Bytes::copy_from_slice(body.as_bytes()));
     routes.find(session).is_some_and(|target| target.send(event) == Fate::Routed)
 }
 
-/// A description of the lease's next entry.
+/// A description of the lease's next entry, if there is one.
 async fn now(lease: &mut Lease) -> Option<String> {
     let routed = timeout(Duration::from_millis(10), lease.next()).await.ok()?;
     Some(match routed {
@@ -143,7 +143,7 @@ async fn a_turn_without_a_route_reads_now_and_then_and_gets_the_route_once_it_is
     let mut waiting = Lease::open_or_wait(Arc::clone(&reader), "ses_1");
     let begun = Instant::now();
     for times in 1..=2 {
-        // The waiting lease is woken for other reasons meanwhile.
+        // Other reasons may wake the waiting lease before that.
         while now(&mut waiting).await.is_none() {
             drop(Lease::open(Arc::clone(&reader), "ses_3").unwrap());
         }
@@ -182,12 +182,12 @@ async fn an_unreadable_event_is_reported_at_its_position_and_not_twice_in_a_row(
         assert_eq!(now(&mut lease).await.as_deref(), Some(expected));
     }
     assert_eq!(now(&mut lease).await, None);
-    // The turn has read its state since then.
+    // The turn has read its state since the last one.
     missed();
     assert_eq!(now(&mut lease).await.as_deref(), Some("missed"));
 }
 
-/// Only the beginning of a skimmed event was read. The rest may be the end of another turn's event.
+/// Only the beginning of a skimmed event is read. The rest may be the end of another turn's event.
 #[tokio::test(start_paused = true)]
 async fn a_malformed_event_is_reported_to_all_turns() {
     let reader = reader();
@@ -208,7 +208,7 @@ async fn a_malformed_event_is_reported_to_all_turns() {
     assert_eq!(now(&mut two).await.as_deref(), Some("missed"), "the turn ended before it parsed the event");
     assert_eq!(reader.routes().metrics.opencode_event_queue_depth.get(), 0);
 
-    // No turn would notice a malformed event of a sub-agent, or one that a lagging turn drops.
+    // No turn would notice a malformed event of a sub-agent, or one that is dropped for a lagging turn.
     let _one = Lease::open(Arc::clone(&reader), "ses_1").unwrap();
     reader.routes().add_child("ses_child", "ses_1");
     assert!(!reader.routes().find("ses_child").unwrap().reads_everything());

@@ -1,4 +1,4 @@
-//! Asks are reported once, closed once, and never lost.
+//! Tests that asks are reported once, closed once, and never lost.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use super::replay::Replay;
 use super::*;
 use crate::api::{PermissionAsk, QuestionAsk};
 
-/// The asks and their ends, in order.
+/// The reported asks and their ends, in order.
 fn reported(events: &[AgentEvent]) -> Vec<String> {
     let reported = events.iter().filter_map(|event| match event {
         AgentEvent::Asked(ask) => Some(format!("{} asked", ask.request_id)),
@@ -98,7 +98,7 @@ fn asks_that_an_abort_left_in_the_lists_are_not_reported_again() {
 
 #[test]
 fn every_recorded_ask_is_closed_once_with_its_real_resolution() {
-    // How each ask of the recording ends; an abort leaves its ask in OpenCode's lists for good.
+    // How each ask of the recordings ends. An abort leaves its ask in OpenCode's lists for ever.
     let cases = [
         ("permission_once", 0, vec!["elsewhere"]),
         ("permission_always", 0, vec!["elsewhere"]),
@@ -206,7 +206,7 @@ fn after_a_gap_the_lists_show_which_asks_are_new_and_which_are_gone() {
 #[test]
 fn an_ask_of_a_finished_turn_was_answered_if_the_turn_ended_by_itself_and_else_dropped() {
     let cases = [
-        // (in the list, the newest message is complete, its error), and the end of the ask.
+        // The columns: whether the ask is in the list, whether the newest message is complete, its error, and the end of the ask.
         (true, true, json!(null), "per_1 dropped"),
         (true, true, json!("MessageAbortedError"), "per_1 dropped"),
         (false, true, json!(null), "per_1 elsewhere"),
@@ -254,7 +254,7 @@ fn an_idle_event_alone_drops_no_ask() {
     ask(&mut t, "per_1", "ses_1");
     ask(&mut t, "per_2", "ses_child");
     t.take();
-    // The second idle event of an aborted turn arrives late, when the next turn may ask already.
+    // The second idle event of an aborted turn arrives late, when the next turn may already have an ask.
     feed(&mut t, "session.idle", &json!({"sessionID": "ses_1"}));
     assert_eq!((reported(&t.take()).len(), t.verdict(false)), (0, Verdict::Unsettled));
     feed(&mut t, "session.idle", &json!({"sessionID": "ses_other_child"}));

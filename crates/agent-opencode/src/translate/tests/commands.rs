@@ -1,4 +1,4 @@
-//! Commands, and the synthetic message that OpenCode writes after the sub-agent of a command.
+//! Tests of commands, and of the synthetic message that OpenCode writes after the sub-agent of a command.
 
 use longshore_testkit::fake_opencode::RecordedLine;
 
@@ -19,7 +19,7 @@ fn a_command_is_a_turn_like_any_other() {
     assert_eq!(texts(&replay.events), ["hello big world"]);
 }
 
-/// However it is received, the synthetic message with which OpenCode continues is not another client's prompt.
+/// The synthetic message with which OpenCode continues never counts as another client's prompt, however it is received.
 #[test]
 fn the_turn_of_a_command_continues_after_its_sub_agent() {
     let replay = Replay::of_command("command", "sub").finished();
@@ -86,7 +86,7 @@ fn a_refused_command_leaves_only_an_error() {
 }
 
 impl Replay {
-    /// Positioned before the first event of a command.
+    /// A recording, positioned before the first event of a command.
     fn of_command(name: &str, command: &str) -> Self {
         let is_command = |line: &RecordedLine| {
             matches!(line, RecordedLine::Request { path, body, .. }

@@ -1,4 +1,4 @@
-//! Files that tools return, and the paths of those that a turn wrote.
+//! Tests of the files that tools return, and of the paths of files that a turn wrote.
 
 use longshore_engine::port::Resume;
 use longshore_model::{Artifact, ArtifactId, BlockKind, Part as ModelPart};
@@ -181,7 +181,7 @@ fn written_paths_come_from_the_tools_that_write() {
     for (name, metadata) in cases {
         tool(&mut translator, name, "completed", &json!({"metadata": metadata}));
     }
-    // The patch of a step also holds changes that others made in the same worktree.
+    // The patch of a step also contains changes that others made in the same worktree.
     let patch = json!({"part": {"id": "prt_p", "messageID": "msg_a", "type": "patch", "hash": "x",
         "files": ["/w/b", "/w/of_somebody_else"]}});
     feed(&mut translator, "message.part.updated", &patch);

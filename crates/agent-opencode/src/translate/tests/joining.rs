@@ -1,4 +1,4 @@
-//! Prompts that join a turn: the turn is over when its newest prompt is.
+//! Tests of prompts that join a turn: the turn is over when its newest prompt is answered.
 
 use longshore_testkit::fake_opencode::{RecordedLine, Recording};
 use serde_json::{Value, json};
@@ -37,7 +37,7 @@ fn verdict(translator: &Translator) -> String {
 const UNREAD: &str =
     "A message that joined this turn may not have been read; look at the session before you send it again.";
 
-/// The recordings in which a busy session is prompted, as one turn that the later prompts join.
+/// Recordings in which a busy session is prompted, as one turn that the later prompts join.
 #[test]
 fn prompts_that_join_during_a_text_or_a_tool_call_are_one_turn() {
     for (name, joined) in
@@ -118,7 +118,7 @@ fn a_prompt_that_comes_at_the_very_end_keeps_the_turn_open() {
     assert_eq!(verdict(&t), "completed");
 }
 
-/// A description, the delivery, when OpenCode stored the prompt; the verdict, and the outcome at the end of the wait.
+/// The columns: a description, the deliveries, when OpenCode stored the prompt, the verdict, and the outcome after the wait.
 type Case<'a> = (&'a str, &'a [(&'a str, Delivery)], Option<u64>, &'a str, &'a str);
 
 #[test]
@@ -147,7 +147,7 @@ fn a_joined_prompt_without_an_answer_keeps_the_turn_unsettled_and_is_mentioned()
     }
 }
 
-/// Of several prompts that arrive during one step only the newest is answered; the step that it cuts short does not fail.
+/// Of several prompts that arrive during one step, only the newest is answered. The step that it interrupts does not fail.
 #[test]
 fn only_the_newest_prompt_needs_an_answer() {
     let mut t = step();

@@ -1,4 +1,4 @@
-//! Snapshots and deltas of one part, in every order in which they may arrive.
+//! Tests of snapshots and deltas of one part, in every order in which they may arrive.
 
 use longshore_model::{ArtifactId, BlockRef, MessageId};
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ fn delta(translator: &mut Translator, part: &str, delta: &str) {
     feed(translator, "message.part.delta", &properties);
 }
 
-/// The text of other turns, before their message is known and after, leaves room for early text of this turn.
+/// The text of other turns, before and after their message is known, must leave room for early text of this turn.
 #[test]
 fn early_text_is_held_however_much_text_other_turns_have() {
     let mut translator = step();
@@ -65,7 +65,7 @@ fn early_text_is_held_however_much_text_other_turns_have() {
     assert_eq!(fold(&events).iter().map(|block| block.text.as_str()).collect::<Vec<_>>(), ["early"]);
 }
 
-/// A list that OpenCode cannot show is read once, and what was dropped is not ignored.
+/// A message list that OpenCode cannot show is read only once, and the dropped parts still count.
 #[test]
 fn the_outcome_is_unknown_if_dropped_parts_cannot_be_read() {
     let mut translator = step();
@@ -317,7 +317,7 @@ fn only_the_added_output_of_a_running_call_is_reported() {
 fn a_call_keeps_its_title_and_subtitle() {
     let mut t = step();
     let state = |subtitle: &str| json!({"status": "running", "input": {"command": "x"}, "title": "X", "subtitle": subtitle});
-    // An empty subtitle is none, and the same state again is no report.
+    // An empty subtitle counts as none, and a repeated state is not reported.
     for subtitle in ["", "first", "first", "second"] {
         tool(&mut t, &state(subtitle));
     }

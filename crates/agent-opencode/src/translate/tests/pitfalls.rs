@@ -1,11 +1,11 @@
-//! OpenCode's pitfalls, each on the recording that shows it.
+//! Tests of OpenCode's pitfalls, each with the recording that shows it.
 
 use serde_json::Value;
 
 use super::replay::{Replay, decode};
 use super::*;
 
-/// Plays until this event has been handled.
+/// Plays events until a matching one has been handled.
 fn until(replay: &mut Replay, found: impl Fn(&Value) -> bool) {
     while !found(&replay.next_event().expect("the recording has such an event")) {}
 }
@@ -36,7 +36,7 @@ fn no_idle_is_reported_when_the_prompt_fails_before_the_run() {
 
 #[test]
 fn late_events_of_the_turn_before_do_not_end_the_turn() {
-    // The first idle of the aborted turn, and its last message, belong to the turn before this one.
+    // The first idle event of the aborted turn, and its last message, belong to the previous turn.
     let mut before = Replay::of("abort_stream", 0);
     let mut next = Translator::new(&before.session, "msg_next");
     while let Some(event) = before.next_event() {
@@ -47,7 +47,7 @@ fn late_events_of_the_turn_before_do_not_end_the_turn() {
     // Both turns have the session's title.
     let reported = next.take();
     assert!(reported.iter().all(|event| matches!(event, AgentEvent::Session(_))), "{reported:?}");
-    // They do not affect the outcome either: this turn was not stopped.
+    // They do not affect the outcome either, because this turn was not stopped.
     assert_eq!(next.evidence(), Evidence::None);
     let forced_outcome = next.forced_outcome(false, true);
     assert!(matches!(forced_outcome, Outcome::Failed(_)), "{forced_outcome:?}");
@@ -163,7 +163,7 @@ fn a_prompt_of_another_client_during_a_compaction_does_not_belong_to_the_turn() 
 
 #[test]
 fn sub_agents_do_not_end_the_turn_of_their_root() {
-    // The tool call holds the result.
+    // The result is in the tool call.
     let replay = Replay::of("task", 0).finished();
     let blocks = fold(&replay.events);
     assert!(

@@ -1,4 +1,4 @@
-//! Titles, steps, retries, compactions, todos, and the usage of a turn.
+//! Tests of titles, steps, retries, compactions, todos, and the usage of a turn.
 
 use std::collections::HashMap;
 
@@ -63,7 +63,7 @@ fn steps_retries_compactions_and_todos_are_reported_in_order() {
     let cases = [
         ("text", vec![start.clone(), finish("stop")]),
         ("tool_bash", vec![start.clone(), finish("tool-calls"), start.clone(), finish("stop")]),
-        // The sub-agent's own steps are not the turn's.
+        // The steps of the sub-agent do not count as steps of the turn.
         ("task_child_error", vec![start.clone(), finish("tool-calls"), start.clone(), finish("stop")]),
         (
             "error_429_recovers",
@@ -144,7 +144,7 @@ fn unchanged_progress_is_not_reported_again_and_urls_of_providers_are_masked() {
     assert_eq!(progress(&t.take()), expected);
 }
 
-/// The sum over the messages' own accounts.
+/// The sum of the usage in the messages.
 fn sum<'a>(infos: impl Iterator<Item = &'a Value>) -> Usage {
     infos.fold(Usage::default(), |sum, info| {
         let tokens = &info["tokens"];
@@ -161,7 +161,7 @@ fn sum<'a>(infos: impl Iterator<Item = &'a Value>) -> Usage {
     })
 }
 
-/// The sub-agents' answers as they were last updated, by session and message.
+/// The last state of the sub-agents' answers, by session and message.
 fn child_answers(name: &str, replay: &Replay) -> HashMap<(String, String), Value> {
     let mut found = HashMap::new();
     for line in Recording::load(name).lines {
@@ -190,7 +190,7 @@ fn usage_is_the_sum_of_all_messages_of_the_turn_and_of_its_sub_agents() {
             compared += 1;
             with_sub_agents += usize::from(!children.is_empty());
 
-            // The same if every event was missed.
+            // The result is the same if every event was missed.
             let mut resumed = Translator::resume(&replay.session, &replay.prompt, &Resume::default());
             resumed.gap();
             resumed.merge_messages(decode(messages.clone()));

@@ -1,4 +1,4 @@
-//! Whole recordings: how they end, and that the text equals OpenCode's own message list.
+//! Tests with whole recordings: how they end, and that the text equals OpenCode's own message list.
 
 use longshore_testkit::fake_opencode::{RecordedLine, Recording};
 use serde_json::Value;
@@ -11,7 +11,7 @@ pub(super) struct Replay {
     pub(super) prompt: String,
     pub(super) translator: Translator,
     pub(super) events: Vec<AgentEvent>,
-    /// Set when the stream alone showed the end.
+    /// The outcome. `None`: the stream alone did not show the end.
     pub(super) outcome: Option<Outcome>,
     /// Lines of the recording after the prompt, up to the end of the turn.
     rest: std::vec::IntoIter<RecordedLine>,
@@ -20,7 +20,7 @@ pub(super) struct Replay {
 }
 
 impl Replay {
-    /// Positioned before the first event of the `nth` prompt, counted from 0.
+    /// A replay positioned before the first event of the `nth` prompt, counted from 0.
     pub(super) fn of(name: &str, nth: usize) -> Self {
         let mut seen = 0;
         let is_nth = |line: &RecordedLine| {
@@ -30,7 +30,7 @@ impl Replay {
         Self::from(name, is_nth, |line| line.prompt().is_some())
     }
 
-    /// Positioned before the first event after this request; ends before the next request of its kind.
+    /// A replay positioned before the first event after this request. It ends before the next request of the same kind.
     pub(super) fn from(
         name: &str,
         is_first: impl FnMut(&RecordedLine) -> bool,
@@ -99,7 +99,7 @@ impl Replay {
         }
     }
 
-    /// The session's messages from the prompt on, as OpenCode listed them last in the recording.
+    /// The session's messages from the prompt on, as the last list in the recording shows them.
     pub(super) fn stored(name: &str, session: &str, prompt: &str) -> Option<Vec<Value>> {
         let (messages, changed_after) = Recording::load(name).final_messages(session)?;
         if changed_after {
@@ -116,7 +116,7 @@ impl Replay {
     }
 }
 
-/// The recordings without prompts that join a running turn.
+/// The names of the recordings in which no prompt joins a running turn.
 pub(super) fn names() -> impl Iterator<Item = String> {
     let joining = ["two_prompts_one_session", "prompt_during_tool", "many_prompts_queue"];
     Recording::names().into_iter().filter(move |name| !joining.contains(&name.as_str()))
@@ -178,7 +178,7 @@ pub(super) fn shown(messages: &[Value], prompt: &str) -> Vec<Folded> {
     blocks
 }
 
-/// How a turn ends: by the stream alone, after a read of the messages, or with the outcome at the end of the wait.
+/// How the end of a turn is found (by the stream alone, after a read of the messages, or at the end of the wait), and its outcome.
 fn end_of(name: &str, nth: usize) -> (&'static str, String) {
     let mut replay = Replay::of(name, nth).finished();
     if let Some(outcome) = &replay.outcome {
@@ -314,7 +314,7 @@ fn the_reported_text_equals_the_message_list() {
             let Some(messages) = Replay::stored(&name, &replay.session, &replay.prompt) else { continue };
             replay.close();
             let mut folded = fold(&replay.events);
-            // The recording may end, or the turn be cut, in the middle of a tool call.
+            // The recording or the turn may end in the middle of a tool call.
             for block in &mut folded {
                 block.ended = true;
             }

@@ -1,4 +1,4 @@
-//! A resumed turn reports only what the log lacks.
+//! Tests that a resumed turn reports only what the log lacks.
 
 use longshore_engine::port::Resume;
 use longshore_model::{
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::replay::{Replay, decode, shown};
 use super::*;
 
-/// The artifacts that a log holds after these events.
+/// The artifacts in a log after these events.
 fn logged(events: &[AgentEvent]) -> Vec<Artifact> {
     let mut artifacts: Vec<Artifact> = Vec::new();
     for event in events {
@@ -76,7 +76,7 @@ fn wherever_the_gateway_stopped_only_the_rest_is_reported() {
             resumed.confirm_status(None);
             let after = resumed.take();
             let mut events = before.to_vec();
-            // The end of the last block may be reported again: the log does not hold it.
+            // The end of the last block may be reported again, because the log does not contain it.
             events.retain(|event| !matches!(event, AgentEvent::TextEnded { .. }));
             let new = after.iter().filter(|event| !matches!(event, AgentEvent::TextEnded { .. }));
             events.extend(new.cloned());
@@ -87,7 +87,7 @@ fn wherever_the_gateway_stopped_only_the_rest_is_reported() {
             assert_eq!(folded, expected, "{name}, stopped after {stop} events");
             assert!(matches!(resumed.verdict(false), Verdict::Over(_)), "{name}, {stop}");
             if stop == whole.events.len() {
-                // The whole usage is reported each time.
+                // The total usage is reported each time.
                 let again = |event: &&AgentEvent| {
                     !matches!(event, AgentEvent::TextEnded { .. } | AgentEvent::Usage(_))
                 };
@@ -117,7 +117,7 @@ fn a_prompt_that_never_arrived_is_not_assumed_to_have_run() {
 
 #[test]
 fn a_resumed_turn_that_still_runs_goes_on() {
-    // mid_stream_get: the list was read during the stream, when the part was open and its text not stored.
+    // In mid_stream_get the list was read during the stream, when the part was open and its text not stored yet.
     let mut live = Replay::of("mid_stream_get", 0);
     let mut deltas = 0;
     while deltas < 3 {
@@ -136,7 +136,7 @@ fn a_resumed_turn_that_still_runs_goes_on() {
     assert_eq!(resumed.verdict(false), Verdict::Running);
 }
 
-/// A kill cuts off the answer to one message, and the log has the answer to the next one after it.
+/// A kill cuts off the answer to one message. In the log, the answer to the next message follows.
 #[test]
 fn a_text_that_was_cut_off_counts_as_lacking_even_if_another_answer_follows() {
     for (cut_off, is_lacking) in [(true, true), (false, false)] {

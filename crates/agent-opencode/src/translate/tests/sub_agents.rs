@@ -1,4 +1,4 @@
-//! The turns of sub-agents: which messages belong to them, and how a tool call names them.
+//! Tests of the turns of sub-agents: which messages belong to them, and how a tool call names them.
 
 use longshore_testkit::fake_opencode::Recording;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn texts(events: &[AgentEvent]) -> Vec<String> {
     fold(events).into_iter().map(|block| block.text).collect()
 }
 
-/// A session that was called at 10 and again at 20, and that a user wrote to at 12.
+/// The session was called at 10 and again at 20, and a user wrote to it at 12.
 #[test]
 fn a_sub_agents_turn_has_the_messages_since_its_call_and_before_the_next() {
     let all = [
@@ -114,7 +114,7 @@ fn a_call_is_found_by_its_id() {
     assert_eq!(translator.call("call_1"), Some(state));
 }
 
-/// The sub-agent's own session shows whether the sub-agent is active.
+/// Whether a sub-agent is active is decided by its own session.
 #[test]
 fn a_running_tool_or_a_pending_retry_is_a_reason_to_be_silent() {
     let running = json!({"status": "running", "input": {"command": "sleep 9"}});
@@ -131,7 +131,7 @@ fn a_running_tool_or_a_pending_retry_is_a_reason_to_be_silent() {
         assert!(!translator.may_be_silent());
         feed(&mut translator, "message.part.updated", &task(state, tool));
         assert_eq!(translator.may_be_silent(), expected, "{tool} {state}");
-        // A call that a killed OpenCode left in a finished step does not run any more.
+        // A call that a killed OpenCode left in a finished step counts as not running.
         message(&mut translator, "msg_a", "msg_p", &json!({"time": {"created": 2, "completed": 3}}));
         assert!(!translator.may_be_silent(), "{tool} {state}");
     }

@@ -1,22 +1,22 @@
-//! Remembers which text was reported, without keeping the whole text.
+//! Remembers the reported text without keeping all of it.
 //!
-//! A snapshot of a text must be compared with the reported text to find the part that is missing. For that, a short text is kept
-//! whole. Of a longer text, its beginning and a fingerprint are kept. The engine has the text itself.
+//! A snapshot of a text is compared with the reported text, to find the part that is missing. A short text is kept whole for that.
+//! Of a longer text, only the beginning and a fingerprint are kept. The engine has the text itself.
 
 use std::hash::{BuildHasher as _, DefaultHasher, Hasher as _, RandomState};
 use std::sync::LazyLock;
 
-/// How many bytes of a text are kept.
+/// How many bytes from the beginning of a text are kept.
 const HEAD: usize = 256;
 
-/// One random key per process, so that an author of texts cannot construct a collision.
+/// One random key per process, so that the author of a text cannot construct a collision.
 static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 #[derive(Debug, Default)]
 pub(super) struct SentText {
     /// The whole text, or the first [`HEAD`] bytes of a longer text. Empty once the text is sealed.
     head: String,
-    /// The fingerprint of the whole text, when `head` does not hold all of it.
+    /// The fingerprint of the whole text. `None`: `head` contains all of it.
     fingerprint: Option<Box<Fingerprint>>,
 }
 
@@ -35,7 +35,7 @@ impl Fingerprint {
 
     fn push(&mut self, text: &str) {
         self.len += text.len();
-        // The hash does not depend on how the text is cut into pieces; a test checks that.
+        // The hash does not depend on how the text is split into pieces. A test checks that.
         self.hasher.write(text.as_bytes());
     }
 }
@@ -71,15 +71,14 @@ impl SentText {
         (Fingerprint::of(start).hasher.finish() == fingerprint.hasher.finish()).then_some(rest)
     }
 
-    /// Whether the reported text starts with `text`, which is shorter. Beyond the kept head this cannot be checked, so only the
-    /// head is compared.
+    /// Whether the reported text starts with `text`, which is shorter. Only the kept head can be compared.
     pub(super) fn begins_with(&self, text: &str) -> bool {
         let is_shorter = text.len() < self.len();
         is_shorter
             && (self.head.starts_with(text) || (text.len() > self.head.len() && text.starts_with(&self.head)))
     }
 
-    /// The text is final, so only equality matters from now on: drops the kept start.
+    /// Called when the text is final. From then on only equality matters, so the kept beginning is dropped.
     pub(super) fn seal(&mut self) {
         if self.fingerprint.is_none() && !self.head.is_empty() {
             self.fingerprint = Some(Box::new(Fingerprint::of(&self.head)));
@@ -94,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// Compares with the behaviour of a `String` that keeps the whole text.
+    /// Compares the results with those of a `String` that keeps the whole text.
     fn check(pieces: &[String], text: &str) {
         let whole: String = pieces.concat();
         let mut sent = SentText::default();

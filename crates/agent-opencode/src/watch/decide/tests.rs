@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Plays a script: `user 1`, `text 1`, `own 1` (a synthetic text), `mark 1`, `busy`, `answer 1`, `whole 1`, `error`, `idle`,
-/// `ask`. The number is that of the user's message, and its creation time.
+/// Plays a script: `user 1`, `text 1`, `own 1` (a synthetic text), `mark 1`, `busy`, `answer 1`, `whole 1`, `error`, `idle`, `ask`.
+/// The number stands for the user's message and for its creation time.
 fn play(state: &mut WatchedSession, script: &str) -> Vec<String> {
     let mut decided = Vec::new();
     for line in script.split(", ") {
@@ -145,7 +145,7 @@ fn recorded(name: &str) -> Vec<String> {
 
 #[test]
 fn recorded_turns_are_reported_once_and_shells_are_not() {
-    // A shell, and a prompt after it.
+    // A shell command, and then a prompt.
     assert_eq!(recorded("shell").len(), 1);
     // Two commands, and the sub-agent of the second, which has a session of its own.
     let commands = recorded("command");

@@ -8,12 +8,12 @@ use crate::limits::Bodies;
 
 const LIMITS: BodyLimits = BodyLimits { max_bytes: 1024 * 1024, timeout: Duration::from_secs(30) };
 
-/// A message with so many bytes after its prefix.
+/// A message with `length` bytes after its prefix.
 fn message(length: u8) -> Vec<u8> {
     [&[0, 0, 0, 0, length][..], &vec![1; length.into()]].concat()
 }
 
-/// The body of a call that sends these pieces, each so many seconds after the one before, and then nothing.
+/// The body of a call that sends these pieces and then nothing. Each piece comes the given number of seconds after the one before.
 fn body(pieces: Vec<(u64, Vec<u8>)>, bodies: &Arc<Bodies>) -> GrpcBody {
     let pieces = stream::iter(pieces).then(|(seconds, piece)| async move {
         tokio::time::sleep(Duration::from_secs(seconds)).await;
@@ -40,7 +40,7 @@ async fn each_message_of_a_conversation_and_its_end_must_come_in_time() {
     let bodies = Bodies::new(&Limits::default(), Arc::default());
     let drip = || message(20).into_iter().map(|byte| (11, vec![byte]));
     let halves = [&message(3)[..], &message(3)[..5]].concat();
-    // The pieces, how many of them are taken, and when the rest comes too late.
+    // The pieces, how many of them are accepted, and after how many seconds the body fails.
     let cases = [
         (vec![], 0, 30),
         (drip().collect(), 3, 41),

@@ -62,8 +62,8 @@ async fn a_stream_is_written_as_a_head_and_chunks_however_small_the_socket_buffe
     }
 }
 
-/// TLS keeps bytes that the socket did not take and counts them as written, as this buffer does. Without a flush they would wait for
-/// the next event.
+/// TLS keeps bytes that the socket did not accept and counts them as written, as this buffer does. Without a flush these bytes
+/// would wait for the next event.
 #[tokio::test(start_paused = true)]
 async fn a_stream_that_pauses_has_delivered_everything() {
     let (mut client, server) = tokio::io::duplex(4096);
@@ -87,7 +87,7 @@ async fn the_first_bytes_of_the_next_request_are_kept_and_the_rest_is_not_read()
     let (mut client, mut server) = tokio::io::duplex(4 * NEXT);
     client.write_all(&[b'n'; 2 * NEXT]).await.unwrap();
     let events_after_yields = stream::once(async {
-        // The head is written and the client is polled before.
+        // Before the first event, the head is written and the client is polled.
         for _ in 0..3 {
             tokio::task::yield_now().await;
         }
@@ -96,7 +96,7 @@ async fn the_first_bytes_of_the_next_request_are_kept_and_the_rest_is_not_read()
     let handed = handed(reply::events(events_after_yields.boxed()), false);
     let next = handed.write(&mut server, b"").await.unwrap().unwrap();
     assert_eq!(next, [b'n'; NEXT][..]);
-    // Bytes that hyper had read already are returned unchanged.
+    // Bytes that hyper had already read are returned unchanged.
     let handed = self::handed(events(&[b"x"]), false);
     assert_eq!(handed.write(&mut server, b"GET").await.unwrap().unwrap(), "GET");
 }
@@ -153,7 +153,7 @@ async fn a_connection_is_handed_over_only_after_the_request_is_read_and_earlier_
     let post = || Request::post("/");
     assert!(is_handed(post(), "body", true, false).await);
     assert!(is_handed(Request::get("/"), "", false, false).await);
-    // The rest of the body would be taken for the next request.
+    // The rest of the unread body would be parsed as the next request.
     assert!(!is_handed(post(), "body", false, false).await);
     // The previous response is not flushed.
     assert!(!is_handed(post(), "body", true, true).await);

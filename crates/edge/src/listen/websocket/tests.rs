@@ -1,4 +1,4 @@
-//! Clients that do not read, under a paused clock: time passes only while everything waits.
+//! Tests of clients that do not read, with a paused clock: time advances only while all tasks wait.
 
 use std::future::pending;
 use std::net::{IpAddr, Ipv4Addr};
@@ -62,7 +62,7 @@ impl Fixture {
         Multiplexer::new(Arc::clone(&self.dispatcher), Arc::new(head))
     }
 
-    /// The gateway's end of a WebSocket, and that of a client which reads nothing.
+    /// The gateway's end of a WebSocket, and the end of a client that reads nothing.
     async fn socket<'a>(
         &self,
         bodies: &'a Arc<Bodies>,
@@ -103,7 +103,7 @@ fn unmetered() -> (Arc<Bodies>, Principal) {
     (Bodies::new(&EdgeLimits::default(), Arc::default()), Principal::new("ada"))
 }
 
-/// Writes until the socket has no more room.
+/// Writes until the socket is full.
 fn fill(socket: &Server<'_>) {
     let Transport::Plain(socket) = &socket.get_ref().socket else { panic!("not a plain socket") };
     for size in [1024, 1] {
@@ -117,7 +117,7 @@ fn send(method: &str) -> Bytes {
     json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}).to_string().into()
 }
 
-/// A request proceeds wherever in a series of messages the socket becomes full, and the write fails after the limit.
+/// A request proceeds no matter at which message the socket becomes full, and the write fails after the limit.
 #[tokio::test(start_paused = true)]
 async fn requests_proceed_while_a_client_does_not_read() {
     for number in [0, 1, MESSAGES_AT_ONCE - 1, MESSAGES_AT_ONCE, MESSAGES_AT_ONCE + 1] {
@@ -129,7 +129,7 @@ async fn requests_proceed_while_a_client_does_not_read() {
             let text = if other == number { "x".repeat(LONG) } else { "x".to_owned() };
             requests.refuse(Refused::new(ErrorKind::InvalidRequest, text));
         }
-        // All of these responses wait before the request is looked at.
+        // All of these responses wait before the multiplexer polls the request.
         assert!(requests.work().now_or_never().is_none());
         requests.receive(send("SendMessage"));
         let begun = Instant::now();
@@ -158,7 +158,7 @@ async fn requests_proceed_while_a_client_does_not_read() {
     }
 }
 
-/// The ping meets a full socket, and the request ends while the ping waits.
+/// The socket is full when the ping is written, and the request ends while the ping waits.
 #[tokio::test(start_paused = true)]
 async fn requests_proceed_while_a_ping_waits() {
     let mut fixture = Fixture::new();
@@ -190,7 +190,7 @@ async fn a_client_that_answers_no_ping_is_disconnected() {
     const LONG_AFTER: Duration = Duration::from_mins(5);
 
     for (answers, idle, expected) in [
-        // The first ping is sent after one interval, and is missed at the next check.
+        // The first ping is sent after one interval, and the missing pong is noticed at the next check.
         (false, None, PING_EVERY * 2),
         (false, Some(Duration::from_secs(10)), Duration::from_secs(10) * 2),
         (true, None, LONG_AFTER),
@@ -201,7 +201,7 @@ async fn a_client_that_answers_no_ping_is_disconnected() {
         let (mut socket, client) = fixture.socket(&bodies, &ada).await;
         let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
         let mut requests = fixture.requests();
-        // An open request keeps the socket from being closed as unused.
+        // A socket with an open request is not closed as unused.
         requests.receive(send("SendMessage"));
         let reading = async {
             if answers {
@@ -226,7 +226,7 @@ async fn a_client_that_answers_no_ping_is_disconnected() {
     }
 }
 
-/// The ping waits for room, and then lies behind bytes that the client has not read when the next check is due.
+/// The ping waits for room. At the next check it is still behind bytes that the client has not read.
 #[tokio::test(start_paused = true)]
 async fn a_client_whose_ping_had_to_wait_is_not_expected_to_answer_before_the_next_check() {
     let mut fixture = Fixture::new();
@@ -253,10 +253,10 @@ async fn a_client_whose_ping_had_to_wait_is_not_expected_to_answer_before_the_ne
     drop(fixture.turns.recv().await);
 }
 
-/// Such a client takes bytes all the time, so that it never reaches the write timeout, but less than what waits for it.
+/// This client takes some bytes all the time, so it never reaches the write timeout, but it takes them too slowly.
 #[tokio::test(start_paused = true)]
 async fn a_stream_ends_at_its_duration_also_while_its_client_reads_slowly() {
-    // The stream begins while other messages wait to be written, or it is all that is written.
+    // In the first case other messages are being written when the stream begins; in the second case there are none.
     for others in [20, 0] {
         end_of_a_stream_that_is_read_slowly(others).await;
     }
@@ -273,13 +273,13 @@ async fn end_of_a_stream_that_is_read_slowly(others: usize) {
     for _ in 0..others {
         requests.refuse(Refused::new(ErrorKind::InvalidRequest, "x".repeat(LONG)));
     }
-    // Their responses wait before the stream is looked at.
+    // Their responses wait before the multiplexer polls the stream.
     assert!(requests.work().now_or_never().is_none());
     requests.receive(send("SendStreamingMessage"));
     let turns = &mut fixture.turns;
     let reading = async {
         let turn = turns.recv().await.unwrap();
-        // Written for longer than the stream may last: between two events it would notice that itself.
+        // Writing this event takes longer than the stream may last. Between two events the stream would notice its end itself.
         turn.say("b", &"x".repeat(8 * LONG)).await;
         let mut taken = vec![0; TAKEN];
         loop {

@@ -1,4 +1,4 @@
-//! The methods that control the agent, and the agents and commands of OpenCode, in the documents.
+//! Tests of the methods that control the agent, and of OpenCode's agents and commands, in the documents.
 
 use super::*;
 use crate::agent::AgentSurface;
@@ -66,7 +66,7 @@ fn a_switch_changes_every_document() {
                 let retention = &profile["method_retention"][name];
                 assert_eq!(retention["availability"], if is_on { "enabled" } else { "disabled" }, "{name}");
                 assert_eq!(retention["retention"], "deployment-conditional");
-                // The setting is listed whether it is on or off.
+                // The setting is listed whether or not it is enabled.
                 let flag = &of_extension["control_method_flags"][name];
                 assert_eq!(flag["config_key"], retention["toggle"], "{name}");
             }
@@ -154,7 +154,7 @@ fn the_documents_leave_out_what_the_agent_lacks() {
         }
         let features = &profile(&deployment, version)["runtime_features"];
         assert_eq!(features["session_delete"], json!({"enabled": false, "availability": "not_available"}));
-        // A call of such a method still reaches the agent.
+        // A call of such a method is still passed on to the agent.
         let delete = crate::methods::find(&deployment, sessions::DELETE);
         assert!(delete.is_some_and(|method| method.is_on(&deployment)));
     }
@@ -200,7 +200,7 @@ fn agents_and_commands_are_on_the_extended_card_with_short_descriptions() {
         extended.extensions.iter().find(|entry| entry.uri == Extension::SessionManagement.uri()).unwrap();
     let params = entry.params.as_ref().unwrap().to_value();
     assert_eq!(params["agents"][0]["description"], skill.description);
-    // Other agents give another card, and an agent without commands has an empty list.
+    // With other offers the card differs, and an agent without commands has an empty list.
     assert_ne!(extended, extended_card(&plain(), ProtocolVersion::V1, Base::Root, &super::offers()));
     let none = extended_card(&plain(), ProtocolVersion::V1, Base::Root, &Offers::default());
     let entry = none.extensions.iter().find(|entry| entry.uri == Extension::SessionManagement.uri()).unwrap();

@@ -1,4 +1,4 @@
-//! Answers to asks, and lists of asks.
+//! Tests of answers to asks, and of lists of asks.
 
 use longshore_model::{Answer, AskKind, ErrorKind, PermissionReply, RequestId};
 

@@ -1,4 +1,4 @@
-//! Valid and invalid calls of the methods that query and control the agent.
+//! Tests of valid and invalid calls of the methods that query and control the agent.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use crate::extension::Activated;
 use crate::methods::{Call, Effect, Method, Need, Switch};
 use crate::surface::ProtocolVersion;
 
-/// Valid parameters of each method that queries or controls the agent: the fewest possible, and all.
+/// For each of these methods two sets of valid parameters: as few as possible, and all.
 const GOOD: &[(&str, &[&str])] = &[
     (
         "status",
@@ -142,7 +142,7 @@ fn good_calls() {
     }
     insta::assert_snapshot!(transcript);
     let named: Vec<String> = GOOD.iter().map(|(name, _)| full_name(name)).collect();
-    // The answers to asks have a test of their own.
+    // The methods about asks have a separate test.
     let controls = all().filter(|method| method.name.starts_with("opencode.") && !method.upstream.is_empty());
     let controls = controls.map(|method| method.name);
     assert_eq!(controls.collect::<Vec<_>>(), named);
@@ -178,7 +178,7 @@ fn an_error_lists_only_some_of_many_unknown_names() {
     }
 }
 
-/// The limit holds although it is larger than most requests may be.
+/// The limit applies although it is larger than the usual limit of a request.
 #[test]
 fn the_url_of_a_file_has_a_limit() {
     const MAX: usize = 64 * 1024 * 1024;

@@ -1,4 +1,4 @@
-//! The rules of the table, tested on each row: valid parameters are read, and each invalid one is named by its path.
+//! Tests the rules of the table on each row: valid parameters are accepted, and each invalid parameter is named by its path.
 
 use std::cell::Cell;
 
@@ -11,7 +11,7 @@ use crate::extension::Activated;
 use crate::surface::ProtocolVersion;
 use crate::testing::params;
 
-/// Generates the same values in each run.
+/// A runner that generates the same values in each run.
 fn runner(cases: u32) -> TestRunner {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha))

@@ -108,7 +108,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>) {
     );
 }
 
-/// The schema of a security scheme. It may have the fields of both versions side by side.
+/// The schema of a security scheme, which may have the fields of both versions at once.
 fn scheme() -> Value {
     let text = json!({"type": "string"});
     json!({

@@ -18,7 +18,7 @@ pub(in crate::openapi) enum Dialect {
 impl Dialect {
     pub(in crate::openapi) const ALL: [Self; 3] = [Self::V1, Self::V03Rpc, Self::V03Rest];
 
-    /// The name of a schema in this dialect.
+    /// The name that a schema has in this dialect.
     pub(in crate::openapi) fn named(self, name: &str) -> String {
         match self {
             Self::V1 => name.to_owned(),
@@ -48,7 +48,7 @@ impl Dialect {
     }
 }
 
-/// Adds an object with a `kind`, in dialects that have it.
+/// Adds an object schema, with a `kind` in dialects that have this field.
 fn tagged(
     schemas: &mut Map<String, Value>,
     dialect: Dialect,
@@ -194,7 +194,7 @@ fn add_events(schemas: &mut Map<String, Value>, dialect: Dialect) {
         json!({"oneOf": all})
     } else {
         let wrapped = |(key, name): &(&str, &str)| json!({"type": "object", "required": [key], "properties": {*key: dialect.reference(name)}});
-        // The gateway answers with tasks only. In dialects with a `kind` there is no wrapper.
+        // The gateway always responds with a task. Dialects with a `kind` have no wrapper.
         schemas.insert(dialect.named("SendMessageResponse"), wrapped(&events[0]));
         json!({"oneOf": events.iter().map(wrapped).collect::<Vec<_>>()})
     };

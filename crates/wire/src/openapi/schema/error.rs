@@ -1,4 +1,4 @@
-//! Errors, in the format of each version.
+//! The schemas of errors, in the format of each version.
 
 use longshore_model::ErrorKind;
 use serde_json::{Map, Value, json};

@@ -1,4 +1,4 @@
-//! Ids, timestamps, and the metadata of requests and responses.
+//! The schemas of ids, timestamps, and the metadata of requests and responses.
 
 use longshore_model::id::MAX_ID_LENGTH;
 use longshore_model::{AskKind, BlockKind, Delivery, OptionKind, PermissionReply, PushEvents, PushWord};
@@ -140,7 +140,7 @@ fn block_types() -> [&'static str; 4] {
     [BlockKind::Text, BlockKind::Reasoning, BlockKind::ToolCall, BlockKind::File].map(BlockKind::as_str)
 }
 
-/// The options that are read from the metadata of a send.
+/// The schema of the options in the metadata of a send.
 fn request(deployment: &Deployment) -> Value {
     let line = json!({"type": "string", "maxLength": 1024});
     let open = |fields: Value| json!({"type": "object", "properties": fields, "additionalProperties": true});

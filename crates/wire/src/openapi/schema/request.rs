@@ -70,7 +70,7 @@ pub(super) fn add(schemas: &mut Map<String, Value>, dialect: Dialect) {
 pub(in crate::openapi) fn history_length(dialect: Dialect) -> Value {
     let description = match dialect {
         Dialect::V1 | Dialect::V03Rpc => "The maximum number of newest messages.",
-        // In ProtoJSON of 0.3 the number 0 cannot be distinguished from an absent one.
+        // In the ProtoJSON of 0.3, the number 0 cannot be distinguished from an absent number.
         Dialect::V03Rest => "The maximum number of newest messages. 0: all of them.",
     };
     json!({

@@ -1,4 +1,4 @@
-//! JSON-RPC: one schema for each method of each version, generated from the tables.
+//! The JSON-RPC schemas: one for each method of each version, generated from the tables.
 
 use serde_json::{Map, Value, json};
 
@@ -125,7 +125,7 @@ fn envelope(method: &str, params: &Value, needs_params: bool) -> Value {
     })
 }
 
-/// A call of a method of an extension, with its result in each version.
+/// The schema of a call of an extension method, with its result in each version.
 fn extension(method: &methods::Method, deployment: &Deployment) -> Value {
     let params = methods::schema::params(method, deployment);
     let mut call = envelope(method.name, &params, method.params.iter().any(|param| param.required));
@@ -156,7 +156,7 @@ fn results(deployment: &Deployment) -> Vec<Value> {
             }
         }
     }
-    // The results of a deletion, of 1.0 and of 0.3.
+    // The results of a deletion: first that of 1.0, then that of 0.3.
     results.push(json!({"title": "Deleted", "type": "object", "maxProperties": 0}));
     results.push(json!({"title": "V03Deleted", "type": "null"}));
     for method in methods::enabled(deployment) {

@@ -1,4 +1,4 @@
-//! The health document.
+//! The schema of the health document.
 
 use serde_json::{Map, Value, json};
 

@@ -1,7 +1,7 @@
-//! The part of JSON Schema that the document uses. An unknown keyword fails the test.
+//! Implements the part of JSON Schema that the document uses. An unknown keyword fails the test.
 //!
-//! The check is stricter than the standard in one respect: a field that no schema mentions is an error, so that the gateway
-//! writes nothing that the document does not describe.
+//! The check is stricter than the standard in one respect: a field that no schema mentions is an error. So the gateway cannot write
+//! anything that the document does not describe.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub(super) fn check(document: &Value, schema: &Value, value: &Value) -> Result<(
     }
 }
 
-/// The fields that the schema mentions, if the value fits.
+/// Checks that the value matches the schema. Returns the fields that the schema mentions.
 fn fits(document: &Value, schema: &Value, value: &Value) -> Result<BTreeSet<String>, String> {
     let schema = schema.as_object().expect("a schema is an object");
     let mut seen = BTreeSet::new();
@@ -163,7 +163,7 @@ fn has_type(value: &Value, name: &str) -> bool {
     }
 }
 
-/// The patterns of the document, without a regex engine.
+/// Matches the patterns that occur in the document, without a regex engine.
 fn matches(text: &str, pattern: &str) -> bool {
     match pattern {
         "^[A-Za-z0-9_.:-]+$" => longshore_model::id::check_id(text).is_ok(),

@@ -31,7 +31,7 @@ pub(super) fn write_statuses(object: &mut ObjectWriter<'_>, statuses: &[SessionS
     });
 }
 
-/// Writes a session as a completed task. Its current activity is shown by the session status, and by the tasks of its turns.
+/// Writes a session as a completed task. Its current activity is visible in the session status and in the tasks of its turns.
 pub(super) fn write_task(out: &mut Vec<u8>, info: &SessionInfo, version: ProtocolVersion) {
     let spelling = spelling(version);
     let mut task = ObjectWriter::begin(out);
@@ -59,7 +59,7 @@ pub(super) fn write_message(out: &mut Vec<u8>, info: &StoredMessage, version: Pr
     message.text("messageId", id.as_str());
     write_context(&mut message, session.as_str());
     message.text("role", (spelling.role_name)(*role));
-    // An empty text is written too, because a message has at least one part.
+    // An empty text is written too, because a message needs at least one part.
     let part = Part::text(text.as_str());
     message.array("parts", [&part], |out, part| {
         (spelling.write_part)(out, PartView { part, as_text: false, block: None });
@@ -107,7 +107,7 @@ pub(super) fn write_summary(out: &mut Vec<u8>, info: &SessionInfo) {
     item.end();
 }
 
-/// Writes todos. Clients expect ids, but OpenCode's todos have none, so their positions serve as ids.
+/// Writes todos. Clients expect ids, which OpenCode's todos do not have, so their positions serve as ids.
 pub(super) fn write_todos(object: &mut ObjectWriter<'_>, todos: &[Todo]) {
     object.array("items", (1_usize..).zip(todos), |out, (position, todo)| {
         let mut item = ObjectWriter::begin(out);
@@ -131,7 +131,7 @@ pub(super) fn write_diff(out: &mut Vec<u8>, info: &FileDiff) {
     item.end();
 }
 
-/// Writes a time in milliseconds since 1970, as OpenCode does.
+/// Writes a time in milliseconds since 1970, which is OpenCode's format.
 pub(super) fn write_millis(object: &mut ObjectWriter<'_>, key: &str, at: Option<Timestamp>) {
     if let Some(Timestamp(millis)) = at {
         object.number(key, millis);

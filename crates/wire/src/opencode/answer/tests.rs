@@ -1,4 +1,4 @@
-//! The results of all methods, in both versions.
+//! Tests of the results of all methods in both versions.
 
 use std::fmt::Write as _;
 
@@ -52,7 +52,7 @@ fn a_result_of_another_method_is_an_internal_error() {
         let error = method.answer(&other, ProtocolVersion::V1).unwrap_err();
         assert_eq!(error.kind(), longshore_model::ErrorKind::Internal, "{}", method.name);
     }
-    // A workspace exists after its creation, so an absent one is wrong.
+    // After its creation a workspace exists, so a result without a workspace is wrong.
     find("opencode.workspaces.create")
         .unwrap()
         .answer(&ControlResult::Workspace(None), ProtocolVersion::V1)
@@ -83,7 +83,7 @@ fn the_official_types_agree_on_sessions_and_messages() {
 
 fn through<T: Serialize + DeserializeOwned>(ours: &Value) {
     let theirs: T = serde_json::from_value(ours.clone()).unwrap();
-    // The official types spell the time zone differently.
+    // The official types write the time zone differently.
     let theirs = serde_json::to_string(&theirs).unwrap().replace("+00:00", "Z");
     assert_eq!(&serde_json::from_str::<Value>(&theirs).unwrap(), ours);
 }

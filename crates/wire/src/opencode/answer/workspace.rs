@@ -1,5 +1,5 @@
-//! Writes projects, workspaces and worktrees. In 1.0 they have names only. In 0.3 they have those of OpenCode's own fields that
-//! concern callers.
+//! Writes projects, workspaces and worktrees. In 1.0 they have only names. In 0.3 they have those fields of OpenCode that concern
+//! callers.
 
 use longshore_model::{Project, Workspace, Worktree};
 

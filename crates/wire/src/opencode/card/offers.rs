@@ -1,11 +1,11 @@
-//! The agents and commands of OpenCode in the extended card. Their prompts are never shown.
+//! OpenCode's agents and commands in the extended card. Their prompts are never shown.
 
 use longshore_model::card::Skill;
 use longshore_model::{OfferedAgent, OfferedCommand, Offers};
 
 use crate::contract::description;
 
-/// The agents and commands as skills, so that clients without knowledge of OpenCode see them too.
+/// Converts the agents and commands into skills, so that clients that do not know OpenCode see them too.
 pub(in crate::opencode) fn skills(offers: &Offers) -> Vec<Skill> {
     offers.agents.iter().map(agent).chain(offers.commands.iter().map(command)).collect()
 }

@@ -1,4 +1,4 @@
-//! The card parameters of the extension for sessions: its methods, and the agents and commands of OpenCode that a caller can name.
+//! The card parameters of the extension for sessions: its methods, and OpenCode's agents and commands that a caller can name.
 
 use longshore_model::{OfferedAgent, OfferedCommand, Offers};
 use serde_json::{Value, json};
@@ -62,7 +62,7 @@ pub(in crate::opencode) fn params(
     params
 }
 
-/// Describes paging, which works the same way in all methods that have pages.
+/// Describes the paging, which is the same for all methods with pages.
 fn pagination(deployment: &Deployment) -> Value {
     let paged = || method::of_extension(deployment, EXTENSION).filter(|method| method.paged);
     let names = |methods: &mut dyn Iterator<Item = &'static Method>| -> Vec<&'static str> {

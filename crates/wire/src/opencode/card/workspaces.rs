@@ -42,7 +42,7 @@ pub(in crate::opencode) fn params(deployment: &Deployment, version: ProtocolVers
     params
 }
 
-/// The stability of all methods, including those that are not served.
+/// The stability of all methods, including methods that are not served.
 fn stability() -> Map<String, Value> {
     let words = workspaces::METHODS.iter().map(|method| {
         let word = match method.stability {

@@ -1,4 +1,4 @@
-//! Every spelling of the requests about push notifications.
+//! Tests of every spelling of the requests about push notifications.
 
 use longshore_model::{Error, ErrorKind, PushFormat};
 
@@ -11,7 +11,7 @@ fn task() -> TaskId {
     TaskId::parse("t1").unwrap()
 }
 
-/// What a request says, with its secrets.
+/// The content of a request as text, with its secrets.
 fn shown(created: Result<CreatePushConfig>) -> String {
     let CreatePushConfig { task, request } = created.unwrap();
     let PushRequest { place, id, url, token, authentication, format, .. } = request;
@@ -32,9 +32,9 @@ fn every_form_of_a_new_configuration() {
     const FLAT: &str = r#"{"taskId":"t1","id":"c1","url":"https://x.test/h","token":"tok","authentication":{"scheme":"Bearer","credentials":"cred"},"tenant":""}"#;
     const SNAKE: &str = r#"{"task_id":"t1","id":"c1","url":"https://x.test/h","token":"tok","authentication":{"scheme":"Bearer","credentials":"cred"},"future":[1]}"#;
     const OLD: &str = r#"{"taskId":"t1","pushNotificationConfig":{"id":"c1","url":"https://x.test/h","token":"tok","authentication":{"schemes":["Bearer","Basic"],"credentials":"cred"}}}"#;
-    // What the client of 0.3 in Python sends over REST.
+    // The request that the Python client of 0.3 sends over REST.
     const PYTHON: &str = r#"{"parent":"tasks/t1","configId":"c1","config":{"name":"tasks/t1/pushNotificationConfigs/c1","pushNotificationConfig":{"id":"c1","url":"https://x.test/h","token":"tok","authentication":{"schemes":["Bearer"],"credentials":"cred"}}}}"#;
-    // What the client of 0.3 in JavaScript sends over REST.
+    // The request that the JavaScript client of 0.3 sends over REST.
     const JAVASCRIPT: &str = r#"{"name":"tasks/t1/pushNotificationConfigs/c1","pushNotificationConfig":{"id":"c1","url":"https://x.test/h","token":"tok","authentication":{"schemes":["Bearer"],"credentials":"cred"}}}"#;
     let whole = "t1/c1 https://x.test/h [tok] [Bearer cred]";
     for json in [FLAT, SNAKE] {
@@ -114,7 +114,7 @@ fn a_bad_configuration_is_named_by_its_field() {
     }
     let other = r#"{"taskId":"t2","url":"u"}"#;
     assert_eq!(fields(&create_query("t1", &[], other).unwrap_err()), ["taskId"]);
-    // No error repeats a secret.
+    // No error may contain a secret.
     let planted =
         r#"{"taskId":"t1","url":"u","token":"planted\n","authentication":{"credentials":"planted"}}"#;
     assert!(!format!("{:?}", create(planted).unwrap_err()).contains("planted"));

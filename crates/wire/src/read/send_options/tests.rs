@@ -1,4 +1,4 @@
-//! Each option in either metadata object, and the exact error of each invalid value.
+//! Tests of each option in both metadata objects, and of the exact error of each invalid value.
 
 use longshore_model::{
     Delivery, ErrorKind, ModelName, PushEvents, PushWord, Result, SendMessage, SendOptions, TaskState,
@@ -15,7 +15,7 @@ fn sent(request: &str, message: &str) -> Result<SendMessage> {
 /// Reads the value of a field from the options.
 type Get = fn(&SendOptions) -> Option<String>;
 
-/// A field: its path, an object in which `@` stands for its value, and how to read the value back.
+/// The fields: for each its path, an object in which `@` stands for its value, and a function that reads the value back.
 const FIELDS: [(&str, &str, Get); 13] = [
     ("shared.session.id", r#"{"shared":{"session":{"id":@}}}"#, |w| {
         w.session.as_ref().map(ToString::to_string)
@@ -86,7 +86,7 @@ fn a_field_of_the_wrong_type_is_refused_in_either_object() {
                 continue;
             }
             assert_eq!(refused(&json, "null", &format!("metadata.{field}")), "must be a string", "{json}");
-            // Also if the other object overrides the field.
+            // The error is reported even if the other object overrides the field.
             refused(good, &json, &format!("message.metadata.{field}"));
         }
     }
@@ -149,7 +149,7 @@ fn ids_must_be_valid() {
     }
 }
 
-/// Clients may send the object back as they got it, whatever its title is.
+/// Clients may send the object back as they received it, whatever title it contains.
 #[test]
 fn the_title_of_a_session_that_exists_is_not_read() {
     for title in [r#""A title""#, r#""two\nlines""#, "7"] {
@@ -176,7 +176,7 @@ fn a_provider_needs_a_model_and_a_model_may_be_named_alone() {
         refused(&model(json), &other, "metadata.shared.model.modelID");
     }
     for json in [r#""m""#, r#"{"modelID":"m","providerID":" "}"#, r#"{"modelID":"m"}"#] {
-        // Halves from two objects are not combined.
+        // Parts from the two objects are not combined.
         for message in ["null", other.as_str()] {
             let options = sent(&model(json), message).unwrap().options;
             assert_eq!(options.prompt.model, Some(ModelName::plain("m")), "{json}");

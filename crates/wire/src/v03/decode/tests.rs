@@ -1,4 +1,4 @@
-//! Requests in every format of old clients, and the exact error of each invalid one.
+//! Tests of requests in every format of old clients, and of the exact error of each invalid request.
 
 use longshore_model::{
     ErrorKind, Json, Message, MessageId, OutputModes, Part, PartContent, PushFormat, Role, TaskState,
@@ -59,7 +59,7 @@ fn every_format_of_a_message_gives_the_same_message() {
         "metadata":{"k":1e2},"extensions":["urn:x"],"referenceTaskIds":["t0"]},"metadata":{"top":true},
         "configuration":{"acceptedOutputModes":["text/plain"],"historyLength":3,"returnImmediately":true,
         "taskPushNotificationConfig":{"url":"https://example.com/hook"}}}"#;
-    // The place and the version of a push configuration are what differs.
+    // Removes what differs: the place and the version of a push configuration.
     let plain = |read: Result<SendMessage>| {
         let mut command = read.unwrap();
         let push = command.config.push.as_mut().unwrap();
@@ -133,10 +133,11 @@ fn bytes_that_were_encoded_twice_are_decoded_twice() {
     let octets = Some("application/octet-stream");
     let random = b"\x80\x81\x82\x83\x84\x85\x86\x87\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x90\x91";
     for (twice, media_type, expected) in [
-        // As the Python client sends a text, an image and bytes of unknown type, and as the JavaScript client sends them.
+        // Bytes as the Python client sends a text, an image and bytes of unknown type, and then as the JavaScript client sends
+        // them.
         ("YUdWc2JHOGdkMjl5YkdRPQ==", Some("text/plain"), &b"hello world"[..]),
         ("YUdWc2JHOGdkMjl5YkdRPQ==", None, b"hello world"),
-        // Without padding: it decodes to a text that is long enough.
+        // Base64 without padding, which decodes to a text that is long enough.
         ("YUdWc2JHOGdkMjl5", Some("text/plain"), b"hello wor"),
         ("YUdWc2JHOGdkMjl5", None, b"hello wor"),
         // A text with colour codes.
@@ -147,11 +148,11 @@ fn bytes_that_were_encoded_twice_are_decoded_twice() {
         ("L3dDQkJ3PT0=", None, b"\xff\x00\x81\x07"),
         ("L3dDQkJ3PT0=", octets, b"\xff\x00\x81\x07"),
         ("Z29HQ2c0U0ZoZ1VWTlE9PQ==", None, b"\x82\x81\x82\x83\x84\x85\x86\x05\x15\x35"),
-        // Without padding, but long and with all classes of characters.
+        // Base64 without padding, but long and with all classes of characters.
         ("Z0lHQ2c0U0Zob2VJaVlxTGpJMk9qNUNS", octets, random),
         ("iVBORw0KGgo=", Some("image/png"), png),
         ("aGVsbG8gd29ybGQ=", Some("text/plain"), b"hello world"),
-        // Words, paths, sums, names, numbers and hashes are base64 too.
+        // Words, paths, sums, names, numbers and hashes can be valid base64 too.
         ("dGVzdA==", Some("text/plain"), b"test"),
         ("dGVzdA==", octets, b"test"),
         ("YmlsbA==", Some("text/plain"), b"bill"),
@@ -165,16 +166,16 @@ fn bytes_that_were_encoded_twice_are_decoded_twice() {
         ("ZDQxZDhjZDk4ZjAwYjIwNGU5ODAwOTk4ZWNmODQyN2U=", None, b"d41d8cd98f00b204e9800998ecf8427e"),
         ("YS9iYytkZWY=", Some("text/x-list"), b"a/bc+def"),
         ("Z29HQ2c0U0ZoZ1VWTlE9PQ==", Some("text/plain"), b"goGCg4SFhgUVNQ=="),
-        // Not as an encoder writes it: the last character has surplus bits.
+        // Not as an encoder would write it, because the last character has surplus bits.
         ("L3dDQi93Rj0=", octets, b"/wCB/wF="),
         ("", Some("image/png"), b""),
-        // Known errors for clients that encode once: a file that is the base64 of a text becomes that text, and a long key
-        // becomes bytes if no type says that it is text.
+        // Known wrong results for clients that encode once: a file that is the base64 of a text becomes that text, and a long key
+        // becomes bytes if no media type says that it is text.
         ("ZEdocGN5QnBjeUJoSUhObFkzSmxkQT09", Some("text/plain"), b"this is a secret"),
         ("Z0lHQ2c0U0Zob2VJaVlxTGpJMk9qNUNS", None, random),
         ("Z0lHQ2c0U0Zob2VJaVlxTGpJMk9qNUNS", Some("text/plain"), b"gIGCg4SFhoeIiYqLjI2Oj5CR"),
-        // Known errors for the client that encodes twice: a few bytes without padding may be a word, and so may zeros. A text
-        // that is not UTF-8 stays as it is (a row above).
+        // Known wrong results for the client that encodes twice: a few bytes without padding may be a word, and so may zeros. A
+        // text that is not UTF-8 stays unchanged (a row above).
         ("L3dDQg==", octets, b"/wCB"),
         ("Z0lHQ2c0U0Zob2VJaVlxTA==", octets, b"gIGCg4SFhoeIiYqL"),
         ("ZEdWemREUXk=", Some("text/plain"), b"dGVzdDQy"),
@@ -286,7 +287,7 @@ fn the_default_of_blocking_depends_on_the_dialect() {
         (r#"{"blocking":false}"#, true, true),
         (r#"{"returnImmediately":true}"#, true, true),
         (r#"{"returnImmediately":false}"#, false, false),
-        // The field of 0.3 wins.
+        // The field of 0.3 takes precedence.
         (r#"{"returnImmediately":false,"blocking":false}"#, true, true),
     ] {
         for (dialect, expected) in [(Rpc, rpc), (Rest, rest)] {
@@ -340,7 +341,7 @@ fn lists_accept_the_states_of_both_versions() {
         assert_eq!((listed.include_artifacts, listed.history_length), (expected, Some(0)), "{flag}");
     }
     assert_eq!(list_tasks("{}").unwrap(), list_tasks_query(&query("status=&pageToken=")).unwrap());
-    // Tasks in a list have no history unless it is requested.
+    // Listed tasks have no history unless it is requested.
     assert_eq!(list_tasks("{}").unwrap().history_length, Some(0));
     for (text, path) in
         [("status=done", "status"), ("pageSize=0", "pageSize"), ("contextId=a/b", "contextId")]

@@ -1,7 +1,7 @@
 //! Encodes the stream artifact of a task. It contains all blocks except files, in the order in which they began.
 //!
-//! Each part names the kind of its block, because the parts may be of several kinds, and clients keep the artifact metadata of
-//! the first update only. On REST a part without a kind is text: before its version 0.3.5 the Python client refuses whole
+//! Each part names the kind of its block, because the parts may be of several kinds, and clients keep only the artifact metadata of
+//! the first update. On REST, a part without a kind counts as text: before its version 0.3.5, the Python client refuses whole
 //! responses and frames in which a part has metadata. So that client can read the output of agents that only write text. It fails
 //! on tool calls and reasoning, unless they are hidden from its credential.
 
@@ -13,18 +13,18 @@ use crate::spelling::PartView;
 use crate::write::shared::Shared;
 use crate::write::{View, seen_artifacts, seen_parts};
 
-/// Whether the artifact has any content for this view.
+/// Whether the artifact has any content in this view.
 pub(super) fn has_stream(task: &Task, view: View) -> bool {
     blocks(task, view).next().is_some()
 }
 
-/// The blocks that have any content for this view.
+/// The blocks that have any content in this view.
 pub(super) fn blocks(task: &Task, view: View) -> impl Iterator<Item = &Artifact> {
     let blocks = seen_artifacts(task, view).filter(|block| block.kind != BlockKind::File);
     blocks.filter(|block| has_content(&block.parts, &task.options.output))
 }
 
-/// Whether the parts have more than empty text.
+/// Whether the parts contain more than empty text.
 pub(super) fn has_content(parts: &[Part], output: &OutputModes) -> bool {
     filled_parts(parts, output).next().is_some()
 }
@@ -33,7 +33,7 @@ pub(super) fn has_content(parts: &[Part], output: &OutputModes) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PartKinds {
     Written,
-    /// The kind is left out. Readers take a part without a kind for text.
+    /// No part names its kind. Readers take such a part for text.
     Omitted,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn write_stream(
 ) {
     let output = &task.options.output;
     let parts = blocks(task, view).flat_map(|block| {
-        // A later state of a tool call includes all earlier ones.
+        // The last state of a tool call includes all earlier ones, so those are skipped.
         let skipped = match block.kind {
             BlockKind::ToolCall => filled_parts(&block.parts, output).count().saturating_sub(1),
             BlockKind::Text | BlockKind::Reasoning | BlockKind::File => 0,
@@ -84,8 +84,8 @@ pub(super) fn write_stream(
     write_artifact(out, &task.id, parts, dialect, |object| shared.write(object, None));
 }
 
-/// Writes the artifact with these parts. An artifact needs at least one part, so an empty text is written if all content was
-/// withdrawn.
+/// Writes the artifact with these parts. If all content was withdrawn, writes an empty text, because an artifact needs at least one
+/// part.
 pub(super) fn write_artifact<'a>(
     out: &mut Vec<u8>,
     task: &TaskId,

@@ -1,16 +1,16 @@
-//! Encodes the events of a task's log as the frames of a stream.
+//! Encodes the events of a task's log as frames of a stream.
 //!
-//! All blocks of a task are in one artifact, and nearly every update appends to that artifact. Whether an update is an append
+//! All blocks of a task are in one artifact, and nearly every update is appended to that artifact. Whether an update is appended
 //! depends on the updates before it, so a stream keeps the ids of the blocks that its reader has seen. The encoder needs the task
-//! itself in two cases only:
+//! itself in only two cases:
 //!
-//! - The text of a block is replaced while there are other blocks: the whole artifact is sent again.
-//! - A reader resumes in the middle: the encoder looks once at the task to find the blocks that the reader already has. A
-//!   client drops an append to an artifact that it does not have.
+//! - The text of a block is replaced while there are other blocks. Then the whole artifact is sent again.
+//! - A reader resumes in the middle. Then the encoder checks once in the task which blocks the reader already has, because a client
+//!   drops an append to an artifact that it does not have.
 //!
-//! The artifact ends when the task ends, not when a block ends. So the last chunk of the artifact is an empty one, sent just before
-//! the event that ends the task. The log has no event for that chunk, so the chunk has no id. A reader that resumes after it gets it
-//! again, together with the end of the task.
+//! The artifact ends when the task ends, and not when a block ends. So the last chunk of the artifact is an empty chunk just before
+//! the event that ends the task. The log has no event for that chunk, so the chunk has no id. A reader that resumes after the chunk
+//! gets it again, together with the end of the task.
 
 use std::collections::HashSet;
 
@@ -32,34 +32,34 @@ use crate::write::{
     is_seen, negotiation, seen_parts, write_kind, write_names, write_status, write_submitted,
 };
 
-/// The numbers of the forms that frames of 0.3 have. Two frames of one event with the same number are equal, so readers share
-/// them. These numbers come after those of 1.0.
+/// The form numbers of 0.3 frames, which come after those of 1.0. Two frames of one event with the same number are equal, so
+/// readers share them.
 pub const FORMS: std::ops::Range<u8> = v1::encode::HIDDEN + 1..v1::encode::HIDDEN + 5;
 
-/// The state of one reader's stream that decides how the next events are encoded.
+/// The state of one reader's stream. It affects how further events are encoded.
 #[derive(Clone, Debug)]
 pub struct Stream {
     dialect: Dialect,
     view: View,
-    /// The blocks of which the reader has any content. `None`: the reader resumes in the middle, and its state is unknown.
+    /// The blocks of which the reader has content. `None`: the reader resumes in the middle, so this is not known yet.
     known: Option<HashSet<ArtifactId>>,
 }
 
 /// The decision about one event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// No frame: the reader may not see the event, or the event is empty in 0.3.
+    /// The event results in no frame: the reader may not see it, or it is empty in 0.3.
     Hidden,
     Frame(Frame),
-    /// Call [`Stream::encode_with_task`] with the task as it was before this event.
+    /// The caller must call [`Stream::encode_with_task`] with the task as it was before this event.
     NeedsTask,
 }
 
-/// How to encode one event.
+/// How one event is encoded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Frame {
     dialect: Dialect,
-    /// The message of the first event is left out.
+    /// Whether the message of the first event is left out.
     is_cut: bool,
     append: bool,
 }
@@ -69,38 +69,38 @@ pub struct Frame {
 pub enum HasArtifact {
     Yes,
     No,
-    /// Call [`Stream::locate`] with the task as it was before the next event.
+    /// It is not known. The caller must call [`Stream::locate`] with the task as it was before the next event.
     Unknown,
 }
 
 /// The result of [`Stream::encode_with_task`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskFrame {
-    /// `None`: the reader may not see the event.
+    /// The frame. `None`: the reader may not see the event.
     pub frame: Option<Bytes>,
-    /// The frame is the whole artifact. This tends to happen again in the same stream, so the caller should keep the task.
+    /// Whether the frame is the whole artifact. That tends to happen again in the same stream, so the caller should keep the task.
     pub is_whole_artifact: bool,
 }
 
 impl Stream {
-    /// A stream for a reader that starts at the first event of the log.
+    /// The stream of a reader that starts at the first event of the log.
     pub fn from_start(view: View, dialect: Dialect) -> Self {
         Self { dialect, view: ungated(view), known: Some(HashSet::new()) }
     }
 
-    /// A stream for a reader that has received this snapshot and continues after it.
+    /// The stream of a reader that has received this snapshot and continues after it.
     pub fn from_snapshot(task: &Task, view: View, dialect: Dialect) -> Self {
         let mut stream = Self::resumed(view, dialect);
         stream.know(task);
         stream
     }
 
-    /// A stream for a reader that resumes in the middle of the log.
+    /// The stream of a reader that resumes in the middle of the log.
     pub fn resumed(view: View, dialect: Dialect) -> Self {
         Self { dialect, view: ungated(view), known: None }
     }
 
-    /// Processes the next event of the log. Every event must be passed, in order. `output`: the modes of the task.
+    /// Processes the next event of the log. Must be called for every event, in order. `output`: the output modes of the task.
     pub fn step(&mut self, event: &TaskEvent, output: &OutputModes) -> Step {
         let append = match event {
             TaskEvent::Status(update) if update.repeats && update.notes.is_empty() => return Step::Hidden,
@@ -120,8 +120,8 @@ impl Stream {
         Step::Frame(Frame { dialect: self.dialect, is_cut, append })
     }
 
-    /// Encodes an event for which [`Self::step`] returned [`Step::NeedsTask`]. `task` must have the state before the event, and has
-    /// the state after it when this returns. Only its artifacts and options are read.
+    /// Encodes an event for which [`Self::step`] returned [`Step::NeedsTask`]. `task` must be the task before the event, and is
+    /// changed to the task after it. Only its artifacts and options are read.
     pub fn encode_with_task(&mut self, task: &mut Task, entry: &Entry) -> TaskFrame {
         self.know(task);
         let step = self.step(&entry.event, &task.options.output);
@@ -147,16 +147,16 @@ impl Stream {
         }
     }
 
-    /// Finds out which blocks the reader already has, unless this is known. `before` is the task as it was before the next event;
-    /// only its artifacts and options are read.
+    /// Finds out which blocks the reader already has, unless that is known. `before`: the task as it was before the next event, of
+    /// which only the artifacts and options are read.
     pub fn locate(&mut self, before: &Task) {
         if self.known.is_none() {
             self.know(before);
         }
     }
 
-    /// The last chunk of the stream artifact, for a reader that has the artifact. `None`: the chunk is a text, and the task's output
-    /// modes exclude texts.
+    /// The last chunk of the stream artifact, for a reader that has the artifact. `None`: the chunk would be text, which the task's
+    /// output modes exclude.
     pub fn last_chunk(&self, task: &TaskId, context: &ContextId, output: &OutputModes) -> Option<Bytes> {
         let block = Artifact {
             id: ArtifactId::parse("end").expect("letters are an id"),
@@ -197,7 +197,7 @@ impl Stream {
             let is_nothing = update.append && !has_content;
             return if is_nothing { Placement::Nothing } else { Placement::Unclear };
         };
-        // Each state of a tool call is appended as a further part, even if it makes the previous state obsolete.
+        // Each state of a tool call is appended as another part, even if it makes the previous state obsolete.
         let replaces = !update.append && update.artifact.kind != BlockKind::ToolCall && known.contains(id);
         if replaces {
             if known.len() > 1 {
@@ -219,7 +219,7 @@ impl Stream {
         placement
     }
 
-    /// Encodes a frame with the whole artifact, which replaces the reader's copy.
+    /// Encodes a frame with the whole artifact, which replaces the artifact that the reader has.
     fn retold(&self, task: &Task, entry: &Entry) -> Bytes {
         let mut out = Vec::with_capacity(1024);
         let TaskEvent::Artifact(update) = &entry.event else { return Bytes::new() };
@@ -239,7 +239,7 @@ impl Stream {
 enum Placement {
     /// The update is empty.
     Nothing,
-    /// The artifact begins with the update, and replaces an earlier one.
+    /// The update begins the artifact, and replaces an earlier one.
     Begins,
     /// The update is appended to the artifact.
     Appends,
@@ -250,7 +250,7 @@ enum Placement {
 impl Frame {
     /// The number of the frame's form. Two frames of one event with the same form are equal, byte for byte.
     pub fn form(self) -> u8 {
-        // No event is both appended and cut.
+        // Both flags can share one number, because no event is both appended and cut.
         let is_second = self.append || self.is_cut;
         FORMS.start + 2 * u8::from(self.dialect == Dialect::Rest) + u8::from(is_second)
     }
@@ -282,7 +282,7 @@ impl Frame {
     }
 }
 
-/// Writes an event. On JSON-RPC the event has a `kind`; on REST the key in front of it names the kind.
+/// Writes an event. On JSON-RPC the event has a `kind`; on REST, the key before it names the kind.
 fn write_event(
     out: &mut Vec<u8>,
     kind: &str,

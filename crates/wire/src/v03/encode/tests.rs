@@ -1,4 +1,4 @@
-//! Whole responses, byte for byte, in both dialects; and how the blocks of a task become one artifact.
+//! Tests whole responses byte for byte in both dialects, and how the blocks of a task become one artifact.
 
 use longshore_model::{
     AskKind, AskOption, AskOptions, BlockKind, Cost, Entry, Epoch, EventId, InterruptNote, InterruptPhase,
@@ -105,7 +105,7 @@ fn all_blocks_are_one_artifact() {
     let as_text = r#""tool_call" "{\"status\":\"completed\"}""#;
     assert_eq!(shown(&plain, View::default()), [thinking, as_text, text]);
 
-    // Without any content there is no stream artifact, and files are not part of it.
+    // Without content there is no stream artifact, of which files are no part.
     let mut withdrawn = worked();
     withdrawn.artifacts.retain(|block| matches!(block.id.as_str(), "prt_3" | "file_1"));
     let json = written(task(&withdrawn, View::default(), Dialect::Rpc));
@@ -227,7 +227,7 @@ fn only_the_last_status_is_final() {
     }
 }
 
-/// The message of a task's status, as its id and its text.
+/// The id and the text of the message in a task's status.
 fn status_message(json: &Value) -> Option<(String, String)> {
     let message = json["status"].get("message")?;
     let parts = message.get("parts").or(message.get("content"))?.as_array()?;
@@ -272,7 +272,7 @@ fn the_status_of_a_completed_task_contains_the_answer() {
             assert_eq!(status_message(sent.get("task").unwrap_or(&sent)), expected, "{dialect:?}");
             let snapshot = json(stream_task(task, view, dialect, None));
             assert_eq!(status_message(snapshot.get("task").unwrap_or(&snapshot)), expected, "{dialect:?}");
-            // A list is kept short.
+            // A list contains only the task's own message, so that it stays short.
             let own = expected.clone().filter(|(id, _)| id == "m9");
             let page = json(list_response(std::slice::from_ref(task), view, dialect, "", 1, 1));
             assert_eq!(status_message(&page["tasks"][0]), own);

@@ -25,7 +25,7 @@ fn the_whole_table() {
 
 #[test]
 fn every_kind_has_a_word_of_its_own() {
-    // Except for kinds that mean the same in 0.3.
+    // These kinds are exempt, because they mean the same in 0.3.
     let twins = [
         (ErrorKind::SessionNotFound, ErrorKind::SessionGone),
         (ErrorKind::UpstreamUnreachable, ErrorKind::AgentUnavailable),
@@ -36,7 +36,7 @@ fn every_kind_has_a_word_of_its_own() {
     }
     let words: HashSet<_> = ErrorKind::ALL.into_iter().map(|kind| row(kind).word).collect();
     assert_eq!(words.len(), ErrorKind::ALL.len() - twins.len());
-    // The codes that A2A itself defines are the same in both versions, as far as 0.3 has them.
+    // The codes that A2A itself defines are the same in both versions, if 0.3 has them.
     let unnamed = [ErrorKind::VersionNotSupported, ErrorKind::ExtensionRequired];
     let gateway_codes = -31063..=-31051;
     for kind in ErrorKind::ALL.into_iter().filter(|kind| !unnamed.contains(kind)) {
@@ -95,9 +95,9 @@ fn details_are_in_snake_case_and_have_their_own_type() {
             &[("fields", r#"["a\"b"]"#), ("supportedMethods", "[no")],
             r#","fields":["a\"b"],"supported_methods":"[no""#,
         ),
-        // A method name from the caller stays text.
+        // A method name of the caller stays text.
         (&[("method", r#"["a","b"]"#)], r#","method":"[\"a\",\"b\"]""#),
-        // No detail can replace the fields of the gateway.
+        // No detail can replace the gateway's own fields.
         (&[("type", "X"), ("message", "X"), ("error", "X"), ("code", "X")], ""),
     ] {
         let expected = format!(r#"{{"type":"INTERRUPT_TYPE_MISMATCH"{expected}}}"#);

@@ -1,4 +1,4 @@
-//! Everything that 0.3 cannot express. All else reads back.
+//! The list of everything that 0.3 cannot express. Everything else can be read back.
 
 use std::collections::BTreeMap;
 
@@ -6,15 +6,15 @@ use longshore_model::{Artifact, Json, Metadata, Part, PartContent};
 
 use super::*;
 
-/// A loss: the dialects that have it, and its effect on a task.
+/// A loss: the dialects in which it occurs, and its effect on a task.
 struct Loss {
     dialects: &'static [Dialect],
     apply: fn(&mut Task),
 }
 
-/// In the order in which they take effect.
+/// The losses in the order in which they are applied.
 const LOSSES: [(&str, Loss); 7] = [
-    // This loss concerns the stream only, so it has no effect on a task.
+    // This loss only concerns the stream, so it has no effect on a task.
     ("no chunk of the blocks is the last", Loss { dialects: &Dialect::ALL, apply: |_| {} }),
     ("data is an object", Loss { dialects: &Dialect::ALL, apply: |task| each_part(task, wrap_data) }),
     (
@@ -27,7 +27,7 @@ const LOSSES: [(&str, Loss); 7] = [
     ("a message names no other tasks", Loss { dialects: &[Dialect::Rest], apply: forget_references }),
 ];
 
-/// Adds what the encoder adds, except in a page: the status of a completed task contains the agent's answer.
+/// Adds the agent's answer to the status of a completed task, as the encoder does except in a page.
 pub(super) fn answered(task: &Task) -> Task {
     let mut task = task.clone();
     let text_blocks: Vec<&Artifact> =
@@ -62,8 +62,8 @@ pub(super) fn lossy_message(message: &Message, dialect: Dialect) -> Message {
     lossy(&task, dialect).history.remove(0)
 }
 
-/// A task with the metadata of its parts as plain values, because the text around the gateway's additions may change. A part of
-/// the stream without a kind belongs to the answer, and gets that kind here.
+/// A task in which the metadata of parts is replaced by plain values, because the text around the gateway's additions may change. A
+/// part of the stream without a kind belongs to the answer, and gets that kind here.
 pub(super) fn plain(mut task: Task) -> Task {
     let stream = stream_of(&task);
     for artifact in &mut task.artifacts {
@@ -165,7 +165,7 @@ fn one_artifact(task: &mut Task) {
             metadata: None,
         });
     }
-    // The format has no field that marks a file.
+    // The format has no field that marks an artifact as a file.
     task.artifacts.extend(files.into_iter().map(|file| Artifact { kind: BlockKind::Text, ..file }));
 }
 

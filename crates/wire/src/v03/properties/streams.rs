@@ -1,4 +1,4 @@
-//! Every reader of a stream ends with the same task, wherever it began, and readers can share frames.
+//! Tests that every reader of a stream ends with the same task, wherever it started, and that readers can share frames.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ proptest! {
         let mut task = begun();
         let start = start.min(events.len());
         events[..start].iter().for_each(|event| task.apply(event));
-        // What the reader has: the artifacts that it received, by id.
+        // The artifacts that the reader has received, by id.
         let mut held = artifacts(&task, view, dialect);
         let mut stream = if is_resumed {
             Stream::resumed(view, dialect)
@@ -83,8 +83,8 @@ fn artifacts(task: &Task, view: View, dialect: Dialect) -> Vec<Artifact> {
     decode::task(dialect, &text(&encode::task(task, view, dialect))).unwrap().artifacts
 }
 
-/// Applies an update as clients of 0.3 do: append the parts, or replace the artifact. A client drops an append to an artifact
-/// that it does not have.
+/// Applies an update as 0.3 clients do: appends the parts, or replaces the artifact. A client drops an append to an artifact that
+/// it does not have.
 fn hold(held: &mut Vec<Artifact>, update: ArtifactUpdate) {
     match held.iter_mut().find(|artifact| artifact.id == update.artifact.id) {
         Some(artifact) if update.append => artifact.parts.extend(update.artifact.parts),
@@ -96,15 +96,15 @@ fn hold(held: &mut Vec<Artifact>, update: ArtifactUpdate) {
     }
 }
 
-/// The content of the artifacts, block by block: the text in its order, and the last state of each tool, each under the kind
-/// that its parts name. Only the order of blocks among each other may differ: a stream has the order of the updates, a task
-/// the order in which the blocks began.
+/// The content of the artifacts, block by block: the text in its order, and the last state of each tool, each under the kind that
+/// its parts name. Only the order of the blocks may differ: a stream has them in the order of the updates, a task in the order in
+/// which they began.
 fn contents(artifacts: &[Artifact]) -> BTreeMap<String, String> {
     let mut found: BTreeMap<String, String> = BTreeMap::new();
     for part in artifacts.iter().flat_map(|artifact| &artifact.parts) {
         let kind = losses::kind_of(part);
         match &part.content {
-            // Each block has letters of its own.
+            // The texts of different blocks consist of different letters.
             PartContent::Text(text) => {
                 for letter in text.chars() {
                     found.entry(format!("{kind} {}", block_of(letter))).or_default().push(letter);
@@ -131,7 +131,7 @@ fn block_of(letter: char) -> &'static str {
     }
 }
 
-/// A typical update of the gateway: few blocks, each of one kind, so that blocks are updated repeatedly.
+/// A typical update of the gateway: there are few blocks, each of one kind, so that the same blocks are updated repeatedly.
 fn update() -> impl Strategy<Value = TaskEvent> {
     let kinds = vec![
         ("a", BlockKind::Text),

@@ -1,4 +1,4 @@
-//! The parts of messages and artifacts.
+//! Decodes the parts of messages and artifacts.
 
 use longshore_model::{Part, PartContent};
 use serde_json::value::RawValue;
@@ -29,8 +29,8 @@ fn content(part: &Object<'_>) -> Read<PartContent> {
         (Some(_), Some(_)) => {
             Err(Fault::new("has more than one of text, raw, url and data; a part has exactly one"))
         }
-        // Unlike elsewhere, `null` is a valid value of `data`. Beside another field it only means that a careless client
-        // wrote out an empty field, so it counts only when it stands alone.
+        // Unlike for other fields, `null` is a valid value of `data`. But next to another field it only means that a careless
+        // client wrote out an empty field, so it counts only if no other field is present.
         (None, _) => match part.raw("data").filter(|raw| is_null(raw)) {
             Some(null) => carried_json(null).map(PartContent::Data),
             None => Err(Fault::new("must have one of text, raw, url and data")),

@@ -1,4 +1,4 @@
-//! Requests in every permitted spelling, and the exact error of each invalid one.
+//! Tests of requests in every permitted spelling, and of the exact error of each invalid request.
 
 use longshore_model::{
     Error, ErrorKind, Json, ListTasks, Message, Metadata, OutputModes, Part, PartContent, Result, Role,
@@ -7,7 +7,7 @@ use longshore_model::{
 
 use super::*;
 
-/// The error of a refused request: its kind, and the path of its first field ("" for none).
+/// The error of a refused request: its kind, and the path of its first field ("" if it names none).
 pub(crate) fn fault<T: std::fmt::Debug>(read: Result<T>) -> (ErrorKind, String) {
     let error = read.expect_err("must be refused");
     let field = error.violations().first().map(|violation| violation.field.clone());

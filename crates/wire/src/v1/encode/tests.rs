@@ -1,4 +1,4 @@
-//! Whole responses, byte for byte.
+//! Tests whole responses byte for byte.
 
 use longshore_model::{
     ArtifactId, Epoch, EventId, Json, Message, MessageId, Metadata, Part, Role, Seq, TaskState, TaskStatus,
@@ -125,7 +125,7 @@ fn a_list_always_has_its_four_fields() {
     insta::assert_snapshot!("list_empty", written(list_response(&[], brief, "", 50, 0)));
     let tasks = [bare_task(), full_task()];
     insta::assert_snapshot!("list_brief", written(list_response(&tasks, brief, "n\"", 2, 7)));
-    // If artifacts are requested, a task without any has an empty array.
+    // If artifacts are requested, a task without artifacts has an empty array.
     let with_artifacts = View { history_length: Some(0), ..View::default() };
     insta::assert_snapshot!(
         "list_with_artifacts",

@@ -1,4 +1,4 @@
-//! The exact bytes of the responses about asks, and the extension that each metadata field needs.
+//! Tests the exact bytes of the responses about asks, and which extension each metadata field needs.
 
 use longshore_model::{
     Ask, AskKind, AskOption, AskOptions, ContextId, Json, OptionKind, Principal, SessionId, TaskId, Timestamp,
@@ -76,7 +76,7 @@ fn a_field_needs_its_extension() {
         ("null", session, &[], &["message.metadata.shared.session.id"]),
         (directory, "null", &[], &["metadata.opencode.directory"]),
         (directory, alias, &[SessionBinding], &[]),
-        // The alias wins here, but the field is in use all the same.
+        // The alias takes precedence here, but the field is in use nevertheless.
         (alias, directory, &[], &["message.metadata.opencode.directory"]),
         (
             workspace,

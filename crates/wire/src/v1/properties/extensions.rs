@@ -1,4 +1,4 @@
-//! An extension changes only what it adds.
+//! Tests that an extension changes nothing except its own additions.
 
 use bytes::Bytes;
 use longshore_model::{Entry, Epoch, EventId, OutputModes, Seq, Task, TaskEvent};
@@ -49,7 +49,7 @@ proptest! {
             prop_assert_eq!(*form < encode::HIDDEN, frame.is_some(), "{}", form);
         }
         prop_assert_eq!(forms[0] == forms[1], whole[0] == whole[1]);
-        // With restricted output modes, frames of different forms may be equal too.
+        // With restricted output modes, even frames of different forms may be equal.
         let part = frames(&output);
         prop_assert!(forms[0] != forms[1] || part[0] == part[1]);
     }
@@ -101,7 +101,7 @@ fn view() -> impl Strategy<Value = View> {
     )
 }
 
-/// Removes `metadata.shared` and `metadata.iac_code`, and metadata that is empty then.
+/// Removes `metadata.shared` and `metadata.iac_code`, and then empty metadata.
 fn without_notes(value: Value) -> Value {
     match value {
         Value::Array(items) => items.into_iter().map(without_notes).collect(),

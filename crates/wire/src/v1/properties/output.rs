@@ -1,4 +1,4 @@
-//! In all output modes, responses are valid A2A and contain only what the caller accepts.
+//! Tests that in all output modes, responses are valid A2A and contain only what the caller accepts.
 
 use a2a_pb::protojson;
 use longshore_model::{OutputModes, Task, TaskOptions};
@@ -35,7 +35,7 @@ proptest! {
         without_null_data_in_event(&mut entry.event);
         if let Some(ours) = frame(&task, &context, &entry, &output) {
             let again = match decode::stream_event(&through::<protojson::StreamResponse>(&ours)).unwrap() {
-                // The message may have no part left, so this is not always the first event of a log.
+                // The message may have no part left, so this may not be a valid first event of a log.
                 StreamEvent::Task(task) => text(&encode::stream_task(&task, View::default(), None)),
                 other => {
                     entry.event = other.into_event().unwrap();

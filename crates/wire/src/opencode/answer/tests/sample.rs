@@ -1,4 +1,4 @@
-//! Sample results for each method: with all fields, and with as few as possible.
+//! Sample results for each method: one with all fields, and one with as few as possible.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::opencode::items;
 
 const AT: Timestamp = Timestamp(1_750_000_000_123);
 
-/// `None`: the method writes its results elsewhere.
+/// A result with all fields. `None`: another module writes the results of this method.
 pub(crate) fn full(method: &Method) -> Option<ControlResult> {
     Some(match method.result {
         Answer::Items(item) => items(item)?,
@@ -35,7 +35,7 @@ pub(crate) fn full(method: &Method) -> Option<ControlResult> {
     })
 }
 
-/// `None`: no field can be left out.
+/// A result with as few fields as possible. `None`: no field can be left out.
 pub(crate) fn sparse(method: &Method) -> Option<ControlResult> {
     Some(match full(method)? {
         ControlResult::Statuses(_) => ControlResult::Statuses(vec![SessionStatus {

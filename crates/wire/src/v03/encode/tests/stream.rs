@@ -1,4 +1,4 @@
-//! The frame of each update, depending on what the reader has already.
+//! Tests the frame of each update, which depends on what the reader already has.
 
 use longshore_model::{ArtifactUpdate, ContextId, TaskId};
 
@@ -22,7 +22,7 @@ fn tool(id: &str, status: &str, append: bool) -> TaskEvent {
     update(id, BlockKind::ToolCall, vec![data(&format!("\"{status}\""))], append)
 }
 
-/// The result of a step, in short: nothing, that the task was needed, or `append` and the parts.
+/// A short form of the result of a step: nothing, that the task was needed, or `append` and the parts.
 fn result_of(stream: &mut Stream, before: &Task, event: &TaskEvent) -> String {
     let entry = Entry { seq: Seq(7), epoch: Epoch(1), event: event.clone() };
     let anything = OutputModes::default();
@@ -49,7 +49,7 @@ fn check_steps(view: View, steps: &[(TaskEvent, &str)]) {
     let (mut task, mut stream) = (bare_task(), Stream::from_start(view, Dialect::Rpc));
     for (index, (event, expected)) in steps.iter().enumerate() {
         assert_eq!(result_of(&mut stream, &task, event), *expected, "step {index}");
-        // A reader that starts with a snapshot here gets the same.
+        // A reader that starts with a snapshot at this point gets the same result.
         let mut late = Stream::from_snapshot(&task, view, Dialect::Rpc);
         assert_eq!(result_of(&mut late, &task, event), *expected, "step {index} after a snapshot");
         task.apply(event);
@@ -64,7 +64,7 @@ fn the_first_update_begins_the_artifact_and_the_others_append() {
             (thought("r", "Hm"), "= \"Hm\""),
             (text("a", "He", false), "+ \"He\""),
             (text("a", "llo", true), "+ \"llo\""),
-            // The end of a block is not sent.
+            // The end of a block gives no frame.
             (text("a", "", true), "nothing"),
             (tool("t", "running", false), "+ \"running\""),
             (tool("t", "done", false), "+ \"done\""),
@@ -86,7 +86,7 @@ fn hidden_updates_do_not_begin_the_artifact() {
         (text("a", "", false), "nothing"),
         (text("a", "He", true), "= \"He\""),
         (thought("r", "Oh"), "nothing"),
-        // This reader sees no other block, so the whole artifact is not needed.
+        // This reader sees no other block, so the whole artifact need not be sent again.
         (text("a", "She", false), "= \"She\""),
     ];
     check_steps(View { exposure, ..View::default() }, &steps);
@@ -107,7 +107,7 @@ fn replaced_text_is_sent_with_the_whole_artifact() {
             (text("a", "we", true), "+ \"we\""),
         ],
     );
-    // After everything was withdrawn, the next update begins the artifact again.
+    // After all content was withdrawn, the next update begins the artifact again.
     check_steps(
         View::default(),
         &[
@@ -135,7 +135,7 @@ fn a_resumed_reader_needs_the_task_once() {
         assert_eq!(result_of(&mut stream, &task, &event), expected);
         task.apply(&event);
     }
-    // The reader may also resume before there was anything that it can see.
+    // The reader may also resume before there is anything that it can see.
     for (kind, hidden) in [(BlockKind::Text, ""), (BlockKind::Reasoning, "Hm")] {
         let exposure = Exposure { raw_thinking: false, ..Exposure::default() };
         let mut early = Stream::resumed(View { exposure, ..View::default() }, Dialect::Rpc);
@@ -210,7 +210,7 @@ fn files_are_artifacts_of_their_own() {
         json.contains(r#""artifactId":"file_1""#) && json.ends_with(r#""append":false,"lastChunk":true}"#),
         "{json}"
     );
-    // The file has not begun the stream artifact.
+    // The file did not begin the stream artifact.
     assert_eq!(result_of(&mut stream, &bare_task(), &text("a", "x", false)), "= \"x\"");
 }
 
@@ -232,9 +232,9 @@ fn on_rest_parts_name_their_kind_unless_all_are_text() {
     let steps = [
         (text("a", "He", false), false),
         (text("b", "Bye", false), false),
-        // The whole artifact, of one kind and then of two kinds.
+        // The whole artifact: first with blocks of one kind, then with blocks of two kinds.
         (text("a", "She", false), false),
-        // Clients keep the parts, and the artifact metadata of the first update.
+        // Clients keep the parts, but only the artifact metadata of the first update.
         (thought("r", "Hm"), true),
         (tool("t", "running", false), true),
         (text("c", "So", false), false),

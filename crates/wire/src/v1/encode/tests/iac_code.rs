@@ -1,4 +1,4 @@
-//! `metadata.iac_code`, for each extension that shows part of it.
+//! Tests `metadata.iac_code` for each extension that shows a part of it.
 
 use longshore_model::{
     AskKind, AskOptions, Expired, InterruptNote, InterruptPhase, Notes, PermissionReply, Progress,
@@ -137,7 +137,7 @@ fn a_permission_says_who_decided() {
         (Resolved(Resolution::Rejected), None, json!({"autoApproved": false})),
         (Resolved(Resolution::RejectedElsewhere), None, json!({"autoApproved": false})),
         (Resolved(Resolution::Dropped), None, json!({"autoApproved": false})),
-        // A person granted these.
+        // A person granted these permissions, so nothing is shown.
         (Resolved(Resolution::Replied), None, Value::Null),
         (Resolved(Resolution::Elsewhere), None, Value::Null),
     ] {

@@ -1,4 +1,4 @@
-//! Which content of a task a client sees: output modes, byte for byte, and the exposure of internals.
+//! Tests which content of a task a client sees: output modes, byte for byte, and the exposure of internals.
 
 use longshore_model::TaskOptions;
 
@@ -24,7 +24,7 @@ fn image() -> Part {
     Part { media_type: Some("image/png".to_owned()), ..Part::new(content) }
 }
 
-/// A task with content of every kind, in these output modes.
+/// A task with content of every kind, for a caller with these output modes.
 fn task_in_modes(output: &[&str]) -> Task {
     let asked = Message { parts: vec![Part::text("look"), image()], ..message("m1", Role::User, "") };
     let shown = Message { parts: vec![image()], ..message("m2", Role::User, "") };
@@ -65,19 +65,19 @@ fn a_task_is_written_in_the_accepted_output_modes() {
         "modes_images",
         written(task(&task_in_modes(&["text/*", "image/*"]), View::default()))
     );
-    // No part of this task is left. The fields are absent, not empty.
+    // No part of this task remains. The fields are absent and not empty.
     insta::assert_snapshot!("modes_audio", written(task(&task_in_modes(&["audio/wav"]), View::default())));
     let listed = written(list_response(&[task_in_modes(&["audio/wav"])], View::default(), "", 1, 1));
     assert!(listed.contains(r#""artifacts":[],"metadata""#), "{listed}");
 
-    // A caller that accepts everything gets everything, and the note about the accepted modes.
+    // A caller that accepts everything gets everything, with the note about the accepted modes.
     let everything =
         written(task(&task_in_modes(&["text/plain", "application/json", "image/png"]), View::default()));
     let note =
         r#","output_negotiation":{"accepted_output_modes":["application/json","image/png","text/plain"]}"#;
     let plain = written(task(&task_in_modes(&[]), View::default()));
     assert!(everything.contains(note), "{everything}");
-    // The note moves its object behind the other fields.
+    // With the note, the agent's metadata object is written after the other fields.
     let plain = plain.replace(
         r#"{"opencode":{"error":{"type":"X"}},"a":1}"#,
         r#"{"a":1,"opencode":{"error":{"type":"X"}}}"#,
@@ -168,7 +168,7 @@ fn blocks_are_hidden_from_clients_that_may_not_see_them() {
             }
         }
     }
-    // An array without elements is left out, except in a list.
+    // An array without elements is left out, except in a list response.
     let inner = Task { artifacts: blocks[1..3].to_vec(), ..bare_task() };
     let view = View { exposure: NOTHING, ..View::default() };
     assert_eq!(task(&inner, view), task(&bare_task(), view));

@@ -1,4 +1,4 @@
-//! `metadata.shared`, byte for byte, for each set of extensions that shows part of it.
+//! Tests `metadata.shared`, byte for byte, for each set of extensions that shows a part of it.
 
 use std::slice;
 
@@ -130,7 +130,7 @@ fn blocks_have_a_kind() {
         let without_hints = view(&[Extension::SessionBinding, Extension::InteractiveInterrupt]);
         assert_eq!(frame(update.clone(), without_hints), frame(update, View::default()));
 
-        // In a whole task a block has no position in the stream.
+        // In a whole task, a block has no position in the stream.
         let whole = Task { artifacts: vec![block], ..bare_task() };
         insta::assert_snapshot!(format!("task_of_{name}"), written(task(&whole, everything())));
         let listed = written(list_response(&[whole], everything(), "", 1, 1));
@@ -352,7 +352,7 @@ fn other_metadata_is_not_changed() {
             ),
         ),
         (Some("{\"z\":1,\n\"a\":1e2}"), format!("{{\"z\":1,\"a\":1e2,\"shared\":{{{note}}}}}")),
-        // Other keys under `shared` stay.
+        // Other keys inside `shared` are kept.
         (
             Some(r#"{"shared":{"session":{"id":"other"},"x":1.50},"b":2}"#),
             format!("{{\"b\":2,\"shared\":{{\"x\":1.50,{note}}}}}"),
