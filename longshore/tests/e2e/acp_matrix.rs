@@ -50,7 +50,12 @@ const PROGRAMS: [Program; 4] = [
         bindings: 2,
     },
     Program { name: "js-1.x", executable: "node", arguments: &node("HALF of @a2a-js/sdk 1.x,"), bindings: 2 },
-    Program { name: "js-0.3", executable: "node", arguments: &node("HALF of @a2a-js/sdk 0.3.x,"), bindings: 2 },
+    Program {
+        name: "js-0.3",
+        executable: "node",
+        arguments: &node("HALF of @a2a-js/sdk 0.3.x,"),
+        bindings: 2,
+    },
 ];
 
 /// Node plays the tests with such names.
