@@ -24,10 +24,10 @@ pub struct PeersConfig {
 /// The calls of all tasks. The responses of each may take the memory of [`CLIENT_LIMITS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InAll {
-    /// The most that run at the same time. Further ones wait.
+    /// The most that run at the same time, and twice as many as those of one principal. Further ones wait. A call of an earlier run
+    /// of the gateway, whose message was sent, goes on without waiting.
     pub at_once: usize,
-    /// How long a new call waits. Then it fails, and nothing was sent. One of an earlier run of the gateway, whose message was sent,
-    /// waits as long as it may take.
+    /// How long a new call waits. Then it fails, and nothing was sent.
     pub wait: Duration,
 }
 
