@@ -193,16 +193,19 @@ fn addresses(bound: Option<SocketAddr>, grpc: Option<SocketAddr>, plan: &Plan) -
         // Use the host of the public URL, because clients cannot reach an address like 0.0.0.0.
         (None, Some(bound)) => {
             let public = plan.listen.public_url.as_ref();
-            Some(public.and_then(|public| at_port(public, bound.port())).unwrap_or_else(|| url(bound)))
+            Some(
+                public.and_then(|public| at_port(public, scheme, bound.port())).unwrap_or_else(|| url(bound)),
+            )
         }
         (None, None) => without_path(&public),
     });
     Addresses { local, public, grpc, is_placeholder }
 }
 
-/// A URL's host with another port and without a path.
-fn at_port(url: &Url, port: u16) -> Option<String> {
+/// The host of a URL, with another scheme and port and no path. A proxy in front of the URL is not in front of the port.
+fn at_port(url: &Url, scheme: &str, port: u16) -> Option<String> {
     let mut url = url.clone();
+    url.set_scheme(scheme).ok()?;
     url.set_port(Some(port)).ok()?;
     url.set_path("");
     Some(url.as_str().trim_end_matches('/').to_owned())
@@ -268,14 +271,20 @@ mod tests {
         let of_grpc = [public[0], ("LONGSHORE_GRPC_PUBLIC_URL", "https://grpc.example/")];
         let ipv6 = [("A2A_PUBLIC_URL", "http://[2001:db8::1]:8000")];
         let socket = [("A2A_PORT", "off"), ("LONGSHORE_UNIX_SOCKET", "s")];
-        let cases: [Case<'_>; 10] = [
+        let tls = [("LONGSHORE_TLS_CERTIFICATE", "c"), ("LONGSHORE_TLS_KEY", "k")];
+        let public_tls = [public[0], tls[0], tls[1]];
+        let ipv6_tls = [ipv6[0], tls[0], tls[1]];
+        let cases: [Case<'_>; 13] = [
             (&[], port, None, Some("http://127.0.0.1:8000")),
             (&[], port, grpc_port, Some("http://127.0.0.1:50051")),
             (&public, port, None, None),
-            (&public, port, grpc_port, Some("https://a.example:50051")),
+            (&public, port, grpc_port, Some("http://a.example:50051")),
+            (&public, port, Some(80), Some("http://a.example")),
+            (&public_tls, port, grpc_port, Some("https://a.example:50051")),
             (&without_path, port, None, Some("https://a.example:8443")),
-            (&without_path, port, Some(443), Some("https://a.example")),
+            (&without_path, port, Some(443), Some("http://a.example:443")),
             (&ipv6, port, grpc_port, Some("http://[2001:db8::1]:50051")),
+            (&ipv6_tls, port, grpc_port, Some("https://[2001:db8::1]:50051")),
             (&of_grpc, port, grpc_port, Some("https://grpc.example")),
             (&[("LONGSHORE_GRPC", "false")], port, None, None),
             (&socket, None, None, Some("http://localhost")),

@@ -238,7 +238,7 @@ impl Dispatcher {
             let admitted = admitted.map_err(|error| Refusal { error, shows_id: true });
             if let Err(Refusal { error, shows_id }) = admitted.and_then(|()| refusal.map_or(Ok(()), Err)) {
                 self.gate.delay(&error).await;
-                return jsonrpc::refuse(&incoming, &call, &error, shows_id);
+                return jsonrpc::refuse(&self.bindings, &incoming, &call, &error, shows_id);
             }
             self.gate.wait_for_turn(&head.caller).await;
             jsonrpc::answer_text(&self.bindings, &head.caller, &incoming, Carrier::Message, message).await
@@ -246,7 +246,8 @@ impl Dispatcher {
         let answered = AssertUnwindSafe(answering).catch_unwind().instrument(span).await;
         let response = answered.unwrap_or_else(|_| {
             // The panic hook has logged the panic and its location.
-            jsonrpc::refuse(&incoming, &call, &Error::internal("a handler panicked"), true)
+            let error = Error::internal("a handler panicked");
+            jsonrpc::refuse(&self.bindings, &incoming, &call, &error, true)
         });
         let version = incoming.operation_format(&response).map(|format| (format.version, head.binding));
         count::count_response(&self.metrics, version, incoming.called(), &response);

@@ -135,14 +135,21 @@ impl CallHead {
     }
 }
 
-/// Refuses a call without performing anything. `shows_id`: whether the response contains the id of the request.
-pub(crate) fn refuse(incoming: &Incoming<'_>, call: &CallHead, error: &Error, shows_id: bool) -> Response {
+/// Refuses a call without performing anything. `shows_id`: the response has the id of the request.
+pub(crate) fn refuse(
+    bindings: &Bindings,
+    incoming: &Incoming<'_>,
+    call: &CallHead,
+    error: &Error,
+    shows_id: bool,
+) -> Response {
     let headers = &incoming.parts.headers;
     let CallHead { id, method } = call;
     let implied = method.as_deref().and_then(|method| version::implied_by_method(method, headers));
     let format = ResponseFormat::rpc(incoming.requested.response_version(implied));
     if let Some(method) = method {
-        set_called(incoming, Operation::by_jsonrpc(format.version, method), None);
+        let extension = methods::find(&bindings.deployment, method);
+        set_called(incoming, Operation::by_jsonrpc(format.version, method), extension);
     }
     let mut response = match id {
         Some(id) => format.refuse(if shows_id { id } else { &Id::Null }, headers, error),
@@ -178,11 +185,7 @@ pub(crate) async fn answer_text(
     let call = match envelope::parse(&body) {
         Ok(call) => call,
         Err(rejected) => {
-            let implied = rejected.method.and_then(|method| version::implied_by_method(&method, headers));
-            let format = ResponseFormat::rpc(incoming.requested.response_version(implied));
-            let mut response = format.refuse(&rejected.id, headers, &rejected.error);
-            reply::set_version(&mut response, format.version);
-            return response;
+            return refuse(bindings, incoming, &CallHead::new(Err(&rejected)), &rejected.error, true);
         }
     };
     let implied = version::implied_by_method(&call.method, headers);

@@ -24,10 +24,10 @@ pub struct PeersConfig {
 /// Limits over the calls of all tasks together. The responses of each call may take the memory of [`CLIENT_LIMITS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InAll {
-    /// The most calls that run at the same time. A further call waits.
+    /// The most that run at the same time, and twice as many as those of one principal. Further ones wait. A call of an earlier run
+    /// of the gateway, whose message was sent, goes on without waiting.
     pub at_once: usize,
-    /// How long a new call waits for a slot. Then the call fails without a request to the peer. A call of an earlier run of the
-    /// gateway, whose message was already sent, waits until its own time limit.
+    /// How long a new call waits. Then it fails, and nothing was sent.
     pub wait: Duration,
 }
 

@@ -7,7 +7,6 @@ use std::time::Duration;
 use longshore_engine::Tasks;
 use longshore_engine::port::{CallStore, Clock, Store};
 use longshore_meter::Metrics;
-use tokio::sync::Semaphore;
 
 use crate::call::Call;
 use crate::calls::PeerParts;
@@ -15,6 +14,7 @@ use crate::config::InAll;
 use crate::hops::{HopRules, Identity};
 use crate::place::Places;
 use crate::record::Record;
+use crate::slots::Slots;
 use crate::turns::Turns;
 
 /// The pauses between the attempts to store a change of a call. If all attempts fail, the next stored
@@ -28,8 +28,7 @@ pub(crate) struct Context {
     pub(crate) at_once: usize,
     pub(crate) per_task: usize,
     pub(crate) in_all: InAll,
-    /// One permit for each call that may run.
-    pub(crate) slots: Semaphore,
+    pub(crate) slots: Slots,
     pub(crate) hop_rules: HopRules,
     pub(crate) identity: Identity,
     pub(crate) calls: Arc<dyn CallStore>,
@@ -51,7 +50,7 @@ impl Context {
             at_once: config.at_once,
             per_task: config.per_task,
             in_all: config.in_all,
-            slots: Semaphore::new(config.in_all.at_once),
+            slots: Slots::new(config.in_all.at_once),
             hop_rules: config.hops,
             identity,
             calls,

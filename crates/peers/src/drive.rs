@@ -8,7 +8,7 @@ use longshore_client::{Client, Error, ErrorKind, Event, Metadata, Outgoing, Part
 use longshore_model::{AgentEvent, RequestId, Resolution, TaskState, TraceContext};
 use longshore_wire::extension::Extension;
 use serde_json::{Value, json};
-use tokio::sync::{SemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::call::{AnswerError, Call, GivenAnswer, Report};
@@ -16,6 +16,7 @@ use crate::context::Context;
 use crate::place::{self, ConnectError, words};
 use crate::record::{End, Ending, OpenAsk, Record, ask_id};
 use crate::remote::RemoteAsk;
+use crate::slots::Slot;
 use crate::{ask, audit, remote, show};
 
 /// The most attempts to send a message, as long as the peer certainly has not received it.
@@ -175,6 +176,15 @@ impl<'a> Driver<'a> {
 
     async fn follow(&mut self, answers: &mut mpsc::Receiver<GivenAnswer>, is_new: bool) -> End {
         let record = self.record();
+        // A stored call may have been sent, so a new one is stored only when it may be sent.
+        let slot = self.slot(&record, is_new).await;
+        if is_new && slot.is_none() {
+            let (most, most_each) = (self.ctx.in_all.at_once, self.ctx.slots.most_each);
+            return End::failed(format!(
+                "The agents of this gateway already have {most} calls that run, or {most_each} for the same user, the most at the \
+                 same time. Nothing was sent. Try again later."
+            ));
+        }
         if is_new {
             match self.ctx.calls.put_call(record.to_stored()).await {
                 Ok(true) => {}
@@ -188,13 +198,6 @@ impl<'a> Driver<'a> {
             }
         }
         self.call.report(show::tool(&record)).await;
-        let Some(_slot) = self.slot(is_new).await else {
-            return End::failed(format!(
-                "The agents of this gateway already have {} calls that run, the most at the same time. Nothing was sent. Try again \
-                 later.",
-                self.ctx.in_all.at_once
-            ));
-        };
         let mut may_have_arrived = !is_new;
         let (mut attempts, mut lost_since, mut pause) = (0, None::<Instant>, FIRST_PAUSE);
         loop {
@@ -225,15 +228,16 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Waits for a slot among the calls of all tasks. `None`: the wait took too long.
-    async fn slot(&self, is_new: bool) -> Option<SemaphorePermit<'a>> {
+    /// A slot among the calls of all tasks. A new call waits for one. `None`: it waited too long. A call of an earlier run had one
+    /// there, and its peer may wait for an answer: it goes on without, if all are taken.
+    async fn slot(&self, record: &Record, is_new: bool) -> Option<Slot> {
         let slots = &self.ctx.slots;
-        if slots.available_permits() == 0 {
-            self.call.note("waits until another call of this gateway has ended".to_owned());
+        let slot = slots.try_take(&record.owner);
+        if slot.is_some() || !is_new {
+            return slot;
         }
-        // A resumed call needs no limit here: the duration of the call limits the wait too.
-        let wait = if is_new { self.ctx.in_all.wait } else { Duration::MAX };
-        timeout(wait, slots.acquire()).await.ok()?.ok()
+        self.call.note("waits until another call of this gateway has ended".to_owned());
+        timeout(self.ctx.in_all.wait, slots.take(&record.owner)).await.ok()
     }
 
     /// Connects, sends the message or subscribes to the peer's task, and follows the task until it ends or the connection breaks.

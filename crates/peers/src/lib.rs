@@ -19,6 +19,7 @@ mod place;
 mod record;
 mod remote;
 mod show;
+mod slots;
 mod tools;
 mod turns;
 

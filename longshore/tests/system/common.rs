@@ -8,13 +8,13 @@ use longshore_agent_opencode::{
     DirectoryLimits, Endpoint, OpenCode, OpenCodeConfig, PromptRules, UPSTREAM_CALLS, Watchdog,
 };
 use longshore_edge::contract::Deployment;
-use longshore_edge::{Credential, Credentials, Edge, EdgeConfig, PayloadLog};
+use longshore_edge::{Credential, Credentials, Edge, EdgeConfig, Listeners, PayloadLog};
 use longshore_engine::port::{Store, SystemClock};
 use longshore_engine::{Engine, EngineConfig, EngineParts, Tasks};
 use longshore_testkit::fake_opencode::FakeOpenCode;
 use longshore_testkit::raw::RawClient;
 use secrecy::SecretString;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
 /// The tokens of two principals.
@@ -44,6 +44,8 @@ pub(crate) struct Options {
     pub(crate) keep_alive: Duration,
     /// Bodies are written to the log.
     pub(crate) payload_log: bool,
+    /// Serves gRPC, too, and everything on this unix socket.
+    pub(crate) every_binding_at: Option<PathBuf>,
 }
 
 impl Default for Options {
@@ -65,6 +67,7 @@ impl Default for Options {
             credentials: credentials.build().expect("two bearer tokens are a valid set"),
             keep_alive: Duration::from_secs(15),
             payload_log: false,
+            every_binding_at: None,
         }
     }
 }
@@ -132,9 +135,14 @@ impl TestGateway {
         // Compressing the documents is most of the cost of a start, and most tests read none.
         config.gzip_minimum = usize::MAX;
         config.payload_log = PayloadLog { enabled: options.payload_log, body_limit: 0 };
+        let mut listeners = Listeners { tcp: Some(listener), ..Listeners::default() };
+        if let Some(path) = options.every_binding_at {
+            config.grpc = Some(&longshore_grpc::Messages);
+            listeners.unix = Some(UnixListener::bind(path).expect("the directory takes a socket"));
+        }
         let edge = Edge::new(engine, config, tasks.clone());
         let shutdown = CancellationToken::new();
-        tasks.spawn("edge", edge.serve(listener, shutdown.clone()));
+        tasks.spawn("edge", edge.serve(listeners, shutdown.clone()));
         let other_client = RawClient::new(url.clone(), OTHER_TOKEN);
         Self { client: RawClient::new(url.clone(), TOKEN), url, other_client, tasks, shutdown }
     }

@@ -368,6 +368,17 @@ async fn responses_are_counted_by_operation_version_binding_and_kind() {
     // A notification gets no error response, but is counted.
     let notification = Full::new(Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"method\":\"Nonsense\"}"));
     ask_with(&dispatcher, HERE, keyed(Request::post("/"), "key"), notification).await;
+    let no_valid_id =
+        Full::new(Bytes::from_static(b"{\"jsonrpc\":\"2.0\",\"id\":{},\"method\":\"CancelTask\"}"));
+    ask_with(&dispatcher, HERE, keyed(Request::post("/"), "key"), no_valid_id).await;
+    let ada = Caller { principal: Principal::new("ada"), rights: Rights::of_owner() };
+    let head = MessageHead::new(HERE, Arc::new(ada), Binding::WebSocket, None, None);
+    for method in ["CancelTask", "a2a.interrupt.permission.reply"] {
+        let message = format!("{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{method}\"}}");
+        let error = Error::new(ErrorKind::TooManyRequests, "Too many requests are open.");
+        let refusal = Refusal { error, shows_id: true };
+        dispatcher.answer_message(&head, Bytes::from(message), Some(refusal)).await;
+    }
     let mut page = String::new();
     dispatcher.metrics.render(&mut page);
     let counted: Vec<&str> =
@@ -378,7 +389,10 @@ async fn responses_are_counted_by_operation_version_binding_and_kind() {
         r#"{operation="GetTask",line="0.3",binding="jsonrpc",kind="TASK_NOT_FOUND"} 1"#,
         r#"{operation="GetTask",line="0.3",binding="rest",kind="UNAUTHENTICATED"} 1"#,
         r#"{operation="ListTasks",line="1.0",binding="rest",kind="OK"} 1"#,
+        r#"{operation="CancelTask",line="1.0",binding="jsonrpc",kind="INVALID_REQUEST"} 1"#,
+        r#"{operation="CancelTask",line="1.0",binding="websocket",kind="TOO_MANY_REQUESTS"} 1"#,
         r#"{operation="extension",line="0.3",binding="jsonrpc",kind="INVALID_PARAMS"} 1"#,
+        r#"{operation="extension",line="0.3",binding="websocket",kind="TOO_MANY_REQUESTS"} 1"#,
         r#"{operation="other",line="1.0",binding="jsonrpc",kind="METHOD_NOT_FOUND"} 1"#,
         r#"{operation="other",line="none",binding="none",kind="OK"} 1"#,
         r#"{operation="other",line="none",binding="none",kind="ROUTE_NOT_FOUND"} 1"#,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use longshore_engine::port::{CallStore as _, StoredCall};
 use longshore_model::{AskKind, TaskState};
-use longshore_peers::CallState;
+use longshore_peers::{CallState, InAll, PeersConfig};
 use longshore_testkit::stub_agent::{Reply, StubAgent};
 use serde_json::{Value, json};
 
@@ -72,7 +72,48 @@ async fn calls_of_a_turn_that_a_restart_ended_are_canceled() {
     assert_eq!(requests(&b, "CancelTask").len(), 1);
 }
 
-/// The gateway is killed while it sends the message.
+#[tokio::test]
+async fn a_call_that_waited_to_be_sent_begins_anew_after_a_restart() {
+    let is_done = Arc::new(AtomicBool::new(false));
+    let b = slow(Arc::clone(&is_done));
+    let in_all = InAll { at_once: 1, ..InAll::default() };
+    let mut a = start(PeersConfig { in_all, ..config(vec![peer(&b)]) });
+    let (sent, turn) = a.turn().await;
+    a.call_for(&turn, "k1", "What?", Duration::ZERO).await.unwrap();
+    is_known(&a, &sent.task).await;
+    let waiting = a.call_for(&turn, "k2", "What?", Duration::from_millis(50)).await.unwrap();
+    assert_eq!((waiting.state, requests(&b, "SendStreamingMessage").len()), (CallState::Working, 1));
+    let store = a.stop().await;
+    is_done.store(true, Ordering::SeqCst);
+    let mut a = start_on(store, PeersConfig { in_all, ..config(vec![peer(&b)]) });
+    a.engine.recover().await.unwrap();
+    a.calls.recover().await.unwrap();
+    let turn = a.turns.recv().await.unwrap();
+    let report = a.call(&turn, "k2", "What?").await.unwrap();
+    assert_eq!((report.state, report.text.as_str()), (CallState::Completed, "after all"));
+    assert_eq!(requests(&b, "SendStreamingMessage").len(), 2);
+}
+
+#[tokio::test]
+async fn calls_that_were_sent_before_a_restart_do_not_wait_for_each_other() {
+    let b = slow(Arc::default());
+    let mut a = start(config(vec![peer(&b)]));
+    let (sent, turn) = a.turn().await;
+    for key in ["k1", "k2"] {
+        a.call_for(&turn, key, "What?", Duration::ZERO).await.unwrap();
+    }
+    let is_sent = |call: &Value| call["meta"]["peer_task_id"] == "t-1";
+    a.until(&sent.task, |task| shown(task).iter().filter(|call| is_sent(call)).count() == 2).await;
+    let in_all = InAll { at_once: 1, ..InAll::default() };
+    let a = start_on(a.stop().await, PeersConfig { in_all, ..config(vec![peer(&b)]) });
+    a.engine.recover().await.unwrap();
+    a.calls.recover().await.unwrap();
+    while requests(&b, "SubscribeToTask").len() < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// The gateway was killed while it sent the message.
 #[tokio::test]
 async fn a_message_that_may_have_arrived_is_sent_again_only_to_a_peer_that_knows_it_again() {
     for deduplicates in [true, false] {

@@ -16,9 +16,11 @@ const SELECT: &str = "SELECT calls.id, tasks.id, calls.owner, calls.open, calls.
 impl CallStore for SqliteStore {
     fn put_call(&self, call: StoredCall) -> BoxFuture<'_, Result<bool>> {
         Box::pin(async move {
-            let owner = call.owner.clone();
-            let grown = self.writer.run(Owner::Principal(owner.clone()), move |db| put(db, &call)).await?;
-            self.bytes.add(&owner, grown.unwrap_or(0));
+            let (owner, bytes) = (call.owner.clone(), self.bytes.clone());
+            let queued = Owner::Principal(owner.clone());
+            // Counted by the writer: a canceled call drops this future while its record is written.
+            let count = move |grown: &Option<i64>| bytes.add(&owner, grown.unwrap_or(0));
+            let grown = self.writer.run_then(queued, move |db| put(db, &call), count).await?;
             Ok(grown.is_some())
         })
     }

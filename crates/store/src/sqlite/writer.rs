@@ -63,7 +63,17 @@ impl Writer {
         T: Send + 'static,
         F: FnMut(&mut WriteContext<'_>) -> Outcome<T> + Send + 'static,
     {
-        self.ask(owner, (JobKind::Other, 1), work).await
+        self.ask(owner, (JobKind::Other, 1), work, |_| ()).await
+    }
+
+    /// Like [`run`](Self::run), and calls `done` when the writes are durable, also if the caller is gone by then.
+    pub(super) async fn run_then<T, F, D>(&self, owner: Owner, work: F, done: D) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnMut(&mut WriteContext<'_>) -> Outcome<T> + Send + 'static,
+        D: FnOnce(&T) + Send + 'static,
+    {
+        self.ask(owner, (JobKind::Other, 1), work, done).await
     }
 
     /// Like [`run`](Self::run), for work that takes milliseconds.
@@ -72,7 +82,7 @@ impl Writer {
         T: Send + 'static,
         F: FnMut(&mut WriteContext<'_>) -> Outcome<T> + Send + 'static,
     {
-        self.ask(owner, (JobKind::Other, LARGE_WEIGHT), work).await
+        self.ask(owner, (JobKind::Other, LARGE_WEIGHT), work, |_| ()).await
     }
 
     /// Appends to the log of a task, and returns when the events are durable. A small append, which probably takes only
@@ -83,7 +93,7 @@ impl Writer {
         if let Some(appended) = self.append_inline(&batch) {
             return appended;
         }
-        self.ask(owner, (JobKind::Append, 1), move |db| append::append(db, &batch)).await
+        self.ask(owner, (JobKind::Append, 1), move |db| append::append(db, &batch), |_| ()).await
     }
 
     /// Appends on the calling thread. `None`: nothing was written, for example because the writer thread is writing.
@@ -91,13 +101,20 @@ impl Writer {
         self.connection.try_lock().ok()?.append_inline(batch)
     }
 
-    async fn ask<T, F>(&self, owner: Owner, (kind, weight): (JobKind, usize), work: F) -> Result<T>
+    async fn ask<T, F, D>(
+        &self,
+        owner: Owner,
+        (kind, weight): (JobKind, usize),
+        work: F,
+        done: D,
+    ) -> Result<T>
     where
         T: Send + 'static,
         F: FnMut(&mut WriteContext<'_>) -> Outcome<T> + Send + 'static,
+        D: FnOnce(&T) + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let job = Request { work, kind, weight, outcome: None, answer };
+        let job = Request { work, done, kind, weight, outcome: None, answer };
         self.worker.ask(owner, Box::new(job), answered).await
     }
 }
@@ -137,18 +154,21 @@ pub(super) trait Job: Send {
     fn answer(self: Box<Self>, lost: Option<&Error>);
 }
 
-struct Request<T, F> {
+struct Request<T, F, D> {
     work: F,
+    /// Called with the outcome when it is durable.
+    done: D,
     kind: JobKind,
     weight: usize,
     outcome: Option<Result<T>>,
     answer: oneshot::Sender<Result<T>>,
 }
 
-impl<T, F> Job for Request<T, F>
+impl<T, F, D> Job for Request<T, F, D>
 where
     T: Send,
     F: FnMut(&mut WriteContext<'_>) -> Outcome<T> + Send,
+    D: FnOnce(&T) + Send,
 {
     fn kind(&self) -> JobKind {
         self.kind
@@ -175,7 +195,10 @@ where
             Some(error) => Err(error.clone()),
             None => self.outcome.unwrap_or_else(|| Err(fault::stopped())),
         };
-        // The caller may have gone; the work is done anyway.
+        if let Ok(value) = &outcome {
+            (self.done)(value);
+        }
+        // The caller may be gone; the work is done anyway.
         drop(self.answer.send(outcome));
     }
 }

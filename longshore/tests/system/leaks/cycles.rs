@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use futures_util::stream::{self, StreamExt};
-use longshore_testkit::chaos::{ClientProtocol, ClientRequest};
+use longshore_testkit::chaos::{ClientProtocol, ClientRequest, Transport};
 use rand::rngs::StdRng;
-use rand::seq::IndexedRandom as _;
 use rand::{RngExt as _, SeedableRng};
 
-use crate::leaks::connection::{Disconnect, with_connection_close};
+use crate::leaks::connection::{Disconnect, is_refused_by_grpc, with_connection_close};
 use crate::leaks::fixture::Fixture;
 
 /// How many requests run at the same time.
@@ -39,7 +38,7 @@ pub(crate) enum RequestKind {
 
 impl RequestKind {
     /// Each kind with its weight.
-    const ALL: [(Self, u32); 10] = [
+    const ALL: [(Self, u64); 10] = [
         (Self::NewTask, 3),
         (Self::SendAgain, 3),
         (Self::Subscribe, 3),
@@ -72,17 +71,14 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Fails on unexpected answers. A test with many requests must have made every kind of request over every binding.
-    pub(crate) fn check(&self, is_complete: bool) {
+    /// Fails on unexpected answers, and unless every kind of request was made over every binding.
+    pub(crate) fn check(&self) {
         assert!(self.unexpected.is_empty(), "{:#?}", self.unexpected);
         assert_eq!(self.disconnects.len(), 5, "{self:#?}");
-        if !is_complete {
-            return;
-        }
-        // Only one version and binding uses HTTP/2.
+        // Only one version of REST makes requests over HTTP/2.
         assert_eq!(
             self.cycles.len(),
-            (RequestKind::ALL.len() - 1) * ClientProtocol::ALL.len() + 1,
+            (RequestKind::ALL.len() - 1) * ClientProtocol::EVERY.len() + 1,
             "{self:#?}"
         );
     }
@@ -107,6 +103,22 @@ pub(crate) async fn run(
     }
 }
 
+/// Each client makes requests of every kind, as often as their weights say. Neighbours make different ones.
+fn choose(number: u64) -> (RequestKind, ClientProtocol) {
+    let clients = ClientProtocol::EVERY.len() as u64;
+    let speaker = ClientProtocol::EVERY[usize::try_from(number % clients).expect("a small number")];
+    let mut place = (number / clients + number % clients * 7)
+        % RequestKind::ALL.iter().map(|(_, weight)| weight).sum::<u64>();
+    for (kind, weight) in RequestKind::ALL {
+        if place < weight {
+            let is_http2 = kind == RequestKind::Http2Subscribe;
+            return (kind, if is_http2 { ClientProtocol::ALL[1] } else { speaker });
+        }
+        place -= weight;
+    }
+    unreachable!("the place is below the sum of the weights")
+}
+
 async fn cycle(
     fixture: &Fixture,
     seed: u64,
@@ -114,11 +126,11 @@ async fn cycle(
 ) -> (RequestKind, ClientProtocol, Disconnect, Option<String>) {
     // Neighbouring numbers must give unrelated random choices.
     let mut rng = StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    let (kind, _) =
-        *RequestKind::ALL.choose_weighted(&mut rng, |(_, weight)| *weight).expect("there are errands");
-    let index =
-        if kind == RequestKind::Http2Subscribe { 1 } else { rng.random_range(0..ClientProtocol::ALL.len()) };
-    let (target, speaker, task) = (fixture.target, ClientProtocol::ALL[index], &fixture.live[index].0);
+    let (kind, speaker) = choose(number);
+    let (target, task) = (&fixture.target, &fixture.live_of(speaker).0);
+    // The connection of these clients stays open after the answer.
+    let stays_open = matches!(speaker.transport, Transport::WebSocket | Transport::Grpc);
+    let ends = kind.ends() && !stays_open;
     let disconnects = [
         Disconnect::AfterAnswer,
         Disconnect::Fin,
@@ -126,13 +138,13 @@ async fn cycle(
         Disconnect::HalfClose,
         Disconnect::Stall,
     ];
-    let disconnect = disconnects[rng.random_range(usize::from(!kind.ends())..disconnects.len())];
+    let disconnect = disconnects[rng.random_range(usize::from(!ends)..disconnects.len())];
     let message = || speaker.message(&format!("{seed}-{number}"), "look", None, None);
     let resumed = rng.random_range(1..40_u64).to_string();
     let plain = |spelled: ClientRequest| target.request(speaker, &spelled, None);
     let request = match kind {
         RequestKind::NewTask => plain(speaker.stream(&message())),
-        RequestKind::SendAgain => plain(speaker.stream(&fixture.message_again(index))),
+        RequestKind::SendAgain => plain(speaker.stream(&fixture.message_again(speaker))),
         RequestKind::Subscribe => plain(speaker.subscribe(task)),
         RequestKind::Resume => target.request(speaker, &speaker.subscribe(task), Some(&resumed)),
         RequestKind::Http2Subscribe => {
@@ -146,16 +158,21 @@ async fn cycle(
     };
     let request = truncate(kind, request, &mut rng);
     // Without this the gateway would keep the connection open after the answer.
-    let request = if kind.ends() { with_connection_close(&request) } else { request };
+    let request = if ends { with_connection_close(&request) } else { request };
     let after = match kind {
         // There is no answer.
         RequestKind::TornHead | RequestKind::TornBody => 0,
+        // A client of HTTP/2 gets no more than its window, and after the answer nothing comes.
+        RequestKind::Replay if stays_open => rng.random_range(0..30_000),
         RequestKind::Replay if disconnect != Disconnect::Stall => rng.random_range(0..200_000),
+        // Less than each answer has: nothing comes after it.
+        RequestKind::NewTask if stays_open => rng.random_range(0..1_000),
+        RequestKind::Get | RequestKind::SendAndWait if stays_open => rng.random_range(0..100),
         // Some clients leave with unread bytes, and some before there are any.
         RequestKind::Get | RequestKind::SendAndWait => rng.random_range(0..500),
         _ => rng.random_range(0..4_000),
     };
-    let answer = target.send_and_disconnect(&request, after, disconnect).await;
+    let answer = target.send_and_disconnect(speaker.transport, &request, after, disconnect).await;
     (kind, speaker, disconnect, unexpected_answer(kind, speaker, disconnect, &answer))
 }
 
@@ -179,11 +196,20 @@ fn unexpected_answer(
     if matches!(kind, RequestKind::TornHead | RequestKind::TornBody | RequestKind::Http2Subscribe) {
         return None;
     }
+    if speaker.transport == Transport::Grpc {
+        return (is_refused_by_grpc(answer) == Some(true))
+            .then(|| format!("{kind:?} of {} is refused: {answer:?}", speaker.name()));
+    }
     let answer = String::from_utf8_lossy(answer);
     let (head, is_whole) = answer.split_once("\r\n\r\n").map_or((&*answer, false), |(head, _)| (head, true));
-    let begins = "HTTP/1.1 200 OK\r\n";
+    let is_websocket = speaker.transport == Transport::WebSocket;
+    let begins = if is_websocket { "HTTP/1.1 101 Switching Protocols\r\n" } else { "HTTP/1.1 200 OK\r\n" };
     let is_good = head.starts_with(begins) || begins.starts_with(head);
-    let is_right = !is_whole || !kind.is_stream() || head.contains("content-type: text/event-stream");
+    let is_right = if is_websocket {
+        !answer.contains("\"error\":")
+    } else {
+        !is_whole || !kind.is_stream() || head.contains("content-type: text/event-stream")
+    };
     // The end of a chunked answer, or of a whole one.
     let has_end =
         disconnect != Disconnect::AfterAnswer || answer.ends_with("\r\n0\r\n\r\n") || answer.ends_with('}');

@@ -24,7 +24,7 @@ const UNFINISHED: [&str; 3] = ["SUBMITTED", "WORKING", "INPUT_REQUIRED"];
 #[derive(Clone, Debug)]
 pub(crate) struct Fixture {
     pub(crate) target: Target,
-    /// A running task for each version and binding, with the id of its message.
+    /// A running task for each of [`ClientProtocol::ALL`], with the id of its message.
     pub(crate) live: Vec<(String, String)>,
     /// An ended task with a log of some hundred kilobytes.
     pub(crate) long: String,
@@ -59,21 +59,29 @@ fn endless() -> Turn {
 }
 
 impl Fixture {
-    pub(crate) async fn set_up(target: Target, round: u64) -> Self {
+    pub(crate) async fn set_up(target: &Target, round: u64) -> Self {
         let long = create_task(target, ClientProtocol::ALL[0], &format!("long-{round}"), LONG).await;
         let mut live = Vec::new();
         for (speaker, index) in ClientProtocol::ALL.into_iter().zip(0..) {
             let message = format!("live-{round}-{index}");
             live.push((create_task(target, speaker, &message, ENDLESS).await, message));
         }
-        let fixture = Self { target, live, long };
+        let fixture = Self { target: target.clone(), live, long };
         fixture.until_long_is_over().await;
         fixture
     }
 
+    /// The running task of a client, with the id of its message. Clients whose messages have the same form share it.
+    pub(crate) fn live_of(&self, speaker: ClientProtocol) -> &(String, String) {
+        let is_like =
+            |other: &&ClientProtocol| (other.version, other.dialect) == (speaker.version, speaker.dialect);
+        let index = ClientProtocol::ALL.iter().position(|other| is_like(&other));
+        &self.live[index.expect("HTTP has each form")]
+    }
+
     /// The message of a running task. Sending it again returns the same task.
-    pub(crate) fn message_again(&self, index: usize) -> Value {
-        ClientProtocol::ALL[index].message(&self.live[index].1, ENDLESS, None, None)
+    pub(crate) fn message_again(&self, speaker: ClientProtocol) -> Value {
+        speaker.message(&self.live_of(speaker).1, ENDLESS, None, None)
     }
 
     async fn until_long_is_over(&self) {
@@ -95,7 +103,7 @@ impl Fixture {
             assert!(answer.starts_with("HTTP/1.1 200"), "{}: {answer}", speaker.name());
         }
         let deadline = Instant::now() + PATIENCE;
-        while let unfinished @ 1.. = unfinished_count(self.target).await {
+        while let unfinished @ 1.. = unfinished_count(&self.target).await {
             assert!(Instant::now() < deadline, "{unfinished} tasks do not end");
         }
         fake.wait_until_idle().await;
@@ -103,7 +111,7 @@ impl Fixture {
 }
 
 /// Sends a message, and returns the id of its task.
-async fn create_task(target: Target, speaker: ClientProtocol, message: &str, words: &str) -> String {
+async fn create_task(target: &Target, speaker: ClientProtocol, message: &str, words: &str) -> String {
     let answer = target.call(speaker, &speaker.send(&speaker.message(message, words, None, None))).await;
     let body: Value = serde_json::from_str(body(&answer)).unwrap_or_else(|_| panic!("no JSON: {answer}"));
     let task = ["/result/task/id", "/result/id", "/task/id", "/id"]
@@ -113,7 +121,7 @@ async fn create_task(target: Target, speaker: ClientProtocol, message: &str, wor
 }
 
 /// How many tasks have not ended.
-pub(crate) async fn unfinished_count(target: Target) -> u64 {
+pub(crate) async fn unfinished_count(target: &Target) -> u64 {
     let mut found = 0;
     for state in UNFINISHED {
         found += task_count(target, &format!("&status=TASK_STATE_{state}")).await;
@@ -122,11 +130,19 @@ pub(crate) async fn unfinished_count(target: Target) -> u64 {
 }
 
 /// How many tasks there are.
-pub(crate) async fn task_count(target: Target, filter: &str) -> u64 {
+pub(crate) async fn task_count(target: &Target, filter: &str) -> u64 {
     let path = format!("/tasks?pageSize=1{filter}");
     let answer = target.call(ClientProtocol::ALL[1], &ClientRequest { verb: "GET", path, body: None }).await;
     let body: Value = serde_json::from_str(body(&answer)).unwrap_or_else(|_| panic!("no JSON: {answer}"));
     body["totalSize"].as_u64().unwrap_or_else(|| panic!("no page: {answer}"))
+}
+
+/// How many streams of sent messages the gateway says are open.
+pub(crate) async fn open_streams(target: &Target) -> String {
+    let request = ClientRequest { verb: "GET", path: "/metrics".to_owned(), body: None };
+    let answer = target.call(ClientProtocol::ALL[1], &request).await;
+    let count = answer.lines().find_map(|line| line.strip_prefix("a2a_stream_active "));
+    count.unwrap_or_else(|| panic!("no metrics: {answer}")).to_owned()
 }
 
 fn body(answer: &str) -> &str {

@@ -1,5 +1,6 @@
 //! The gateway as a process: the kernel reports its memory, files, threads and children.
 
+use std::path::Path;
 use std::time::Duration;
 
 use longshore_testkit::chaos::proxy::{ChaosProxy, Plan};
@@ -41,17 +42,19 @@ async fn run(load: Load) {
     let fake = fixture::fake();
     let upstream = ChaosProxy::start(fake.address(), SEED).await.expect("loopback has a free port");
     // Watching a directory for external turns would add a connection that opens and closes at any time.
-    let setup =
-        Setup::attached(env!("CARGO_BIN_EXE_longshore"), &upstream.url()).flag("--watch-directories=0");
+    let directory = tempfile::tempdir().expect("a directory for the socket");
+    let socket = directory.path().join("gateway.sock");
+    let setup = Setup::attached(env!("CARGO_BIN_EXE_longshore"), &upstream.url());
+    let setup = setup.flag("--watch-directories=0").flag("--unix-socket").flag(&socket);
     let gateway = Gateway::start(setup).await;
     let address = gateway.url().trim_start_matches("http://").parse().expect("the gateway has an address");
-    let target = Target { address, token: TOKEN };
+    let target = Target { address, socket, token: TOKEN };
     let now = || ProcessResources::of(gateway.pid());
     let threads = now().threads.len();
 
     let (mut tally, mut resting) = (Tally::default(), Vec::<ProcessResources>::new());
     for round in 0..load.rounds {
-        let fixture = Fixture::set_up(target, round).await;
+        let fixture = Fixture::set_up(&target, round).await;
         upstream.set_plan(connection_faults());
         let numbers = round * load.requests_per_round..(round + 1) * load.requests_per_round;
         cycles::run(&fixture, SEED, numbers, &mut tally, |count| {
@@ -63,18 +66,18 @@ async fn run(load: Load) {
         upstream.set_plan(Plan::calm());
         fixture.tear_down(&fake).await;
         let mut look = now();
-        wait_until_equal("connections of the gateway when all have left", 0, || {
+        wait_until_equal("connections of the gateway when all have left", (0, 0), || {
             // The gateway keeps idle connections to OpenCode for the next turn.
             upstream.cut_now();
             look = now();
-            look.connections
+            (look.connections, connections_to(&target.socket))
         })
         .await;
         resting.push(look);
     }
     let requests = load.rounds * load.requests_per_round;
-    tally.check(requests >= 2_000);
-    let (to_opencode, tasks) = (upstream.counts(), fixture::task_count(target, "").await);
+    tally.check();
+    let (to_opencode, tasks) = (upstream.counts(), fixture::task_count(&target, "").await);
     // Most connections end before their fault is due, so the number of faults is not fixed.
     assert!(to_opencode.connections >= requests / 25 && to_opencode.ended >= load.rounds, "{to_opencode:?}");
     assert!(tasks >= requests / 7, "{tasks} tasks");
@@ -91,6 +94,8 @@ async fn run(load: Load) {
         now().threads.len().saturating_sub(threads)
     })
     .await;
+
+    assert_eq!(fixture::open_streams(&target).await, "0", "streams whose clients have left");
 
     // Connections that stay open are noticed.
     let mut kept = Vec::new();
@@ -114,6 +119,15 @@ async fn run(load: Load) {
         count(&now())
     })
     .await;
+}
+
+/// How many connections to a unix socket the gateway has open.
+fn connections_to(socket: &Path) -> usize {
+    const CONNECTED: &str = "03";
+    let list = std::fs::read_to_string("/proc/net/unix").expect("the kernel lists its sockets");
+    let socket = socket.to_str().expect("a path of the test");
+    let is_open = |line: &&str| line.ends_with(socket) && line.split_whitespace().nth(5) == Some(CONNECTED);
+    list.lines().filter(is_open).count()
 }
 
 /// The faults of connections to OpenCode.

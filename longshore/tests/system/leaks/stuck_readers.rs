@@ -1,17 +1,16 @@
 //! The memory of readers that see their stream begin and read nothing more, on every binding.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use longshore_testkit::chaos::ClientProtocol;
+use longshore_testkit::chaos::{ClientProtocol, Transport};
 use longshore_testkit::fake_opencode::{FakeOpenCode, Turn};
 use longshore_testkit::gateway::{Gateway, Setup, TOKEN, resident_kilobytes};
 use longshore_testkit::raw::RawClient;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-use crate::leaks::connection::{Disconnect, PATIENCE, Target, http2_fields};
+use crate::leaks::connection::{Disconnect, PATIENCE, Target, is_refused_by_grpc};
 
 /// Of each binding.
 const READERS: usize = 40;
@@ -29,15 +28,6 @@ const BOUND_KILOBYTES: u64 = 64 * 1024;
 /// By how much the memory of a process differs from run to run.
 const NOISE_KILOBYTES: u64 = 8 * 1024;
 
-/// How a reader subscribes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
-    ServerSentEvents,
-    UnixSocket,
-    WebSocket,
-    Grpc,
-}
-
 trait Connection: AsyncRead + AsyncWrite + Unpin + Send {}
 
 impl<C: AsyncRead + AsyncWrite + Unpin + Send> Connection for C {}
@@ -54,7 +44,7 @@ async fn long_stuck_readers_cost_no_more_on_other_bindings_than_those_of_server_
     let setup = setup.env("LONGSHORE_WRITE_TIMEOUT", "600").flag("--unix-socket").flag(&socket);
     let gateway = Gateway::start(setup).await;
     let address = gateway.url().trim_start_matches("http://").parse().expect("the gateway has an address");
-    let target = Target { address, token: TOKEN };
+    let target = Target { address, socket, token: TOKEN };
     let client = RawClient::new(gateway.url(), TOKEN);
     let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "say it all"}]});
     let sent = client.rpc("SendMessage", json!({"message": message})).await;
@@ -63,119 +53,69 @@ async fn long_stuck_readers_cost_no_more_on_other_bindings_than_those_of_server_
     let task = task["id"].as_str().expect("a task has an id");
 
     // The first readers get the memory that the turn has freed.
-    let ways = [Way::ServerSentEvents, Way::ServerSentEvents, Way::UnixSocket, Way::WebSocket, Way::Grpc];
+    let events = ClientProtocol::ALL[0];
+    let speakers =
+        [ClientProtocol::UNIX_SOCKET, ClientProtocol::WEBSOCKET, ClientProtocol::GRPC].map(|both| both[0]);
     let (mut readers, mut costs) = (Vec::new(), Vec::new());
-    for way in ways {
+    for speaker in [events, events].into_iter().chain(speakers) {
         let before = settled(gateway.pid()).await;
         for _ in 0..READERS {
-            readers.push(subscribe(way, target, &socket, task).await);
+            readers.push(subscribe(speaker, &target, task).await);
         }
-        costs.push((way, settled(gateway.pid()).await.saturating_sub(before)));
+        costs.push((speaker.name(), settled(gateway.pid()).await.saturating_sub(before)));
     }
     println!("kilobytes of {READERS} stuck readers each: {costs:?}");
     let (_, of_events) = costs[1];
-    for (way, cost) in &costs {
-        assert!(*cost < BOUND_KILOBYTES, "{way:?} costs too much: {costs:?}");
+    for (name, cost) in &costs {
+        assert!(*cost < BOUND_KILOBYTES, "{name} costs too much: {costs:?}");
     }
-    for (way, cost) in &costs[2..] {
+    for (name, cost) in &costs[2..] {
         let most = of_events * 3 / 2 + NOISE_KILOBYTES;
-        assert!(*cost < most, "{way:?} costs more than server-sent events: {costs:?}");
+        assert!(*cost < most, "{name} costs more than server-sent events: {costs:?}");
     }
     drop(readers);
 }
 
-async fn subscribe(way: Way, target: Target, socket: &Path, task: &str) -> Box<dyn Connection> {
-    let speaker = ClientProtocol::ALL[0];
-    let request = match way {
-        Way::ServerSentEvents | Way::UnixSocket => {
-            target.request(speaker, &speaker.subscribe(task), Some("0"))
+async fn subscribe(speaker: ClientProtocol, target: &Target, task: &str) -> Box<dyn Connection> {
+    let (spelled, from) = (speaker.subscribe(task), Some("0"));
+    let request = match speaker.transport {
+        Transport::Grpc => target.grpc_request(speaker, &spelled, from, 0),
+        Transport::Http | Transport::UnixSocket | Transport::WebSocket => {
+            target.request(speaker, &spelled, from)
         }
-        Way::WebSocket => over_websocket(target, task),
-        Way::Grpc => over_grpc(target, task),
     };
-    let mut connection: Box<dyn Connection> = match way {
-        Way::UnixSocket => Box::new(UnixStream::connect(socket).await.expect("the gateway listens")),
-        Way::ServerSentEvents | Way::WebSocket | Way::Grpc => Box::new(target.open(Disconnect::Stall).await),
+    let mut connection: Box<dyn Connection> = match speaker.transport {
+        Transport::UnixSocket => {
+            Box::new(UnixStream::connect(&target.socket).await.expect("the gateway listens"))
+        }
+        Transport::Http | Transport::WebSocket | Transport::Grpc => {
+            Box::new(target.open(Disconnect::Stall).await)
+        }
     };
     connection.write_all(&request).await.expect("the gateway takes requests");
     let (mut seen, mut buffer) = (Vec::new(), [0; 64]);
-    while !way.has_begun(&seen) {
+    while !has_begun(speaker.transport, &seen) {
         let read = tokio::time::timeout(PATIENCE, connection.read(&mut buffer)).await;
         match read.expect("the stream begins") {
             Ok(read @ 1..) => seen.extend_from_slice(&buffer[..read]),
-            ended => panic!("{way:?}: {ended:?} after {:?}", String::from_utf8_lossy(&seen)),
+            ended => panic!("{}: {ended:?} after {:?}", speaker.name(), String::from_utf8_lossy(&seen)),
         }
     }
     connection
 }
 
-impl Way {
-    /// Whether these bytes contain the beginning of a stream.
-    fn has_begun(self, seen: &[u8]) -> bool {
-        let text = String::from_utf8_lossy(seen);
-        match self {
-            Self::ServerSentEvents | Self::UnixSocket => text.contains("data:"),
-            Self::WebSocket => text.contains("\"eventId\"") || text.contains("\"result\""),
-            // The window lets no message through: a head that does not end the stream is all that comes.
-            Self::Grpc => {
-                let mut frames = seen;
-                while let [0, high, low, kind, flags, 0, 0, 0, stream, rest @ ..] = frames {
-                    if (*kind, *stream) == (1, 1) {
-                        assert_eq!(flags & 1, 0, "the call is refused: {text:?}");
-                        return true;
-                    }
-                    let length = usize::from(u16::from_be_bytes([*high, *low]));
-                    frames = rest.get(length..).unwrap_or_default();
-                }
-                false
-            }
-        }
+/// Whether these bytes contain the beginning of a stream.
+fn has_begun(transport: Transport, seen: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(seen);
+    match transport {
+        Transport::Http | Transport::UnixSocket => text.contains("data:"),
+        Transport::WebSocket => text.contains("\"eventId\"") || text.contains("\"result\""),
+        // The window lets no message through: a head that does not end the stream is all that comes.
+        Transport::Grpc => is_refused_by_grpc(seen).is_some_and(|is_refused| {
+            assert!(!is_refused, "the call is refused: {text:?}");
+            true
+        }),
     }
-}
-
-/// A handshake, and a message after it.
-fn over_websocket(target: Target, task: &str) -> Vec<u8> {
-    let handshake = format!(
-        "GET /ws HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
-         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\na2a-version: 1.0\r\n\r\n",
-        target.token
-    );
-    let message: Value = json!({
-        "jsonrpc": "2.0", "id": 1, "method": "SubscribeToTask", "params": {"id": task},
-        "serviceParameters": {"Last-Event-ID": "0"},
-    });
-    let message = message.to_string();
-    let length = u16::try_from(message.len()).expect("a short message").to_be_bytes();
-    // A text message whose length has two bytes, and a mask that changes nothing.
-    let head = [0x81, 0xfe, length[0], length[1], 0, 0, 0, 0];
-    [handshake.as_bytes(), &head, message.as_bytes()].concat()
-}
-
-/// A call on a connection whose window is 0.
-fn over_grpc(target: Target, task: &str) -> Vec<u8> {
-    let authorization = format!("Bearer {}", target.token);
-    let fields = [
-        (":method", "POST"),
-        (":scheme", "http"),
-        (":path", "/lf.a2a.v1.A2AService/SubscribeToTask"),
-        (":authority", "localhost"),
-        ("content-type", "application/grpc"),
-        ("te", "trailers"),
-        ("authorization", &authorization),
-        ("last-event-id", "0"),
-    ];
-    let block = http2_fields(fields);
-    // The field 2 of the request is the id of the task.
-    let length = u8::try_from(task.len()).expect("an id is short");
-    let message = [&[0x12, length], task.as_bytes()].concat();
-    let body = [&[0, 0, 0, 0, length + 2], &message[..]].concat();
-    // SETTINGS with an initial window of 0; HEADERS with END_HEADERS; DATA with END_STREAM.
-    let settings = [0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0];
-    let frame = |kind: u8, flags: u8, payload: &[u8]| {
-        let length = u16::try_from(payload.len()).expect("a short frame").to_be_bytes();
-        [&[0, length[0], length[1], kind, flags, 0, 0, 0, 1], payload].concat()
-    };
-    [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings, &frame(1, 4, &block), &frame(0, 1, &body)].concat()
 }
 
 /// The memory of the process once it does not grow any more: nothing announces that a reader is stuck.

@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use futures_util::FutureExt as _;
 use longshore_engine::port::{Append, CallStore as _, Retention, Store as _};
 use longshore_model::{TaskState, Timestamp};
 use longshore_testkit::store_suite::calls::call;
@@ -88,6 +89,22 @@ async fn a_task_leaves_no_counted_bytes_behind_without_a_restart() {
         while store.retain(DROP_ALL).await.unwrap().more {}
         assert_eq!(store.stored_bytes(&ada()), StoredBytes::default());
     }
+}
+
+#[tokio::test]
+async fn the_record_of_a_call_is_counted_although_its_caller_is_gone() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path());
+    store.create(create("t")).await.unwrap();
+    let before = store.stored_bytes(&ada()).of_owner;
+    {
+        let _busy = store.writer.connection.lock().unwrap();
+        let mut put = store.put_call(call("t", "c", true, "[1,2]"));
+        assert!((&mut put).now_or_never().is_none(), "the writer is busy");
+    }
+    // The second record waits for the first, and is as long.
+    assert!(store.put_call(call("t", "c", false, "[3,4]")).await.unwrap());
+    assert_eq!(store.stored_bytes(&ada()).of_owner - before, 5);
 }
 
 #[test]
