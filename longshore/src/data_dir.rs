@@ -240,8 +240,8 @@ pub(crate) fn owner(path: &Path) -> anyhow::Result<(bool, Option<String>)> {
     Ok((read(&path.join("kind"))?.as_deref() == Some(DEMO), read(&path.join("workspace"))?))
 }
 
-/// Copies the files that belong with a store to a new data directory: those that identify its owner (kind, workspace, token), the
-/// sealing keys, and the secret. Missing files are left out.
+/// Copies the files that belong with a store to a new data directory: those that say which kind of agent and which workspace the
+/// directory is for, the token, the sealing keys and the secret. Missing files are left out.
 pub(crate) fn copy_owner_files(from: &Path, to: &Path) -> anyhow::Result<()> {
     for name in ["kind", "workspace", secrets::TOKEN, secrets::KEYS, secrets::SECRET] {
         if let Some(text) = read(&from.join(name))? {

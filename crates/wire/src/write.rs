@@ -275,8 +275,8 @@ pub(crate) fn write_extensions(object: &mut ObjectWriter<'_>, extensions: &[Stri
     }
 }
 
-/// The approximate size of a task in bytes. With it, the buffer of a long task need not be copied while it grows. Text dominates
-/// the size.
+/// The approximate size of an encoded task in bytes. Most of it is text. A buffer that is created with this capacity seldom has to
+/// grow while the task is written, which would copy the buffer.
 pub(crate) fn size_of_task(task: &Task, view: View) -> usize {
     let parts = |parts: &[Part]| parts.iter().map(size_of_part).sum::<usize>();
     let history = seen_history(task, view).iter().map(|message| 160 + parts(&message.parts)).sum::<usize>();

@@ -120,8 +120,8 @@ impl Translator {
             || cut_off.any(|step| self.blocks.any_incomplete_in(&step.id) || self.may_have_begun_a_text(step))
     }
 
-    /// Whether a killed OpenCode may have begun a text in this step of which no event reached the gateway. While a tool runs,
-    /// OpenCode writes no text.
+    /// Whether OpenCode may have begun a text in this step, and was killed before any event of that text reached the gateway.
+    /// `false` while a tool of the step runs, because OpenCode writes no text then.
     fn may_have_begun_a_text(&self, step: &Step) -> bool {
         let mut at_tools = self.blocks.unfinished_calls();
         step.completed.is_none() && step.unseen_since_gap && !at_tools.any(|message| message == step.id)

@@ -25,12 +25,13 @@ use crate::reply;
 /// How many checks are made within the write timeout, which is the time for which a client may take no byte.
 const CHECKS: u32 = 4;
 
-/// A connection is closed after this many checks in a row that find waiting bytes and none taken. One more than `CHECKS`, because
-/// the first check may come just after the bytes began to wait.
+/// A connection is closed when this many checks in a row find that bytes wait for the client and that it has taken none since the
+/// last check. One more than `CHECKS`, because the first check may come just after the bytes began to wait.
 const CONNECTION_CHECKS: u32 = CHECKS + 1;
 
-/// A request is reset after this many checks in a row that find waiting bytes and none taken. More than for a connection, so that a
-/// request is reset only if other requests of its connection make progress.
+/// A request is reset when this many checks in a row find that its bytes wait for the client and that the client has taken none of
+/// them since the last check. More than for a connection, so that a request is reset only if other requests of its connection make
+/// progress.
 const REQUEST_CHECKS: u32 = CONNECTION_CHECKS + 2;
 
 tokio::task_local! {

@@ -75,8 +75,8 @@ pub trait Store: Send + Sync + Debug {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<Session>>>;
 
-    /// The owner of a session, even if the caller is another principal. `None`: the session is unowned. `caller` as in
-    /// [`Store::read`]; without a caller, the gateway reads for itself.
+    /// The owner of a session, even if the owner is not the caller. `None`: the session is unowned. `caller` names for whom the
+    /// store reads, as in [`Store::read`]. If `caller` is `None`, the gateway reads for itself.
     fn owner_of<'a>(
         &'a self,
         caller: Option<&'a Principal>,

@@ -36,7 +36,7 @@ fn named(method: &Method) -> (String, Value) {
     (method.key.to_owned(), json!(method.name))
 }
 
-/// An entry for each method of an extension that is disabled until a setting enables it. An entry has only the fields
+/// An entry for each of the extension's methods that are disabled until a setting enables them. An entry has only the fields
 /// `enabled_by_default` and `config_key`, because some clients refuse any other field.
 pub(crate) fn flags(deployment: &Deployment, extension: Extension) -> Map<String, Value> {
     let flag = |switch: Switch| json!({"enabled_by_default": false, "config_key": switch.toggle()});

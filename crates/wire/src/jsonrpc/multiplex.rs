@@ -27,8 +27,8 @@ const PARAMETERS: &[&str] =
 /// The beginning of the member with the event id, which is the last member of a response.
 const EVENT_ID: &str = ",\"eventId\":\"";
 
-/// Whether a method controls the connection and is not an A2A method. JSON-RPC reserves no names for such methods, so the prefix is
-/// that of the Language Server Protocol.
+/// Whether a method controls the connection and is not an A2A method. JSON-RPC reserves no names for such methods, so their names
+/// begin with `$/`, as in the Language Server Protocol.
 pub fn is_connection_method(method: &str) -> bool {
     method.starts_with("$/")
 }
