@@ -152,8 +152,8 @@ pub fn running(data_dir: &Path) -> Option<Endpoint> {
     })
 }
 
-/// Terminates the OpenCode of a data directory and all tools that it left running. Returns the number of terminated processes.
-/// Fails if the record cannot be read. A supervisor does not start OpenCode again after this. (The command line refuses to stop
+/// Terminates the OpenCode of a data directory and all tools that it left running. Returns the number of terminated processes:
+/// 0 if there is no such OpenCode. Fails if the record cannot be read. A supervisor does not start OpenCode again after this. (The command line refuses to stop
 /// OpenCode while a gateway runs.)
 pub async fn stop(data_dir: &Path) -> Result<usize> {
     if !data_dir.is_dir() {

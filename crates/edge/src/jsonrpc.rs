@@ -135,7 +135,7 @@ impl CallHead {
     }
 }
 
-/// Refuses a call without performing anything. `shows_id`: the response has the id of the request.
+/// Refuses a call without performing anything. `shows_id`: whether the response contains the id of the request.
 pub(crate) fn refuse(
     bindings: &Bindings,
     incoming: &Incoming<'_>,

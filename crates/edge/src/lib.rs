@@ -95,7 +95,7 @@ pub struct EdgeConfig {
     /// Describes what the gateway offers. The edge serves exactly this, and the cards and other documents are generated from it.
     pub deployment: Deployment,
     pub credentials: Credentials,
-    /// The smallest size of a response that is compressed. Streams and files are never compressed.
+    /// A response of at least this many bytes is compressed for clients that accept gzip. Streams and files are never compressed.
     pub gzip_minimum: usize,
     /// A longer request is refused with 413. 0: no limit.
     pub max_body_bytes: usize,

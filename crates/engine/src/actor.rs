@@ -54,7 +54,8 @@ pub(crate) struct ActorParts {
     pub(crate) snapshot: Snapshot,
     /// The task's ticket in the queue of its context. `None` for a task that waits for credentials.
     pub(crate) ticket: Option<QueueTicket>,
-    /// The turn that was running when the gateway stopped. `None`: this run of the gateway has begun no turn yet.
+    /// The turn that already runs: a restart interrupted it, or another client of the agent started it. `None`: the task has no turn
+    /// yet.
     pub(crate) resumed: Option<ResumedTurn>,
     /// Whether the snapshot lacks history and artifacts, which the actor then reads from the store when the turn begins.
     pub(crate) is_unloaded: bool,

@@ -1,7 +1,7 @@
 //! Runs the control calls: queries and commands with which callers read and change sessions outside of turns. Decides who may
 //! make a call, when a call is possible, and which sessions the caller owns afterwards.
 //!
-//! A command runs in a background task, because its caller may disconnect. The command is then still completed, and its
+//! A command runs in a background task, because its caller may disconnect: the command is done completely or not at all, and its
 //! callback receives the result. Nothing in this module prompts the agent: a native prompt becomes a task
 //! ([`crate::service`]).
 

@@ -99,7 +99,7 @@ fn is_blank(part: &Part) -> bool {
     part.as_text().is_some_and(|text| text.trim().is_empty())
 }
 
-/// The OpenCode agents and subtasks that a native prompt names in addition to its content, as the caller wrote them.
+/// The agents and subtasks that a native prompt names in addition to its content, as the caller wrote them.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum NamedPart<'a> {

@@ -2,7 +2,8 @@
 
 use longshore_client::is_plain;
 
-/// Shortens the text, and removes line breaks, invisible characters and characters that change the reading order.
+/// Shortens the text, removes invisible characters, and replaces line breaks, backticks and characters that change the reading order
+/// by blanks.
 pub fn one_line(words: &str) -> String {
     const MOST: usize = 200;
     let blank = |c: char| if !is_plain(c) || c == '`' { ' ' } else { c };

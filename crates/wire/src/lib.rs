@@ -15,7 +15,7 @@ mod json;
 pub mod jsonrpc;
 pub mod methods;
 pub mod names;
-/// The metadata fields of OpenCode, the only agent that has such fields. The decoders read them for every agent, and other agents
+/// The metadata fields of the only agent that has such fields. The decoders read them for every agent, and other agents
 /// refuse them.
 use opencode::message_options as agent_options;
 pub mod openapi;

@@ -152,8 +152,17 @@ fn passes_secret(command: &Value) -> bool {
         _ => Vec::new(),
     };
     let is_named = |name: &str| {
-        let name = name.to_lowercase();
-        name.split(|c: char| !c.is_alphanumeric()).any(|word| SECRETS.contains(&word))
+        // A capital inside a word begins a new word, as in `clientSecret`.
+        let (mut spaced, mut was_lower) = (String::new(), false);
+        for letter in name.chars() {
+            if was_lower && letter.is_uppercase() {
+                spaced.push('-');
+            }
+            was_lower = letter.is_lowercase();
+            spaced.extend(letter.to_lowercase());
+        }
+        let mut words = spaced.split(|c: char| !c.is_alphanumeric());
+        words.any(|word| SECRETS.contains(&word.strip_suffix('s').unwrap_or(word)))
     };
     let is_value = |value: &str| !value.is_empty() && value.parse::<f64>().is_err();
     let next = words.iter().skip(1).map(Some).chain([None]);

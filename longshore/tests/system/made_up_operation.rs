@@ -110,12 +110,12 @@ const EDITS: [(&str, &[Edit]); 8] = [
     (
         "crates/engine/src/service.rs",
         &[(
-            "    /// Ends the task, then stops the agent.",
+            "    /// Ends the task, and then stops the agent's turn.",
             r"    pub async fn peek(&self, caller: &Principal, task: &TaskId) -> Result<Snapshot> {
         self.get(caller, task).await
     }
 
-    /// Ends the task, then stops the agent.",
+    /// Ends the task, and then stops the agent's turn.",
         )],
     ),
 ];

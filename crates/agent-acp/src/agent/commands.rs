@@ -17,8 +17,8 @@ use crate::connection::Connection;
 use crate::content::PromptBlock;
 use crate::schema::Command;
 
-/// How long a turn whose prompt may begin with a command waits for the agent to name its commands. After that, every word after a
-/// slash counts as a command.
+/// How long a turn whose prompt may begin with a command waits for the agent to name its commands. After that, the commands of other
+/// sessions in the same directory count, or every word after a slash if there are none.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl AcpAgent {
@@ -49,12 +49,14 @@ impl AcpAgent {
         options: &PromptOptions,
     ) {
         let prompt = Prompt::of_input(input);
-        if !self.may_run(options) && (prompt.parts > 1 || prompt.may_add_to_command()) {
+        let needs_check =
+            prompt.may_begin_with_command() && (prompt.parts > 1 || prompt.may_add_to_command());
+        if !self.may_run(options) && needs_check {
             connection.wait_for_commands(session, PATIENCE).await;
         }
     }
 
-    /// The check of the blocks that the agent is about to get.
+    /// Checks the blocks that the agent is about to receive.
     pub(super) fn check_commands(
         &self,
         connection: &Connection,

@@ -70,7 +70,9 @@ impl Connection {
     pub(super) async fn take_overlong(&self, head: &[u8], bytes: u64) -> Result<(), Fatal> {
         let most = self.0.limits.line_bytes;
         self.lock().count(WhyIgnored::TooMuch, "line that is too long");
-        let names_commands = head.windows(COMMANDS.len()).any(|word| word == COMMANDS.as_bytes());
+        let has = |word: &str| head.windows(word.len()).any(|part| part == word.as_bytes());
+        // The kind of an update may stand behind its long part, which is not kept.
+        let names_commands = has(COMMANDS) || !has("sessionUpdate");
         let head = Head::read(head);
         if let Some(id) = head.answers() {
             self.take_answer(Some(id), Err(CallError::TooLong { bytes, most }), 0);
@@ -83,8 +85,12 @@ impl Connection {
             (Some("session/update"), Some(session)) => {
                 let events = {
                     let mut state = self.lock();
-                    if names_commands && let Some(route) = state.sessions.get_mut(&session) {
-                        route.facts.commands.iter_mut().for_each(|commands| commands.is_whole = false);
+                    if names_commands {
+                        match state.sessions.get_mut(&session) {
+                            Some(route) => route.facts.commands.get_or_insert_default().is_whole = false,
+                            None => state.take_early(&session, Update::Commands(Commands::default()), 0),
+                        }
+                        self.0.commands_named.send_replace(());
                     }
                     state.turn_of(&session)
                 };

@@ -35,8 +35,8 @@ impl<T> Default for Cached<T> {
 impl<T> Cached<T> {
     /// Returns a response that is not older than `max_age`, or the error of a request that failed now or a moment ago.
     ///
-    /// The caller acquires a slot before it takes the lock and sends the request. So a caller that waits for a slot does not block
-    /// other callers, whose waits may be shorter.
+    /// A caller acquires a slot before it sends the request. It does not hold the lock while it waits for the slot, so that it does
+    /// not block other callers, whose waits may be shorter.
     pub(crate) async fn get<F>(
         &self,
         max_age: Duration,

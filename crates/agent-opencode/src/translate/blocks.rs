@@ -158,7 +158,7 @@ impl Blocks {
         }
     }
 
-    /// Keeps text whose part may still arrive.
+    /// Appends text to a known part. Returns false if the part is not known, or the text belongs to another message.
     pub(super) fn delta(&mut self, delta: &PartDelta<'_>) -> bool {
         if self.all.get(self.last).is_none_or(|(part, _)| **part != *delta.part) {
             let Some(at) = self.by_part.get(&*delta.part) else { return false };

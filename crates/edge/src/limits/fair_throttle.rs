@@ -2,9 +2,9 @@
 //!
 //! Every event passes several tokio tasks, and in each it waits behind all other work. Therefore, while several principals send
 //! requests and the runtime's threads are busy, the requests of the principals with the most recent requests are started with a
-//! gap between them. The gap of a principal grows while it is one of the heaviest and the threads stay busy, and shrinks
-//! otherwise. A principal with much less traffic than another does not wait. Each request counts the same, however much work it
-//! causes.
+//! gap between them. The gap of a principal grows while it is one of the heaviest and the threads stay busy. It shrinks when the
+//! principal is not one of the heaviest, or when the threads have time again. A principal with much less traffic than another does
+//! not wait. Each request counts the same, however much work it causes.
 //!
 //! A principal that is the only active one is never slowed down.
 

@@ -1,4 +1,4 @@
-//! Checks before a command removes or resets a place (a directory or an OpenCode workspace): no session may be at work there,
+//! Checks before a command removes or resets a place (a directory, or a workspace of the agent): no session may be at work there,
 //! and no session of another caller may be deleted with the place.
 
 use std::collections::BTreeSet;

@@ -44,7 +44,7 @@ pub fn card(deployment: &Deployment, version: ProtocolVersion, audience: Audienc
     card_of(deployment, version, audience, base, None)
 }
 
-/// The extended card of one version, with the OpenCode agents and commands that the served agent offers.
+/// The extended card of one version, with the agents and commands that the served agent offers.
 pub fn extended_card(deployment: &Deployment, version: ProtocolVersion, base: Base, offers: &Offers) -> Card {
     // Without control methods, a caller cannot use the offered agents and commands.
     let offers = Some(offers).filter(|_| deployment.control);

@@ -304,6 +304,8 @@ fn a_file_with_variables_or_headers_of_an_agent_must_be_private() {
         (r#"["a","-password","x"]"#, true),
         (r#"["a","--token-file","x","--acp"]"#, true),
         (r#"["a","--apiKey","x"]"#, true),
+        (r#"["a","--clientSecret","x"]"#, true),
+        (r#"["a","--api-keys=x"]"#, true),
         (r#"["a","--tokenizer","gpt2"]"#, false),
         (r#"["a","--keymap=x"]"#, false),
         (r#"["a","--max-tokens","4096","--acp"]"#, false),

@@ -74,7 +74,9 @@ fn called(sandbox: &Sandbox, address: &str, (path, message, ..): &Call, token: O
     }
     let url = format!("http://{address}/{path}");
     let output = curl.arg(url).current_dir(sandbox.workspace()).output().unwrap();
-    assert!(output.status.success(), "{output:?}");
+    // The gateway may refuse a call before it has read the message. curl then reports that its own upload was broken off.
+    let is_answered = output.status.success() || output.status.code() == Some(92);
+    assert!(is_answered, "{output:?}");
     let shown = ["heads", "message"].map(|name| std::fs::read(file(name)).unwrap());
     String::from_utf8_lossy(&shown.concat()).into_owned()
 }

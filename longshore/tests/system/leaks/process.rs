@@ -41,10 +41,10 @@ struct Load {
 async fn run(load: Load) {
     let fake = fixture::fake();
     let upstream = ChaosProxy::start(fake.address(), SEED).await.expect("loopback has a free port");
-    // Watching a directory for external turns would add a connection that opens and closes at any time.
     let directory = tempfile::tempdir().expect("a directory for the socket");
     let socket = directory.path().join("gateway.sock");
     let setup = Setup::attached(env!("CARGO_BIN_EXE_longshore"), &upstream.url());
+    // Watching a directory for external turns would add a connection that opens and closes at any time.
     let setup = setup.flag("--watch-directories=0").flag("--unix-socket").flag(&socket);
     let gateway = Gateway::start(setup).await;
     let address = gateway.url().trim_start_matches("http://").parse().expect("the gateway has an address");

@@ -276,6 +276,31 @@ async fn a_session_without_a_list_of_commands_has_that_of_others_in_its_director
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_first_list_of_commands_that_is_too_long_is_not_replaced_by_that_of_others() {
+    let mut stage = stage_with(1, |config| {
+        config.shell = true;
+        config.limits.line_bytes = 64 * 1024;
+    });
+    stage.begin(embeds(), "s").await;
+    stage.name_commands(&COMMANDS).await;
+    let session = stage.open("long").await;
+    let long = json!([{"name": "new"}, {"name": "x", "description": "x".repeat(128 * 1024)}]);
+    let update = json!({"sessionUpdate": "available_commands_update", "availableCommands": long});
+    stage.peers[0].update("long", update).await;
+    let parts = &[Text("/new $(touch pwned)")];
+    assert_refused(stage.run(&session, parts, &PromptOptions::default()).await, parts);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_without_a_slash_does_not_wait_for_the_commands() {
+    let mut stage = stage_with(1, |config| config.shell = true);
+    let session = stage.begin(embeds(), "s").await;
+    let begun = Instant::now();
+    stage.run(&session, &[Text("Hello."), Text("How are you?")], &PromptOptions::default()).await.unwrap();
+    assert_eq!(begun.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_prompt_that_waits_for_commands_takes_no_room_of_others() {
     let mut stage = stage_with(1, |config| {
         config.shell = true;
