@@ -18,7 +18,7 @@ use super::backlog::{Loss, TurnEvents};
 use super::{CallError, Connection, OpenedSession, Pending, Phase, Route, SessionFacts, State, TurnEvent};
 use crate::frame::{self, AgentRequestId, Head, Incoming, RpcError};
 use crate::permission::Choice;
-use crate::schema::{self, COMMANDS, PermissionRequest, SessionAnswer, Update};
+use crate::schema::{self, COMMANDS, Commands, PermissionRequest, SessionAnswer, Update};
 use crate::translate::{Replay, SessionTotals, TurnEnd};
 
 /// How many updates, and how many bytes of them, wait for the response that names their session, and for how long. Further updates
