@@ -47,7 +47,7 @@ const PROGRAMS: [Program; 4] = [
         name: "python-0.3",
         executable: ".tools/venv03/bin/python",
         arguments: &["-m", "pytest", "-k", "HALF", "interop/python03/path_of_agent.py"],
-        bindings: 2,
+        bindings: 3,
     },
     Program { name: "js-1.x", executable: "node", arguments: &node("HALF of @a2a-js/sdk 1.x,"), bindings: 2 },
     Program {
